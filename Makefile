@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+# Everything that is done with this tree from day to day.  "make help" lists it.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   ?= .venv
+ARGS   ?=
+NAME   ?=
+JOBS   ?= 2
+
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
+PYTEST := $(BIN)/python -m pytest
+SAMPLE := etc/gantt/gantt.conf.sample
+
+# pbr takes the version from git tags.  A tree without them (an unpacked
+# archive, a copy, a checkout that belongs to somebody else) has this one.
+ifeq ($(PBR_VERSION)$(shell git describe --tags 2>/dev/null),)
+export PBR_VERSION := 0.1.0.dev0
+endif
+
+.PHONY: help demo test lint format types imports docs genconfig bench nightly clean venv venv-test
+
+help: ## this list
+	@echo 'make TARGET [ARGS="..."]     (PYTHON=$(PYTHON), environment in $(VENV)/)'
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# -- environments: made once, made again when what they are made from changes ----
+
+$(VENV)/made:
+	@echo '[1/3] a Python environment in $(VENV)/'
+	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed; found none. Name one: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or newer is needed; $(PYTHON) is older. Name one: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+	@'$(PYTHON)' -m venv $(VENV) || { echo 'This Python has no venv module; on Debian and Ubuntu it is in the package python3.11-venv.' >&2; exit 1; }
+	@touch $@
+
+$(VENV)/required: $(VENV)/made requirements.txt constraints.txt
+	@echo '[2/3] the libraries Gantt needs (the exact set of constraints.txt)'
+	$(PIP) install --quiet --constraint constraints.txt setuptools pbr
+	$(PIP) install --progress-bar on --constraint constraints.txt --requirement requirements.txt
+	@touch $@
+
+$(VENV)/installed: $(VENV)/required setup.cfg setup.py pyproject.toml README.rst
+	@echo '[3/3] Gantt itself, from this directory'
+	$(PIP) install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(VENV)/test-required: $(VENV)/required test-requirements.txt | $(VENV)/installed
+	@echo 'the tools for tests, checks and documents'
+	$(PIP) install --progress-bar on --constraint constraints.txt --requirement test-requirements.txt
+	@touch $@
+
+venv: $(VENV)/installed ## the environment to run Gantt in (.venv)
+venv-test: $(VENV)/test-required ## the same with the tools for tests and checks
+
+# -- what people come for ---------------------------------------------------------
+
+demo: $(VENV)/installed ## see Gantt work in one process; ARGS=--serve stays up
+	@$(BIN)/gantt-demo $(ARGS)
+
+test: $(VENV)/test-required ## all tests; ARGS="tests/core -k name" for some; those without their server are skipped loudly
+	$(PYTEST) -n $(JOBS) --dist loadfile -m 'not slow' $(ARGS)
+
+nightly: $(VENV)/test-required ## all tests in their long form
+	$(PYTEST) -n $(JOBS) --dist loadfile --timeout 3600 $(ARGS)
+
+bench: $(VENV)/test-required ## one bench, e.g. NAME=decide ARGS="--hosts 10000"; without NAME the list of them
+	@$(BIN)/python -m bench $(if $(NAME),$(NAME) --json $(ARGS),--help)
+
+# -- checks -----------------------------------------------------------------------
+
+lint: format types imports docs ## all static checks: style, types, import contracts, documents
+
+format: $(VENV)/test-required ## style only (fix with: .venv/bin/ruff check --fix . && .venv/bin/ruff format .)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/test-required ## types only
+	$(BIN)/mypy
+
+imports: $(VENV)/test-required ## who may import whom only
+	$(BIN)/lint-imports
+
+# -- what is generated --------------------------------------------------------------
+
+docs: $(VENV)/test-required ## the documents as HTML in doc/build/html; a warning is an error
+	$(BIN)/doc8 README.rst CONTRIBUTING.rst doc/source
+	$(BIN)/sphinx-build -q -W --keep-going -b html -d doc/build/doctrees doc/source doc/build/html
+
+genconfig: $(VENV)/installed ## etc/gantt/gantt.conf.sample, from the options in the code
+	PYTHONWARNINGS=ignore $(BIN)/oslo-config-generator --config-file etc/gantt/config-generator.conf --output-file $(SAMPLE)
+
+clean: ## remove what was made here: environment, caches, built documents
+	rm -rf $(VENV) doc/build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .eggs
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

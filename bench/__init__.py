@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Benches: one module each, run as ``python -m bench NAME --json``.
+
+A module has ``add_arguments(parser)`` and ``run(args) -> Result``.  The figure
+that counts is the ratio to a yardstick measured in the same run, in turn with
+it: a number alone says more about the machine than about the code.
+"""
+
+import msgspec
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What a bench prints as its last line.
+
+    :ivar yardstick: its name and value, in the same unit
+    :ivar ratio: value / yardstick value
+    :ivar audit: violations of the promises found afterwards; must be 0
+    """
+
+    bench: str
+    value: float
+    unit: str
+    yardstick: dict[str, object]
+    ratio: float
+    conditions: dict[str, object]
+    audit: int = 0

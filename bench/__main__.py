@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m bench NAME [--json] [options]``."""
+
+import argparse
+import importlib
+import pathlib
+import sys
+
+import msgspec
+
+
+def names() -> list[str]:
+    """Every bench there is: the modules here that take arguments of their own."""
+    here = pathlib.Path(__file__).parent
+    found = (p.stem for p in here.glob('[a-z]*.py') if '\ndef add_arguments(' in p.read_text())
+    return sorted(name.replace('_', '-') for name in found)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one bench; the last line on standard output is its result."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] not in names():
+        said = f'no bench {argv[0]!r}; ' if argv and not argv[0].startswith('-') else ''
+        print(f'{said}usage: python -m bench NAME [--json]; NAME: {", ".join(names())}')
+        return 0 if argv and argv[0] in ('-h', '--help') else 64
+    module = importlib.import_module(f'bench.{argv[0].replace("-", "_")}')
+    parser = argparse.ArgumentParser(prog=f'python -m bench {argv[0]}', description=module.__doc__)
+    parser.add_argument('--json', action='store_true', help='one JSON object as the last line')
+    module.add_arguments(parser)
+    args = parser.parse_args(argv[1:])
+    result = module.run(args)
+    if args.json:
+        print(msgspec.json.encode(result).decode(), flush=True)
+    else:
+        print(
+            f'{result.bench}: {result.value:.4g} {result.unit}, {result.ratio:.3g} times '
+            f'{result.yardstick["name"]} ({result.yardstick["value"]:.4g})'
+        )
+        for key, value in result.conditions.items():
+            print(f'  {key}: {value}')
+        print(f'  audit: {result.audit}')
+    return 1 if result.audit else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

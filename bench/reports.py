@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What it costs a scheduler to take the reports of its hosts.
+
+A farm in this process plays the hosts with the code of real ones: registered,
+each with its guests under confirmed claims, each report changing the use and
+listing every guest, a tenth of them full and answered.  Over RabbitMQ into one
+``gantt-scheduler`` that persists to PostgreSQL.  The value is the share of one
+core that this process uses; the yardstick is that of a stock oslo.messaging
+server that takes the same messages at the same rate and does nothing.
+"""
+
+import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything else
+
+# isort: split
+import argparse
+import contextlib
+import random
+import re
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import oslo_messaging as om
+import sqlalchemy as sa
+from oslo_config import cfg
+
+from bench import Result, conditions, reports_stock
+from bench.rig import Rig, rig
+from gantt import client
+from gantt.compute.drivers.fake import FakeDriver
+from gantt.compute.farm import Farm, Plan
+from gantt.compute.member import Settings
+from gantt.compute.over_rpc import OverRpc
+from gantt.compute.ports import Facts, Guest
+from gantt.compute.shapes import Shape
+from gantt.conf import base, rpc
+from gantt.core import message
+from gantt.core.claim import Claim, claim_id
+from gantt.core.commit import ClaimDraft, RequestDraft
+from gantt.core.report import HostReport
+from gantt.db.store import SqlStore
+
+SHAPE = Shape(vcpus=64, memory_mb=262_144, disk_gb=4000, cpu_allocation_ratio=4.0, numa_cells=2)
+TAKES = {'VCPU': 2, 'MEMORY_MB': 4096, 'DISK_GB': 40}
+HOSTS_PER_COMMIT = 7
+CONFIRM_ROUNDS_MAX = 30
+KEEPS_UP = 0.97
+RATES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('--hosts', type=int, default=10_000)
+    parser.add_argument('--consumers', type=int, default=20, help='guests on each host')
+    parser.add_argument('--period', type=float, default=60.0, help='seconds between two reports')
+    parser.add_argument('--seconds', type=float, default=60.0, help='length of one measurement')
+    parser.add_argument('--repeats', type=int, default=2)
+    parser.add_argument('--no-search', action='store_true', help='leave out the highest rate')
+
+
+class Restless(FakeDriver):
+    """A fake machine on which something else uses a little more or less each time."""
+
+    def facts(self, guests: Sequence[Guest]) -> Facts:
+        facts = super().facts(guests)
+        use = {'MEMORY_MB': self._rng.randrange(1, 1024), 'VCPU': self._rng.randrange(1, 8)}
+        return msgspec.structs.replace(facts, foreign=use)
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Bring the hosts to life, measure in turn, look for the highest rate."""
+    options: dict[str, dict[str, object]] = {
+        'scheduler': {'report_seconds': max(1, round(args.period))},
+        'DEFAULT': {'metrics_port': _free_port()},
+    }
+    with rig(options) as made, contextlib.ExitStack() as stack:
+        made.start('scheduler', 'gantt-scheduler')
+        made.wait_for('scheduler', 'is ready')
+        carrier = _transport(made)
+        stack.callback(carrier.cleanup)
+        store = SqlStore.for_url(made.database)
+        stack.callback(store.close)
+        said = Said(OverRpc(carrier, 30.0))
+        settings = Settings(report_seconds=args.period, level=10)
+        farm = _farm(args.hosts, said, settings)
+        stack.callback(farm.stop)
+        stack.enter_context(_stock(made))
+        _come_to_life(farm, store, args)
+        measured = [_measure(made, farm, said, carrier, args.seconds) for _ in range(args.repeats)]
+        fresh = _fresh(store, args.period)
+        highest = {} if args.no_search else _search(made, farm, said, settings, args)
+        shares = [m['share'] for m in measured]
+        stock = [m['stock_share'] for m in measured]
+        value, yardstick = sum(shares) / len(shares), sum(stock) / len(stock)
+        broken = store.audit()
+        return Result(
+            bench='reports',
+            value=round(value, 4),
+            unit='share of one core',
+            yardstick={
+                'name': 'a stock server taking the same casts and doing nothing',
+                'value': round(yardstick, 4),
+            },
+            ratio=round(value / yardstick, 2),
+            conditions={
+                **conditions.here(),
+                'hosts': args.hosts,
+                'consumers_per_host': args.consumers,
+                'period_seconds': args.period,
+                'reports_per_second': measured[-1]['rate'],
+                'repeats': args.repeats,
+                'seconds': args.seconds,
+                'minimum': min(shares),
+                'maximum': max(shares),
+                'scheduler_rss_mb': round(made.rss_mb('scheduler'), 1),
+                'farm_share': [m['farm_share'] for m in measured],
+                'hosts_reported_within_a_period_and_a_half': fresh,
+                'late_seconds': farm.status()['late_seconds'],
+                'database': _database(store),
+                'queues': 'classic',
+                'processes': 'scheduler, farm, broker, database on one machine',
+                **highest,
+            },  # fmt: skip
+            audit=sum(len(lines) for lines in broken.values()) + (args.hosts - fresh),
+        )
+
+
+class Said(OverRpc):
+    """Counts the reports that were sent, and keeps the last delta for the yardstick."""
+
+    def __init__(self, port: OverRpc) -> None:
+        self.__dict__.update(port.__dict__)
+        self.sent = 0
+        self.last: HostReport | None = None
+        self._counting = threading.Lock()
+
+    def report(self, report: HostReport) -> str | None:
+        fate = super().report(report)
+        with self._counting:
+            self.sent += 1
+            if not report.full:
+                self.last = report
+        return fate
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return int(s.getsockname()[1])
+
+
+def _transport(made: Rig) -> Any:
+    conf = cfg.CONF
+    for options in (base, rpc):
+        options.register_opts(conf)
+    conf(['--config-file', str(made.config)], project='gantt')
+    return client.get_transport(conf)
+
+
+@contextlib.contextmanager
+def _stock(made: Rig) -> Iterator[None]:
+    log = (made.folder / 'stock.log').open('ab')
+    made.processes['stock'] = subprocess.Popen(
+        [sys.executable, '-m', 'bench.reports_stock', made.broker],
+        stdout=log, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    log.close()
+    made.wait_for('stock', 'is ready')
+    yield
+    made.kill('stock')
+
+
+def _farm(hosts: int, port: OverRpc, settings: Settings) -> Farm:
+    farm = Farm(Plan(count=hosts, shapes=[SHAPE], threads=8), port, settings)
+    for host in farm.hosts.values():
+        host.driver = Restless(host.name, SHAPE, None, random.Random(host.name))
+    return farm
+
+
+def _come_to_life(farm: Farm, store: SqlStore, args: argparse.Namespace) -> None:
+    """Register, claim, confirm by report."""
+    began = time.monotonic()
+    farm.start()
+    _until(lambda: farm.status()['reporting'] == args.hosts, 1800, 'every host has reported')
+    _tell(f'{args.hosts} hosts registered and reported in {time.monotonic() - began:.0f} s')
+    began = time.monotonic()
+    _claim(farm, store, args.consumers)
+    wanted = args.hosts * args.consumers
+    _tell(f'{wanted} claims made in {time.monotonic() - began:.0f} s')
+    for _ in range(CONFIRM_ROUNDS_MAX):
+        _spread(farm, args.period)
+        time.sleep(args.period + 3)
+        confirmed = _count(store, "SELECT count(*) FROM claims WHERE state = 'confirmed'")
+        _tell(f'{confirmed} of {wanted} claims confirmed by reports')
+        if confirmed == wanted:
+            return
+    raise RuntimeError(f'{confirmed} of {wanted} claims were confirmed by reports')
+
+
+def _claim(farm: Farm, store: SqlStore, consumers: int) -> None:
+    """Claims by the group commit itself, and the guests that belong to them."""
+    batch: list[RequestDraft] = []
+    guests: dict[str, list[Guest]] = {}
+    rows = [c.row for c in store.load_everything().hosts if c.row is not None]
+    for row in rows:
+        request = str(uuid.uuid4())
+        drafts = [
+            ClaimDraft(
+                claim=Claim(
+                    id=claim_id(request, 1, member), request_id=request, member=member,
+                    consumer=message.derived_id('bench', row.name, member), provider_id=row.id,
+                    host=row.name, allocations={row.id: TAKES},
+                )
+            )
+            for member in range(consumers)
+        ]  # fmt: skip
+        guests[row.name] = [
+            Guest(consumer=d.claim.consumer, claim_id=d.claim.id, resources=TAKES) for d in drafts
+        ]
+        batch.append(
+            RequestDraft(id=request, fingerprint='bench', owner='bench', lease_seconds=86_400.0,
+                         claims=drafts)
+        )  # fmt: skip
+        if len(batch) == HOSTS_PER_COMMIT or row is rows[-1]:
+            fates = store.commit(batch).fates
+            short = [f for f in fates if len(f.accepted) != consumers]
+            if short:
+                raise RuntimeError(f'claims were not accepted: {short[0]}')
+            batch = []
+    for name, placed in guests.items():
+        farm.hosts[name].driver.put(placed)
+
+
+def _measure(made: Rig, farm: Farm, said: Said, carrier: Any, seconds: float) -> dict[str, float]:
+    """One stretch of reports, then the same messages to the stock server."""
+    cpu, own, sent, began = made.cpu_seconds('scheduler'), _own(), said.sent, time.monotonic()
+    time.sleep(seconds)
+    took = time.monotonic() - began
+    rate = (said.sent - sent) / took
+    share = (made.cpu_seconds('scheduler') - cpu) / took
+    farm_share = (_own() - own) / took
+    stock_share = _stock_share(made, said, carrier, rate, seconds / 2)
+    _tell(f'{rate:.1f} reports/s: scheduler {share:.3f}, stock {stock_share:.3f} of a core')
+    return {
+        'rate': round(rate, 1), 'share': round(share, 4), 'farm_share': round(farm_share, 4),
+        'stock_share': round(stock_share, 4),
+    }  # fmt: skip
+
+
+def _stock_share(made: Rig, said: Said, carrier: Any, rate: float, seconds: float) -> float:
+    """Share of a core that the stock server uses for the same casts."""
+    caller = om.get_rpc_client(
+        carrier, om.Target(exchange=reports_stock.EXCHANGE, topic=reports_stock.TOPIC)
+    )
+    if said.last is None:
+        raise RuntimeError('no delta was sent')
+    name, body = said.last.name, message.to_builtins(said.last)
+    cpu, began, number = made.cpu_seconds('stock'), time.monotonic(), 0
+    while (now := time.monotonic()) - began < seconds:
+        if number < (now - began) * rate:
+            caller.cast({}, 'update_resource_stats', name=name, stats=body)
+            number += 1
+        else:
+            time.sleep(0.002)
+    return (made.cpu_seconds('stock') - cpu) / (time.monotonic() - began)
+
+
+def _search(
+    made: Rig, farm: Farm, said: Said, settings: Settings, args: argparse.Namespace
+) -> dict[str, object]:
+    """The highest of some rates at which as many reports are applied as are due."""
+    best, limit, tried = 0.0, 'not reached', {}
+    for times in RATES:
+        settings.report_seconds = args.period / times
+        _spread(farm, settings.report_seconds)
+        time.sleep(settings.report_seconds + 3)
+        due = args.hosts / settings.report_seconds
+        before, sent, began = _fates(made), said.sent, time.monotonic()
+        cpu = made.cpu_seconds('scheduler')
+        # Whole periods: within one, hosts need not be spread evenly.
+        time.sleep(settings.report_seconds * max(1, round(20 / settings.report_seconds)))
+        took = time.monotonic() - began
+        sent_rate = (said.sent - sent) / took
+        share = (made.cpu_seconds('scheduler') - cpu) / took
+        rates = {fate: (n - before.get(fate, 0)) / took for fate, n in _fates(made).items()}
+        rate = rates.get('applied', 0.0)
+        tried[round(due)] = {'sent': round(sent_rate, 1), 'share': round(share, 3)} | {
+            fate: round(r, 1) for fate, r in rates.items() if r
+        }
+        _tell(f'due {due:.0f}/s: {tried[round(due)]}')
+        if rate < sent_rate * KEEPS_UP:
+            limit = 'the scheduler'
+            break
+        best = max(best, round(rate, 1))
+        if sent_rate < due * KEEPS_UP:
+            limit = 'the farm, the broker and the database, on the same processors'
+            break
+    return {'highest_rate_that_keeps_up': best, 'limited_by': limit, 'rates': tried}
+
+
+def _spread(farm: Farm, period: float) -> None:
+    rng = random.Random(1)
+    for host in farm.hosts.values():
+        if host.member is not None:
+            host.member.hurry(rng.uniform(0, period))
+
+
+def _fates(made: Rig) -> dict[str, float]:
+    """Reports so far by what became of them, from the scheduler's own metrics."""
+    (line,) = [x for x in made.config.read_text().splitlines() if x.startswith('metrics_port')]
+    port = int(line.partition('=')[2])
+    with urllib.request.urlopen(f'http://127.0.0.1:{port}/metrics', timeout=10) as answer:
+        text = answer.read().decode()
+    found = re.findall(r'^gantt_reports_total\{fate="(\w+)"\} (\S+)', text, re.MULTILINE)
+    return {fate: float(count) for fate, count in found}
+
+
+def _fresh(store: SqlStore, period: float) -> int:
+    """Hosts whose last persisted report is no older than one and a half periods."""
+    everything = store.load_everything()
+    rows = [change.row for change in everything.hosts if change.row is not None]
+    return sum(everything.now - row.reported_at < period * 1.5 for row in rows)
+
+
+def _count(store: SqlStore, sql: str) -> int:
+    with store.engine.connect() as connection:
+        return int(connection.execute(sa.text(sql)).scalar_one())
+
+
+def _database(store: SqlStore) -> dict[str, str]:
+    with store.engine.connect() as connection:
+        return {
+            name: str(connection.execute(sa.text(f'SHOW {name}')).scalar_one())
+            for name in ('server_version', 'fsync', 'synchronous_commit')
+        }
+
+
+def _own() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _until(what: Any, seconds: float, text: str) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            raise RuntimeError(f'not within {seconds:.0f} s: {text}')
+        time.sleep(0.5)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

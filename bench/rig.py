@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real processes on a virtual host and a database of their own.
+
+Benches and functional tests start ``gantt-scheduler``, ``gantt-compute`` and
+``gantt-api`` as an operator would: a configuration file and a command.  Every
+process is stopped, and what was made is dropped, when the rig is left.
+"""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from urllib.parse import urlsplit, urlunsplit
+
+RABBIT = os.environ.get('GANTT_TEST_RABBIT', 'rabbit://guest:guest@127.0.0.1:5672/')
+POSTGRESQL = os.environ.get(
+    'GANTT_TEST_POSTGRESQL', 'postgresql+psycopg://root@127.0.0.1:5432/postgres'
+)
+
+#: Entry points by module, so that an editable install is not needed.
+COMMANDS = {
+    'gantt-scheduler': 'gantt.cmd.scheduler',
+    'gantt-compute': 'gantt.cmd.compute',
+    'gantt-api': 'gantt.cmd.api',
+    'gantt-manage': 'gantt.cmd.manage',
+}
+
+
+@contextlib.contextmanager
+def virtual_host(url: str = RABBIT) -> Iterator[str]:
+    """A RabbitMQ virtual host of its own; yields its URL.
+
+    :raises RuntimeError: rabbitmqctl is missing or refuses
+    """
+    name = f'gantt-{uuid.uuid4().hex[:10]}'
+    parts = urlsplit(url)
+    _rabbitmqctl('add_vhost', name)
+    try:
+        _rabbitmqctl('set_permissions', '-p', name, parts.username or 'guest', '.*', '.*', '.*')
+        yield urlunsplit(parts._replace(path=f'/{name}'))
+    finally:
+        _rabbitmqctl('delete_vhost', name)
+
+
+def _rabbitmqctl(*words: str) -> None:
+    if shutil.which('rabbitmqctl') is None:
+        raise RuntimeError('rabbitmqctl is not installed; it makes the virtual host of a bench')
+    done = subprocess.run(['rabbitmqctl', '-q', *words], capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        raise RuntimeError(f'rabbitmqctl {words[0]}: {done.stderr.strip() or done.stdout.strip()}')
+
+
+@contextlib.contextmanager
+def postgresql_database(url: str = POSTGRESQL) -> Iterator[str]:
+    """A PostgreSQL database of its own; yields its SQLAlchemy URL."""
+    import sqlalchemy as sa
+
+    name = f'gantt_{uuid.uuid4().hex[:10]}'
+    server = sa.create_engine(url, isolation_level='AUTOCOMMIT')
+    with server.connect() as connection:
+        connection.execute(sa.text(f'CREATE DATABASE {name}'))
+    try:
+        yield urlunsplit(urlsplit(url)._replace(path=f'/{name}'))
+    finally:
+        with server.connect() as connection:
+            connection.execute(sa.text(f'DROP DATABASE IF EXISTS {name} WITH (FORCE)'))
+        server.dispose()
+
+
+class Rig:
+    """A folder, a configuration file and the processes started from it."""
+
+    def __init__(
+        self,
+        database: str,
+        broker: str,
+        folder: pathlib.Path,
+        options: dict[str, dict[str, object]] | None = None,
+    ) -> None:
+        self.database = database
+        self.broker = broker
+        self.folder = folder
+        self.config = folder / 'gantt.conf'
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        groups: dict[str, dict[str, object]] = {
+            'DEFAULT': {'transport_url': broker, 'state_path': folder / 'state'},
+            'database': {'connection': database},
+        }
+        for group, values in (options or {}).items():
+            groups.setdefault(group, {}).update(values)
+        lines = []
+        for group, values in groups.items():
+            lines.append(f'[{group}]')
+            lines += [f'{name} = {value}' for name, value in values.items()]
+        self.config.write_text('\n'.join(lines) + '\n')
+
+    def run(self, command: str, *words: str, seconds: float = 120) -> str:
+        """Run a command to its end.
+
+        :returns: its standard output
+        :raises RuntimeError: it failed; with what it said
+        """
+        done = subprocess.run(
+            [sys.executable, '-m', COMMANDS[command], '--config-file', str(self.config), *words],
+            capture_output=True, text=True, timeout=seconds,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f'{command} {" ".join(words)}: {done.stdout}{done.stderr}')
+        return done.stdout
+
+    def start(self, name: str, command: str, *words: str) -> subprocess.Popen[bytes]:
+        """Start a process under a name; its output goes to ``<name>.log`` in the folder."""
+        log = (self.folder / f'{name}.log').open('ab')
+        process = subprocess.Popen(
+            [sys.executable, '-m', COMMANDS[command], '--config-file', str(self.config), *words],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        log.close()
+        self.processes[name] = process
+        return process
+
+    def log(self, name: str) -> str:
+        """What a process has written so far."""
+        path = self.folder / f'{name}.log'
+        return path.read_text(errors='replace') if path.exists() else ''
+
+    def wait_for(self, name: str, text: str, seconds: float = 60) -> None:
+        """Until a process has written ``text``.
+
+        :raises RuntimeError: it ended, or did not within ``seconds``
+        """
+        end = time.monotonic() + seconds
+        while text not in self.log(name):
+            if self.processes[name].poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f'{name} did not say {text!r}:\n{self.log(name)[-4000:]}')
+            time.sleep(0.05)
+
+    def kill(self, name: str) -> None:
+        """kill -9."""
+        self.processes[name].kill()
+        self.processes.pop(name).wait(10)
+
+    def stop(self, name: str, seconds: float = 40) -> int:
+        """SIGTERM; returns the exit code."""
+        process = self.processes.pop(name)
+        process.send_signal(signal.SIGTERM)
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)
+            raise
+
+    def rss_mb(self, name: str) -> float:
+        """Resident memory of a process, MiB."""
+        status = pathlib.Path(f'/proc/{self.processes[name].pid}/status').read_text()
+        (line,) = [x for x in status.splitlines() if x.startswith('VmRSS')]
+        return int(line.split()[1]) / 1024
+
+    def cpu_seconds(self, name: str) -> float:
+        """CPU time of a process so far, user and system."""
+        stat = pathlib.Path(f'/proc/{self.processes[name].pid}/stat').read_text()
+        fields = stat.rsplit(')', 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+
+    def close(self) -> None:
+        """End whatever still runs."""
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+        self.processes.clear()
+
+
+@contextlib.contextmanager
+def rig(options: dict[str, dict[str, object]] | None = None) -> Iterator[Rig]:
+    """A rig on RabbitMQ and PostgreSQL with a synced database."""
+    with (
+        tempfile.TemporaryDirectory(prefix='gantt-') as folder,
+        virtual_host() as broker,
+        postgresql_database() as database,
+    ):
+        made = Rig(database, broker, pathlib.Path(folder), options)
+        try:
+            made.run('gantt-manage', 'db', 'sync')
+            yield made
+        finally:
+            made.close()

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""select_destinations for one instance, end to end: RabbitMQ in, claim in PostgreSQL, reply out.
+
+Nova's captured boot message is the body; every call claims and records its
+decision before it is answered.  The yardstick is an empty oslo.messaging call
+to a stock server, through the same broker from the same client process,
+measured in turn with it.
+"""
+
+import argparse
+import pathlib
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from typing import Any
+
+from oslo_config import cfg
+
+import gantt.cmd  # noqa: F401  (chooses native threads, before oslo.messaging comes)
+from bench import Result, conditions, empty_server
+from bench.rig import Rig, rig
+from gantt import client
+from gantt.conf import rpc as rpc_options
+from gantt.core.report import HostReport, RegisterHost
+from gantt.core.resources import Inventory
+from gantt.db.store import SqlStore
+from gantt.rpc import captures
+
+import oslo_messaging as om  # isort: skip
+
+QUORUM = {'rabbit_quorum_queue': 'true', 'rabbit_transient_quorum_queue': 'true'}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('--hosts', type=int, default=1000)
+    parser.add_argument('--callers', type=int, default=16, help='of the figure itself')
+    parser.add_argument('--beside', default='1,4,64', help='other numbers of callers')
+    parser.add_argument('--seconds', type=float, default=1.5, help='of a window')
+    parser.add_argument('--repeats', type=int, default=7, help='windows of each kind')
+    parser.add_argument('--no-quorum', action='store_true', help='classic queues only')
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Classic queues for the figure; other callers and quorum queues beside."""
+    beside = [int(n) for n in args.beside.split(',') if n]
+    classic = _with_queues('classic', args, [args.callers, *beside])
+    main = classic['callers'][args.callers]
+    stated: dict[str, object] = {
+        **conditions.here(),
+        'hosts': args.hosts,
+        'callers': args.callers,
+        'body': 'captured select_destinations of Nova, boot of one instance',
+        'queues': 'classic',
+        'repeats': args.repeats,
+        'window_seconds': args.seconds,
+        **classic['stated'],
+        **{k: v for k, v in main.items() if k not in ('rate', 'empty')},
+        'other_callers': {n: classic['callers'][n] for n in beside},
+    }
+    problems = classic['problems']
+    if not args.no_quorum:
+        quorum = _with_queues('quorum', args, [args.callers])
+        stated['quorum'] = quorum['callers'][args.callers]
+        problems += quorum['problems']
+    if problems:
+        stated['problems'] = problems[:20]
+    return Result(
+        bench='rpc-single',
+        value=main['rate'],
+        unit='calls/s, each with a durable claim and a recorded decision',
+        yardstick={'name': 'empty calls/s to a stock server', 'value': main['empty']},
+        ratio=main['rate'] / main['empty'],
+        conditions=stated,
+        audit=len(problems),
+    )
+
+
+def _with_queues(kind: str, args: argparse.Namespace, callers: list[int]) -> dict[str, Any]:
+    """One rig with queues of one kind; figures by number of callers."""
+    options: dict[str, dict[str, object]] = {
+        'rpc': {'nova_enabled': 'true'},
+        'filters': {'service_down_time': 3600},
+        'scheduler': {'unknown_after_seconds': 3600},
+        'oslo_messaging_rabbit': {'rpc_conn_pool_size': 100},
+    }
+    if kind == 'quorum':
+        options['oslo_messaging_rabbit'].update(QUORUM)
+    with rig(options) as made:
+        made.start('scheduler', 'gantt-scheduler')
+        _start_empty(made)
+        made.wait_for('scheduler', 'is ready')
+        load = Load(made, args.hosts)
+        figures = {}
+        for number in callers:
+            figures[number] = _measured(load, made, number, args)
+        found = {
+            'callers': figures,
+            'stated': {**_server_settings(made), 'scheduler_rss_mb': made.rss_mb('scheduler')},
+            'problems': load.problems(),
+        }
+        load.close()
+        return found
+
+
+def _start_empty(made: Rig) -> None:
+    log = (made.folder / 'empty.log').open('ab')
+    made.processes['empty'] = subprocess.Popen(
+        [sys.executable, '-m', 'bench.empty_server', '--config-file', str(made.config)],
+        stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    log.close()
+    made.wait_for('empty', 'is ready')
+
+
+def _server_settings(made: Rig) -> dict[str, object]:
+    """What the servers say about themselves."""
+    import sqlalchemy as sa
+
+    engine = sa.create_engine(made.database)
+    with engine.connect() as connection:
+        stated = {
+            name: connection.execute(sa.text(f'SHOW {name}')).scalar_one()
+            for name in ('server_version', 'fsync', 'synchronous_commit', 'data_directory')
+        }
+    engine.dispose()
+    folder = pathlib.Path(str(stated.pop('data_directory')))
+    try:
+        stated['fdatasync_ms_of_database'] = conditions.fdatasync_ms(str(folder))
+    except OSError:
+        stated['fdatasync_ms_of_database'] = None
+    stated['broker'] = _broker_version()
+    return {'database': 'PostgreSQL', **stated, 'processes': 1}
+
+
+def _broker_version() -> str:
+    done = subprocess.run(
+        ['rabbitmqctl', '-q', 'version'], capture_output=True, text=True, timeout=60, check=False
+    )
+    return f'RabbitMQ {done.stdout.strip() or "of unknown version"}'
+
+
+class Load:
+    """Hosts that have reported, and callers as nova-conductor is one."""
+
+    def __init__(self, made: Rig, hosts: int) -> None:
+        rpc_options.register_opts(cfg.CONF)
+        cfg.CONF(['--config-file', str(made.config)], project='gantt')
+        self._rig = made
+        self._transport = client.get_transport(cfg.CONF, made.broker)
+        self._boot = captures.load('boot')
+        self._nova = om.get_rpc_client(
+            self._transport, om.Target(exchange='nova', topic='scheduler', version='4.5'), retry=2
+        ).prepare(timeout=60, call_monitor_timeout=60)
+        self._empty = om.get_rpc_client(
+            self._transport,
+            om.Target(exchange=empty_server.EXCHANGE, topic=empty_server.TOPIC, version='1.0'),
+            retry=2,
+        ).prepare(timeout=60)
+        self.acknowledged: dict[str, str] = {}
+        self._report(hosts)
+
+    def close(self) -> None:
+        self._transport.cleanup()
+        cfg.CONF.reset()
+
+    def _report(self, hosts: int) -> None:
+        """Hosts with ample room, all reported."""
+        claims, stats = client.ClaimsClient(self._transport), client.StatsClient(self._transport)
+        inventories = {
+            'VCPU': Inventory(total=100_000),
+            'MEMORY_MB': Inventory(total=100_000_000),
+            'DISK_GB': Inventory(total=1_000_000),
+        }
+        for number in range(hosts):
+            name = f'cmp-{number:05}'
+            said = claims.register_host(
+                RegisterHost(name=name, boot_nonce='bench', cell=str(uuid.UUID(int=7)))
+            )
+            # Half of the room differs from host to host, so that scores do.
+            report = HostReport(
+                name=name, epoch=said.epoch, sequence=1, full=True, running=[], pending=[],
+                inventories=inventories, foreign={'MEMORY_MB': 1024 * (number % 97)},
+            )  # fmt: skip
+            stats.update_resource_stats(report, wait=number == hosts - 1)
+        store = SqlStore.for_url(self._rig.database)
+        end = time.monotonic() + 60
+        while sum(1 for c in store.load_everything().hosts if c.row and c.row.reported_at) < hosts:
+            if time.monotonic() > end:
+                raise RuntimeError('not all hosts have reported within 60 s')
+            time.sleep(0.2)
+        store.close()
+        time.sleep(1.0)  # the scheduler's own table follows its feed
+
+    def boot(self) -> None:
+        """One boot of one instance; what was promised is noted."""
+        instance = str(uuid.uuid4())
+        context, args = self._boot.fresh([instance], f'req-{uuid.uuid4()}')
+        found = self._nova.call(context, 'select_destinations', **args)
+        self.acknowledged[instance] = found[0][0]['nova_object.data']['service_host']
+
+    def nothing(self) -> None:
+        """The yardstick."""
+        self._empty.call({}, 'nothing')
+
+    def window(self, call: Any, callers: int, seconds: float) -> tuple[float, list[float]]:
+        """(calls/s, milliseconds of each call) of ``callers`` threads."""
+        times: list[list[float]] = [[] for _ in range(callers)]
+        errors: list[BaseException] = []
+        begin = threading.Barrier(callers + 1)
+
+        def caller(mine: list[float]) -> None:
+            begin.wait()
+            end = time.perf_counter() + seconds
+            try:
+                while (started := time.perf_counter()) < end:
+                    call()
+                    mine.append((time.perf_counter() - started) * 1000)
+            except BaseException as e:
+                errors.append(e)
+
+        threads = [threading.Thread(target=caller, args=(t,)) for t in times]
+        for thread in threads:
+            thread.start()
+        begin.wait()
+        started = time.perf_counter()
+        for thread in threads:
+            thread.join()
+        took = time.perf_counter() - started
+        if errors:
+            raise RuntimeError(f'{len(errors)} callers met an error: {errors[0]}') from errors[0]
+        every = sorted(t for mine in times for t in mine)
+        return len(every) / took, every
+
+    def problems(self) -> list[str]:
+        """Broken promises: the audit, and acknowledged claims that are not there."""
+        store = SqlStore.for_url(self._rig.database)
+        found = [f'{kind}: {line}' for kind, lines in store.audit().items() for line in lines]
+        held: dict[str, str] = {}
+        marker = None
+        while page := store.claims(limit=1000, marker=marker):
+            for claim in page:
+                if claim.is_live and claim.consumer in held:
+                    found.append(f'consumer {claim.consumer} has two claims')
+                held[claim.consumer] = claim.host
+            marker = page[-1].id
+        found += [
+            f'acknowledged claim of {consumer} on {host} is not there'
+            for consumer, host in self.acknowledged.items()
+            if held.get(consumer) != host
+        ]
+        recorded = len(store.decisions(limit=1))
+        if self.acknowledged and not recorded:
+            found.append('no decision was recorded')
+        store.close()
+        return found
+
+
+def _measured(load: Load, made: Rig, callers: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Windows of the case and of the yardstick in turn; medians."""
+    for call in (load.boot, load.nothing):
+        load.window(call, callers, 0.5)
+    rates, empties, times = [], [], []
+    cpu, calls = 0.0, 0
+    for _ in range(args.repeats):
+        before = made.cpu_seconds('scheduler')
+        rate, every = load.window(load.boot, callers, args.seconds)
+        cpu += made.cpu_seconds('scheduler') - before
+        calls += len(every)
+        rates.append(rate)
+        times += every
+        empties.append(load.window(load.nothing, callers, args.seconds)[0])
+    times.sort()
+    ratios = [rate / empty for rate, empty in zip(rates, empties, strict=True)]
+    return {
+        'rate': round(statistics.median(rates), 1),
+        'empty': round(statistics.median(empties), 1),
+        'ratio': round(statistics.median(rates) / statistics.median(empties), 3),
+        'ratio_min': round(min(ratios), 3),
+        'ratio_max': round(max(ratios), 3),
+        'minimum': round(min(rates), 1),
+        'maximum': round(max(rates), 1),
+        'p50_ms': round(times[len(times) // 2], 2),
+        'p99_ms': round(times[len(times) * 99 // 100], 2),
+        'scheduler_cpu_ms_per_call': round(cpu * 1000 / max(1, calls), 3),
+    }

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Directives that render tables of the code, so that no document repeats one by hand.
+
+.. gantt-errors::
+.. gantt-metrics::
+.. gantt-claim-states::
+.. gantt-options::
+.. gantt-message:: gantt.core.request:SelectDestinations
+.. gantt-plugins:: gantt.filters
+"""
+
+import ast
+import configparser
+import contextlib
+import importlib
+import inspect
+import io
+import os
+import pathlib
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.util.docutils import SphinxDirective
+
+from gantt import exceptions
+from gantt.cli import main as cli
+from gantt.conf import opts
+from gantt.core import claim
+from gantt.telemetry import metrics
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+def table(header: list[str], rows: list[list[str]], widths: str = 'auto') -> Iterator[str]:
+    """A list-table in reStructuredText."""
+    yield '.. list-table::'
+    yield '   :header-rows: 1'
+    yield f'   :widths: {widths}'
+    yield '   :class: gantt'
+    yield ''
+    for row in [header, *rows]:
+        for index, cell in enumerate(row):
+            yield f'   {"* " if index == 0 else "  "}- {cell}'
+    yield ''
+
+
+class Generated(SphinxDirective):
+    """Base: a directive whose content is reStructuredText that ``lines`` yields."""
+
+    has_content = False
+
+    def lines(self) -> Iterator[str]:
+        raise NotImplementedError
+
+    def run(self) -> list[nodes.Node]:
+        box = nodes.section()
+        box.document = self.state.document
+        content = StringList(list(self.lines()), source=self.get_source_info()[0])
+        self.state.nested_parse(content, self.content_offset, box, match_titles=True)
+        return box.children
+
+
+class Errors(Generated):
+    """The tree of errors, from ``gantt.exceptions``."""
+
+    def lines(self) -> Iterator[str]:
+        rows = []
+        for cls, depth in self._walk(exceptions.GanttError, 0):
+            doc = (cls.__doc__ or '').strip().splitlines()[0].replace('"', '\\"')
+            rows.append(
+                [f'``{cls.code}``', f'{"  " * depth}{cls.__name__}', str(cls.http_status), doc]
+            )
+        yield from table(['Code', 'Class', 'HTTP', 'Meaning'], rows, '30 20 10 40')
+
+    def _walk(self, cls: Any, depth: int) -> Iterator[tuple[Any, int]]:
+        yield cls, depth
+        for child in cls.__subclasses__():
+            if child.__module__ == 'gantt.exceptions':
+                yield from self._walk(child, depth + 1)
+
+
+class MetricsTable(Generated):
+    """Every metric, from ``gantt.telemetry.metrics``."""
+
+    def lines(self) -> Iterator[str]:
+        rows = [
+            [
+                f'``{metric.name}``',
+                metric.kind.value,
+                ', '.join(f'``{label}``' for label in metric.labels),
+                metric.help,
+            ]
+            for metric in metrics.TABLE
+        ]
+        yield from table(['Name', 'Kind', 'Labels', 'Meaning'], rows, '34 10 16 40')
+
+
+class ClaimStates(Generated):
+    """The transitions of a claim, from ``gantt.core.claim``."""
+
+    def lines(self) -> Iterator[str]:
+        states = [state for state in claim.State if state in claim.LIVE]
+        rows = []
+        for event in claim.Event:
+            cells = [f'``{event.value}``', self._meaning(event)]
+            for state in states:
+                after = claim.TRANSITIONS.get((state, event))
+                cells.append(f'**{after.value}**' if after and after != state else '–')
+            rows.append(cells)
+        header = ['Event', 'What happened', *(f'from {state.value}' for state in states)]
+        yield from table(header, rows, '18 42 20 20')
+
+    def _meaning(self, event: claim.Event) -> str:
+        return comments_of(claim.Event).get(event.name, '')
+
+
+class Options(Generated):
+    """Every option of Gantt, from ``gantt.conf``."""
+
+    def lines(self) -> Iterator[str]:
+        for group, options in opts.list_opts():
+            title = f'[{group or "DEFAULT"}]'
+            yield from (title, '-' * len(title), '')
+            for option in options:
+                yield from self._option(option)
+
+    def _option(self, option: Any) -> Iterator[str]:
+        default = option.sample_default if option.sample_default is not None else option.default
+        shown = '(none)' if default in (None, '', [], {}) else str(default)
+        limits = [
+            f'{word} {value}'
+            for word, value in (
+                ('at least', getattr(option.type, 'min', None)),
+                ('at most', getattr(option.type, 'max', None)),
+            )
+            if isinstance(value, int | float)
+        ]
+        kind = str(option.type).split('(', maxsplit=1)[0].lower() or 'text'
+        facts = [kind, *limits, *(['changed by SIGHUP'] if option.mutable else [])]
+        yield f'``{option.dest}`` = ``{shown}``'
+        yield f'   *{", ".join(facts)}.*'
+        yield ''
+        yield from textwrap.indent(textwrap.dedent(option.help or '').strip(), '   ').splitlines()
+        yield ''
+
+
+class MessageFields(Generated):
+    """The fields of a message, from its type."""
+
+    required_arguments = 1
+
+    def lines(self) -> Iterator[str]:
+        module, _, name = self.arguments[0].partition(':')
+        cls = getattr(importlib.import_module(module), name)
+        notes = {**comments_of(cls), **ivars_of(cls)}
+        rows = []
+        for field in msgspec.structs.fields(cls):
+            if field.required:
+                default = 'required'
+            elif field.default is msgspec.UNSET:
+                default = 'may be left out'
+            else:
+                value = (
+                    field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+                )
+                default = self._default(value)
+            rows.append([f'``{field.encode_name}``', type_text(field.type), default,
+                         notes.get(field.name, '')])  # fmt: skip
+        yield from table(['Field', 'Type', 'Default', ''], rows, '22 24 18 36')
+
+    def _default(self, value: Any) -> str:
+        if isinstance(value, msgspec.Struct):
+            return 'empty'
+        if value is None:
+            return '``null``'
+        text = msgspec.json.encode(value).decode()
+        return f'``{text}``'
+
+
+class Plugins(Generated):
+    """The entry points of a group, from setup.cfg, with the first line of their docstrings."""
+
+    required_arguments = 1
+
+    def lines(self) -> Iterator[str]:
+        parser = configparser.ConfigParser(delimiters=('=',), interpolation=None)
+        parser.optionxform = str  # type: ignore[assignment,method-assign]
+        parser.read(ROOT / 'setup.cfg')
+        rows = []
+        for line in parser['options.entry_points'][self.arguments[0]].strip().splitlines():
+            name, _, target = line.partition('=')
+            module, _, attribute = target.strip().partition(':')
+            found = getattr(importlib.import_module(module), attribute)
+            doc = inspect.getdoc(found) or ''
+            rows.append([f'``{name.strip()}``', ' '.join(doc.split('\n\n')[0].split())])
+        yield from table(['Name', 'What it does'], rows, '35 65')
+
+
+class Commands(Generated):
+    """The commands of ``gantt``, as each explains itself."""
+
+    def lines(self) -> Iterator[str]:
+        os.environ['COLUMNS'] = '88'
+        for name in cli.COMMANDS:
+            title = f'gantt {name}'
+            yield from (title, '-' * len(title), '', '.. code-block:: text', '')
+            yield from textwrap.indent(self._help(name), '   ').splitlines()
+            yield ''
+
+    def _help(self, name: str) -> str:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            cli.main([*name.split(), '--help'])
+        return out.getvalue()
+
+
+def comments_of(cls: Any) -> dict[str, str]:
+    """Attribute -> the comment behind its assignment, of a class."""
+    source = textwrap.dedent(inspect.getsource(cls))
+    lines = source.splitlines()
+    found = {}
+    [definition] = ast.parse(source).body
+    assert isinstance(definition, ast.ClassDef)
+    for node in definition.body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, 'target', None)
+        if isinstance(target, ast.Name) and node.end_lineno:
+            match = re.search(r'  # (?!fmt|noqa|type:)(.*)$', lines[node.end_lineno - 1])
+            if match:
+                text = match.group(1).strip()
+                found[target.id] = text[0].upper() + text[1:]
+    return found
+
+
+def ivars_of(cls: Any) -> dict[str, str]:
+    """Attribute -> its ``:ivar`` description, of a class."""
+    doc = inspect.getdoc(cls) or ''
+    pairs = re.findall(r':ivar (\w+): (.*?)(?=\n:|\Z)', doc, re.DOTALL)
+    return {name: ' '.join(text.split()) for name, text in pairs}
+
+
+def type_text(tp: Any) -> str:
+    """A field's type as a reader of JSON would say it."""
+    origin = typing.get_origin(tp)
+    if origin is typing.Annotated:
+        return annotated_text(tp)
+    if origin in (typing.Union, types.UnionType):
+        parts = [type_text(a) for a in typing.get_args(tp) if a is not msgspec.UnsetType]
+        return ' or '.join(dict.fromkeys(parts))
+    if origin is list:
+        return f'list of {type_text(typing.get_args(tp)[0])}'
+    if origin is dict:
+        return f'map of name to {type_text(typing.get_args(tp)[1])}'
+    if tp is type(None):
+        return '``null``'
+    if isinstance(tp, type) and issubclass(tp, msgspec.Struct):
+        return tp.__name__
+    if isinstance(tp, type) and hasattr(tp, '__members__'):
+        return 'one of ' + ', '.join(f'``{member.value}``' for member in tp)
+    names = {str: 'text', int: 'integer', float: 'number', bool: 'true or false', bytes: 'bytes'}
+    return names.get(tp, getattr(tp, '__name__', str(tp)).lower())
+
+
+def annotated_text(tp: Any) -> str:
+    """A type with bounds."""
+    base, *metas = typing.get_args(tp)
+    bounds = []
+    for meta in metas:
+        if getattr(meta, 'pattern', None):
+            return 'uuid'
+        if base is str:
+            # Name or text, of the usual length; other lengths are said below.
+            usual = {(1, 255): 'name', (None, 1024): 'text', (None, 255): 'text'}
+            if (meta.min_length, meta.max_length) in usual:
+                return usual[meta.min_length, meta.max_length]
+        low = meta.ge if meta.ge is not None else meta.min_length
+        high = meta.le if meta.le is not None else meta.max_length
+        unit = '' if meta.ge is not None or meta.le is not None else (
+            ' characters' if base is str else ' entries')  # fmt: skip
+        if low and high:
+            bounds.append(f'{low} to {high:,}{unit}')
+        elif high:
+            bounds.append(f'at most {high:,}{unit}')
+    return type_text(base) + (f' ({", ".join(bounds)})' if bounds else '')
+
+
+def setup(app: Any) -> dict[str, Any]:
+    app.add_directive('gantt-errors', Errors)
+    app.add_directive('gantt-metrics', MetricsTable)
+    app.add_directive('gantt-claim-states', ClaimStates)
+    app.add_directive('gantt-options', Options)
+    app.add_directive('gantt-message', MessageFields)
+    app.add_directive('gantt-plugins', Plugins)
+    app.add_directive('gantt-commands', Commands)
+    return {'version': '1', 'parallel_read_safe': False}

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt aggregate``: list, set, remove."""
+
+import argparse
+from typing import Any
+
+from gantt.cli import base, text
+from gantt.cli.text import Column
+
+
+def _metadata(row: dict[str, Any]) -> str:
+    rest = {k: v for k, v in row['metadata'].items() if k != 'availability_zone'}
+    return ', '.join(f'{k}={v}' for k, v in sorted(rest.items())) or '-'
+
+
+class AggregateList(base.Lister):
+    """List the aggregates."""
+
+    path = '/v1/aggregates'
+    member = 'aggregates'
+    nothing = 'there is no aggregate'
+    columns = (
+        Column('AGGREGATE', text.key('name'), least=16),
+        Column('UUID', lambda r: text.short_id(r['uuid'])),
+        Column('ZONE', lambda r: r['metadata'].get('availability_zone', '-'), least=8),
+        Column('HOSTS', lambda r: str(len(r['hosts'])), right=True),
+        Column('METADATA', _metadata, least=16),
+    )
+
+
+class AggregateSet(base.Write):
+    """Create an aggregate or change it."""
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """What to set."""
+        parser.add_argument('aggregate', help='its name')
+        parser.add_argument(
+            '--property',
+            action='append',
+            type=base.pair,
+            default=[],
+            metavar='KEY=VALUE',
+            help='metadata; KEY= takes the key away (may be repeated)',
+        )
+        parser.add_argument('--zone', help='the availability zone of its hosts')
+        parser.add_argument(
+            '--host',
+            action='append',
+            metavar='HOST',
+            help='its hosts, replacing those it has (may be repeated); none given: unchanged',
+        )
+        parser.add_argument('--no-hosts', action='store_true', help='take every host out')
+
+    def change(self, args: argparse.Namespace) -> dict[str, Any]:
+        """PUT it."""
+        metadata = dict(args.property)
+        if args.zone is not None:
+            metadata['availability_zone'] = args.zone
+        hosts = [] if args.no_hosts else args.host
+        body = {'metadata': metadata, 'hosts': hosts}
+        path = f'/v1/aggregates/{base.path_part(args.aggregate)}'
+        return self.endpoint.put(path, body, dry_run=args.dry_run)
+
+
+class AggregateRemove(base.Write):
+    """Remove an aggregate; its hosts stay."""
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which."""
+        parser.add_argument('aggregate', help='its name or uuid')
+
+    def change(self, args: argparse.Namespace) -> dict[str, Any]:
+        """DELETE it."""
+        path = f'/v1/aggregates/{base.path_part(args.aggregate)}'
+        return self.endpoint.delete(path, dry_run=args.dry_run)

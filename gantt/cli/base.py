@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands have in common: output forms, paging, writes with a dry run."""
+
+import argparse
+import csv
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from cliff import command
+
+from gantt.cli import text
+from gantt.cli.endpoint import Endpoint, Exit
+
+PAGE = 500
+ROWS_MAX = 100_000
+
+
+class Base(command.Command):
+    """A command.  Nothing is looked up among installed packages: starting is quick."""
+
+    forms: Sequence[str] = ('text', 'json', 'yaml')
+
+    def _load_hooks(self) -> None:
+        self._hooks = []
+
+    def get_epilog(self) -> str:
+        """No epilog."""
+        return ''
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """A parser with the output form; subclasses add to it in :meth:`arguments`."""
+        parser = argparse.ArgumentParser(
+            description=self.get_description(),
+            prog=prog_name,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        parser.add_argument(
+            '-f',
+            '--format',
+            dest='form',
+            choices=self.forms,
+            default=self.forms[0],
+            help=f'how to print (default: {self.forms[0]}); json and yaml have every fact, '
+            'under the keys of the HTTP interface',
+        )
+        self.arguments(parser)
+        return parser
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare arguments."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where to ask."""
+        options = self.app.options
+        return Endpoint(options.endpoint, options.timeout)
+
+    @property
+    def width(self) -> int:
+        """How wide to print."""
+        return text.width_of(self.app.stdout)
+
+    def say(self, *lines: str) -> None:
+        """Print lines."""
+        for line in lines:
+            self.app.stdout.write(line + '\n')
+
+    def show(self, form: str, data: Any, lines: Sequence[str]) -> int:
+        """Print ``data`` in a machine's form, or ``lines`` for people."""
+        if form == 'json':
+            self.say(json.dumps(data, indent=2, ensure_ascii=False))
+        elif form == 'yaml':
+            import yaml
+
+            self.app.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+        else:
+            self.say(*lines)
+        return Exit.PLACED
+
+
+class Lister(Base):
+    """A list: a table for people, the interface's objects for programs."""
+
+    forms = ('table', 'json', 'yaml', 'csv')
+    path = ''
+    member = ''  # the key of the list in the answer
+    columns: Sequence[text.Column] = ()
+    nothing = 'nothing to show'
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Adds the bound on the number of rows."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--limit',
+            type=whole_number(1, ROWS_MAX),
+            default=100,
+            help=f'print at most so many (default: 100, at most {ROWS_MAX})',
+        )
+        parser.add_argument('--no-header', action='store_true', help='only the rows of the table')
+        return parser
+
+    def query(self, args: argparse.Namespace) -> dict[str, Any]:
+        """Query parameters."""
+        return {}
+
+    def note(self, row: dict[str, Any]) -> str:
+        """A further line below a row, empty for none."""
+        return ''
+
+    def footer(self, rows: list[dict[str, Any]], last: dict[str, Any], more: bool) -> str:
+        """A line below the table, empty for none."""
+        return f'there are more; see --limit ({len(rows)} shown)' if more else ''
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Fetch page by page and print."""
+        args = parsed_args
+        rows: list[dict[str, Any]] = []
+        marker: str | None = None
+        last: dict[str, Any] = {}
+        endpoint, query = self.endpoint, self.query(args)
+        while len(rows) < args.limit:
+            last = endpoint.get(
+                self.path, limit=min(PAGE, args.limit - len(rows)), marker=marker, **query
+            )
+            rows.extend(last[self.member])
+            marker = last['next_marker']
+            if marker is None:
+                break
+        if args.form == 'csv':
+            return self._csv(rows)
+        return self.show(args.form, rows, self._table(args, rows, last, marker is not None))
+
+    def _table(
+        self, args: argparse.Namespace, rows: list[dict[str, Any]], last: Any, more: bool
+    ) -> list[str]:
+        if not rows:
+            return [self.nothing]
+        lines = text.table(self.columns, rows, self.width, self.note)
+        if args.no_header:
+            return lines[1:]
+        footer = self.footer(rows, last, more)
+        return [*lines, *([footer] if footer else [])]
+
+    def _csv(self, rows: list[dict[str, Any]]) -> int:
+        names = list(rows[0]) if rows else []
+        writer = csv.writer(self.app.stdout)
+        writer.writerow(names)
+        for row in rows:
+            writer.writerow([_flat(row[name]) for name in names])
+        return Exit.PLACED
+
+
+class Write(Base):
+    """A change: says in one sentence what was done, or with --dry-run would be."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Adds the dry run."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--dry-run', action='store_true', help='change nothing, only say what would happen'
+        )
+        return parser
+
+    def change(self, args: argparse.Namespace) -> dict[str, Any]:
+        """Do it; the interface's Change."""
+        raise NotImplementedError
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Do it and say so."""
+        done = self.change(parsed_args)
+        said = f'dry run: {done["what"]}' if done['dry_run'] else done['what']
+        return self.show(parsed_args.form, done, [said])
+
+
+def _flat(value: Any) -> Any:
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, ensure_ascii=False)
+    return '' if value is None else value
+
+
+def whole_number(least: int, most: int) -> Any:
+    """An argument type: a whole number within bounds."""
+
+    def parse(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f'expected {least} to {most}, got {value!r}')
+        return number
+
+    return parse
+
+
+def resource(value: str) -> tuple[str, int]:
+    """An argument type: ``VCPU=2``."""
+    name, equals, number = value.partition('=')
+    if not (equals and name and number.isdigit() and int(number) > 0):
+        raise argparse.ArgumentTypeError(
+            f'expected CLASS=AMOUNT with a whole number above 0, such as VCPU=2 '
+            f'or MEMORY_MB=4096; got {value!r}'
+        )
+    return name, int(number)
+
+
+def pair(value: str) -> tuple[str, str | None]:
+    """An argument type: ``key=value``; ``key=`` takes the key away."""
+    name, equals, rest = value.partition('=')
+    if not (equals and name):
+        raise argparse.ArgumentTypeError(f'expected KEY=VALUE, got {value!r}')
+    return name, rest or None
+
+
+def path_part(value: str) -> str:
+    """A name as a part of a URL's path."""
+    from urllib.parse import quote
+
+    return quote(value, safe='')

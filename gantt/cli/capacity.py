@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt capacity``: how many more of a shape fit, where, and what runs out first."""
+
+import argparse
+from typing import Any
+
+from gantt.cli import base, spec, text
+
+
+class Capacity(base.Base):
+    """Count how many more of a shape fit now, where, and what runs out first."""
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which shape."""
+        spec.arguments(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """POST the spec and print."""
+        body = {'spec': spec.body(parsed_args)['spec']}
+        found = self.endpoint.post('/v1/capacity', body)
+        return self.show(parsed_args.form, found, _lines(found, self.width))
+
+
+def _lines(found: dict[str, Any], width: int) -> list[str]:
+    where = f'{found["eligible"]} of {text.count(found["hosts"], "host")}'
+    many = str(found['count'] or 'no')
+    lines = text.wrap(f'{many} more of {found["shape"]} fit, on {where}', width)
+    if not found['eligible']:
+        lines += text.wrap(found['verdict'], width)
+        for line in found['nearest']:
+            lines += text.wrap(f'nearest: {line}', width)
+        return lines
+    for title, rooms in (('by zone', found['by_zone']), ('by aggregate', found['by_aggregate'])):
+        if rooms:
+            lines += ['', title, *_rooms(rooms)]
+    lines += ['', 'by host, most first', *_rooms(found['by_host'][:10])]
+    if len(found['by_host']) > 10 or found['by_host_truncated']:
+        lines.append(f'  and {found["eligible"] - 10} more')
+    if found['runs_out']:
+        first = sorted(found['runs_out'].items(), key=lambda kv: (-kv[1], kv[0]))
+        said = ', '.join(f'{name} on {text.count(n, "host")}' for name, n in first)
+        lines += ['', *text.wrap(f'runs out first: {said}', width)]
+    return lines
+
+
+def _rooms(rooms: list[dict[str, Any]]) -> list[str]:
+    size = min(48, max(len(room['name']) for room in rooms))
+    return [f'  {text.cut(room["name"], size):<{size}}  {room["count"]}' for room in rooms]

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt claim``: list, show, release."""
+
+import argparse
+from typing import Any
+
+from gantt.cli import base, text
+from gantt.cli.text import Column
+
+STATES = ('reserved', 'confirmed', 'released', 'expired', 'refused')
+
+
+def lease(row: dict[str, Any]) -> str:
+    """What is left of a reserved claim's lease."""
+    left = row['lease_seconds']
+    if left is None:
+        return '-'
+    return text.age(left) if left > 0 else 'over'
+
+
+COLUMNS = (
+    Column('CLAIM', lambda r: text.short_id(r['id'])),
+    Column('STATE', lambda r: r['state'] + ('*' if r['adopted'] else '')),
+    Column('HOST', text.key('host'), least=12),
+    Column('CONSUMER', lambda r: text.short_id(r['consumer'])),
+    Column('AGE', lambda r: text.age(r['age_seconds']), right=True),
+    Column('LEASE', lease, right=True),
+    Column('RESOURCES', lambda r: text.needs(r['resources']), least=14),
+)
+
+
+class ClaimList(base.Lister):
+    """List the claims; a star marks one that was adopted."""
+
+    path = '/v1/claims'
+    member = 'claims'
+    nothing = 'no claim matches'
+    columns = COLUMNS
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which."""
+        parser.add_argument('--state', choices=STATES)
+        parser.add_argument('--host')
+        parser.add_argument('--consumer', metavar='UUID')
+        parser.add_argument('--request', metavar='UUID')
+
+    def query(self, args: argparse.Namespace) -> dict[str, Any]:
+        """As asked."""
+        return {'state': args.state, 'host': args.host, 'consumer': args.consumer,
+                'request_id': args.request}  # fmt: skip
+
+
+class ClaimShow(base.Base):
+    """Show one claim."""
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which."""
+        parser.add_argument('claim', help='its id, or a unique prefix of it')
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Fetch and print."""
+        claim = self.endpoint.get(f'/v1/claims/{base.path_part(parsed_args.claim)}')
+        return self.show(parsed_args.form, claim, _lines(claim, self.width))
+
+
+def _lines(claim: dict[str, Any], width: int) -> list[str]:
+    adopted = ', adopted: nobody asked for it' if claim['adopted'] else ''
+    facts = {
+        'host': claim['host'],
+        'resources': text.shape(claim['resources']),
+        'consumer': f'{claim["consumer"]} ({claim["consumer_type"]})',
+        'request': f'{claim["request_id"]}, member {claim["member"]}, attempt {claim["attempt"]}'
+        if claim['request_id']
+        else '',
+        'made': f'{text.age(claim["age_seconds"])} ago ({claim["created_at"]})',
+        'lease': f'{lease(claim)} left' if claim['lease_seconds'] is not None else '',
+        'lifecycle': claim['lifecycle'],
+        'purpose': claim['purpose'],
+        'group': claim['group'],
+        'move': claim['move_id'],
+        'project': claim['project_id'],
+        'absences': str(claim['absences'] or ''),
+        'reason': claim['reason'],
+    }
+    lines = [f'claim {claim["id"]} is {claim["state"]}{adopted}']
+    for name, value in facts.items():
+        if value:
+            lines.extend(text.wrap(f'  {name:<10} {value}', width, ' ' * 13))
+    return lines
+
+
+class ClaimRelease(base.Write):
+    """Force a live claim to end; a guest that goes on running is adopted again."""
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which, why."""
+        parser.add_argument('claim', help='its id')
+        parser.add_argument('--reason', required=True, help='why; it is kept with the claim')
+
+    def change(self, args: argparse.Namespace) -> dict[str, Any]:
+        """DELETE it."""
+        path = f'/v1/claims/{base.path_part(args.claim)}'
+        return self.endpoint.delete(path, reason=args.reason, dry_run=args.dry_run)

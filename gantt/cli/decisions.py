@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt decision`` and ``gantt explain``."""
+
+import argparse
+from typing import Any
+
+from gantt.cli import base, text
+from gantt.cli.text import Column
+
+OUTCOMES = ('placed', 'no_valid_host', 'conflict', 'busy', 'expired', 'unknown', 'cancelled',
+            'reused', 'failed')  # fmt: skip
+
+
+class DecisionList(base.Lister):
+    """List the decisions, newest first."""
+
+    path = '/v1/decisions'
+    member = 'decisions'
+    nothing = 'no decision is kept that matches'
+    columns = (
+        Column('DECISION', lambda r: text.short_id(r['id'])),
+        Column('REQUEST', lambda r: text.short_id(r['request_id'])),
+        Column('OUTCOME', text.key('outcome')),
+        Column('AGE', lambda r: text.age(r['age_seconds']), right=True),
+        Column('WHY', text.key('reason'), least=20),
+    )
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which."""
+        parser.add_argument('--outcome', choices=OUTCOMES, help='only those that ended so')
+
+    def query(self, args: argparse.Namespace) -> dict[str, Any]:
+        """As asked."""
+        return {'outcome': args.outcome}
+
+
+class DecisionShow(base.Base):
+    """Show one decision in a few lines; "gantt explain" tells the whole story."""
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which."""
+        parser.add_argument('decision', help='its id, a request id, or a unique prefix of either')
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Fetch and print."""
+        decision = self.endpoint.get(f'/v1/decisions/{base.path_part(parsed_args.decision)}')
+        lines = [
+            f'decision {decision["id"]}: {decision["outcome"]}',
+            f'  request   {decision["request_id"]}',
+            f'  made      {text.age(decision["age_seconds"])} ago by {decision["worker"] or "-"}',
+            f'  project   {decision["project_id"] or "-"}',
+        ]
+        if decision['reason']:
+            lines += text.wrap(f'  because   {decision["reason"]}', self.width, ' ' * 12)
+        lines.append(f'the whole story: gantt explain {text.short_id(decision["id"])}')
+        return self.show(parsed_args.form, decision, lines)
+
+
+class Explain(base.Base):
+    """Explain a decision: what each filter removed, how the finalists scored, what was near."""
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which."""
+        parser.add_argument('id', help='a decision id, a request id, or a unique prefix of either')
+        parser.add_argument('--host', help='say what became of this host as well')
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Fetch and print."""
+        path = f'/v1/decisions/{base.path_part(parsed_args.id)}'
+        explanation = self.endpoint.get(path, explain=True, host=parsed_args.host)
+        return self.show(parsed_args.form, explanation, explanation['lines'])

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt host``: list, show, disable, enable, remove."""
+
+import argparse
+import getpass
+from typing import Any
+
+from gantt.cli import base, text
+from gantt.cli.text import Column
+
+CONDITIONS = ('up', 'stale', 'new', 'disabled', 'over_committed')
+_WORDS = {'over_committed': 'overfull'}
+
+
+def _room(name: str) -> Any:
+    def show(row: dict[str, Any]) -> str:
+        if name not in row['cap']:
+            return '-'
+        return text.share(name, row['free'].get(name, 0), row['cap'][name])
+
+    return show
+
+
+def _cpu(row: dict[str, Any]) -> str:
+    name = 'PCPU' if 'VCPU' not in row['cap'] and 'PCPU' in row['cap'] else 'VCPU'
+    return _room(name)(row) + ('p' if name == 'PCPU' else '')
+
+
+class HostList(base.Lister):
+    """List the hosts: condition, free room of capacity, claims, age of the last report."""
+
+    path = '/v1/hosts'
+    member = 'hosts'
+    nothing = 'no host matches'
+    columns = (
+        Column('HOST', text.key('name'), least=16),
+        Column('STATE', lambda r: _WORDS.get(r['condition'], r['condition'])),
+        Column('ZONE', text.key('zone'), least=6),
+        Column('FREE CPU', _cpu, right=True),
+        Column('RAM', _room('MEMORY_MB'), right=True),
+        Column('DISK', _room('DISK_GB'), right=True),
+        Column('CLAIMS', lambda r: str(r['claims']), right=True),
+        Column('REPORT', lambda r: text.age(r['report_age_seconds']), right=True),
+    )
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which hosts, in which order."""
+        parser.add_argument('--condition', choices=CONDITIONS, help='only hosts in this condition')
+        parser.add_argument('--stale', action='store_const', dest='condition', const='stale',
+                            help='only hosts that have not reported lately')  # fmt: skip
+        parser.add_argument('--zone', help='only hosts of this availability zone')
+        parser.add_argument('--aggregate', help='only hosts of this aggregate, by name or uuid')
+        parser.add_argument('--name', metavar='PART', help='only hosts with PART in their name')
+        parser.add_argument(
+            '--sort',
+            default='name',
+            metavar='KEY',
+            help='name, zone, condition, claims, report_age, or free:CLASS such as free:VCPU '
+            '(default: name)',
+        )
+        parser.add_argument('-r', '--reverse', action='store_true', help='the other way round')
+
+    def query(self, args: argparse.Namespace) -> dict[str, Any]:
+        """As asked."""
+        query = {k: getattr(args, k) for k in ('condition', 'zone', 'aggregate', 'name')}
+        return {**query, 'sort': ('-' if args.reverse else '') + args.sort}
+
+    def note(self, row: dict[str, Any]) -> str:
+        """Why a host is disabled, and who said so."""
+        if not row['reason']:
+            return ''
+        return row['reason'] + (f' ({row["disabled_by"]})' if row['disabled_by'] else '')
+
+    def footer(self, rows: list[dict[str, Any]], last: dict[str, Any], more: bool) -> str:
+        """How many there are, how old that is."""
+        shown = f'{len(rows)} of {last["total"]}' if more else f'{last["total"]}'
+        hosts = 'host' if last['total'] == 1 else 'hosts'
+        age = text.age(last['table_age_seconds'])
+        return f'{shown} {hosts}, free of capacity; the table is {age} old'
+
+
+class HostShow(base.Base):
+    """Show one host: believed, reported and claimed side by side, and why they differ."""
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which host."""
+        parser.add_argument('host')
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Fetch and print."""
+        detail = self.endpoint.get(f'/v1/hosts/{base.path_part(parsed_args.host)}')
+        return self.show(parsed_args.form, detail, _lines(detail, self.width))
+
+
+def _lines(detail: dict[str, Any], width: int) -> list[str]:
+    host = detail['host']
+    state = _WORDS.get(host['condition'], host['condition'])
+    why = f': {host["reason"]}' if host['reason'] else ''
+    who = f' ({host["disabled_by"]})' if host['disabled_by'] else ''
+    lines = text.wrap(f'{host["name"]} is {state}{why}{who}', width)
+    facts = {
+        'reported': f'{text.age(host["report_age_seconds"])} ago'
+        if host['report_age_seconds'] is not None
+        else 'never',
+        'report': f'{detail["sequence"]} of epoch {detail["epoch"]}, '
+        f'last full one {detail["full_sequence"]}, generation {detail["generation"]}',
+        'node': host['node'],
+        'uuid': host['uuid'],
+        'zone': host['zone'] or '-',
+        'aggregates': ', '.join(host['aggregates']) or '-',
+        'location': detail['location'],
+        'hypervisor': f'{detail["hypervisor_type"]} {detail["hypervisor_version"] or ""}'.strip(),
+        'NUMA cells': str(detail['numa_cells'] or ''),
+        'devices': str(detail['devices'] or ''),
+        'traits': ', '.join(detail['traits'][:12])
+        + (f' and {len(detail["traits"]) - 12} more' if len(detail['traits']) > 12 else ''),
+    }
+    for name, value in facts.items():
+        if value:
+            lines.extend(text.wrap(f'  {name:<11} {value}', width, ' ' * 14))
+    lines.append('')
+    lines.extend(text.table(_USE, detail['use'], width))
+    lines.append('')
+    for difference in detail['differences'] or ['claimed, reported and believed agree']:
+        lines.extend(text.wrap(difference, width))
+    if detail['claims']:
+        lines.append('')
+        lines.extend(text.table(_CLAIMS, detail['claims'], width))
+        if detail['claims_truncated']:
+            lines.append(f'there are more: gantt claim list --host {host["name"]}')
+    return lines
+
+
+def _plain(name: str) -> Any:
+    return lambda row: str(row[name])
+
+
+_USE = (
+    Column('CLASS', text.key('resource_class'), least=12),
+    Column('CAPACITY', _plain('cap'), right=True),
+    Column('CLAIMED', _plain('claimed'), right=True),
+    Column('FOREIGN', _plain('foreign'), right=True),
+    Column('BELIEVED', _plain('believed'), right=True),
+    Column('REPORTED', _plain('reported'), right=True),
+    Column('FREE', _plain('free'), right=True),
+)
+
+_CLAIMS = (
+    Column('CLAIM', lambda r: text.short_id(r['id'])),
+    Column('STATE', lambda r: r['state'] + ('*' if r['adopted'] else '')),
+    Column('CONSUMER', lambda r: text.short_id(r['consumer'])),
+    Column('AGE', lambda r: text.age(r['age_seconds']), right=True),
+    Column('LEASE', lambda r: text.age(r['lease_seconds'])
+           if r['lease_seconds'] is not None else '-', right=True),
+    Column('RESOURCES', lambda r: text.needs(r['resources']), least=12),
+)  # fmt: skip
+
+
+class HostDisable(base.Write):
+    """Let nothing new land on a host; what is there stays."""
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which host, why, who."""
+        parser.add_argument('host')
+        parser.add_argument('--reason', required=True, help='why; shown in every verdict')
+        parser.add_argument('--by', help='who says so (default: the user who runs this)')
+
+    def change(self, args: argparse.Namespace) -> dict[str, Any]:
+        """PUT it."""
+        body = {'reason': args.reason, 'by': args.by or _user()}
+        path = f'/v1/hosts/{base.path_part(args.host)}/disable'
+        return self.endpoint.put(path, body, dry_run=args.dry_run)
+
+
+class HostEnable(base.Write):
+    """Let new claims land on a host again."""
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which host."""
+        parser.add_argument('host')
+
+    def change(self, args: argparse.Namespace) -> dict[str, Any]:
+        """PUT it."""
+        path = f'/v1/hosts/{base.path_part(args.host)}/enable'
+        return self.endpoint.put(path, dry_run=args.dry_run)
+
+
+class HostRemove(base.Write):
+    """Forget a host without live claims; it comes back when it registers again."""
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which host."""
+        parser.add_argument('host')
+
+    def change(self, args: argparse.Namespace) -> dict[str, Any]:
+        """DELETE it."""
+        path = f'/v1/hosts/{base.path_part(args.host)}'
+        return self.endpoint.delete(path, dry_run=args.dry_run)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return 'somebody'

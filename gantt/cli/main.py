@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``gantt``: its table of commands, and how failures are said."""
+
+import argparse
+import importlib
+import os
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from cliff import app, commandmanager
+
+from gantt.cli import endpoint
+from gantt.cli.endpoint import Exit, Failure
+from gantt.version import version_string
+
+#: Command -> class; a module is imported when its command is run.
+COMMANDS = {
+    'status': 'status:Status',
+    'host list': 'hosts:HostList',
+    'host show': 'hosts:HostShow',
+    'host disable': 'hosts:HostDisable',
+    'host enable': 'hosts:HostEnable',
+    'host remove': 'hosts:HostRemove',
+    'aggregate list': 'aggregates:AggregateList',
+    'aggregate set': 'aggregates:AggregateSet',
+    'aggregate remove': 'aggregates:AggregateRemove',
+    'group list': 'groups:GroupList',
+    'group create': 'groups:GroupCreate',
+    'group remove': 'groups:GroupRemove',
+    'select': 'select:Select',
+    'request show': 'requests:RequestShow',
+    'request cancel': 'requests:RequestCancel',
+    'decision list': 'decisions:DecisionList',
+    'decision show': 'decisions:DecisionShow',
+    'explain': 'decisions:Explain',
+    'claim list': 'claims:ClaimList',
+    'claim show': 'claims:ClaimShow',
+    'claim release': 'claims:ClaimRelease',
+    'capacity': 'capacity:Capacity',
+}
+
+
+class _Later:
+    """A command that is imported when it is needed."""
+
+    def __init__(self, name: str, target: str) -> None:
+        self.name = name
+        self.value = f'gantt.cli.{target}'
+
+    def load(self) -> Any:
+        """Import it."""
+        module, _, name = self.value.partition(':')
+        return getattr(importlib.import_module(module), name)
+
+
+class Commands(commandmanager.CommandManager):
+    """The table above; no search among installed packages."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        for name, target in COMMANDS.items():
+            self.commands[name] = _Later(name, target)  # type: ignore[assignment]
+
+
+class Gantt(app.App):
+    """The application object of cliff."""
+
+    NAME = 'gantt'
+
+    def build_option_parser(
+        self, description: str | None, version: str | None, argparse_kwargs: Any = None
+    ) -> Any:
+        """Where to ask; abbreviated options are not guessed."""
+        parser = argparse.ArgumentParser(
+            prog='gantt', description=description, add_help=False, allow_abbrev=False
+        )
+        parser.add_argument(
+            '-h',
+            '--help',
+            action='store_true',
+            dest='deferred_help',
+            help='show this, or the help of the command',
+        )
+        parser.add_argument(
+            '--version', action='version', version=f'gantt {version}', help='show the version'
+        )
+        parser.add_argument(
+            '--endpoint',
+            metavar='URL',
+            default=os.environ.get('GANTT_ENDPOINT') or endpoint.DEFAULT,
+            help=f'the API to ask (environment: GANTT_ENDPOINT; default: {endpoint.DEFAULT})',
+        )
+        parser.add_argument(
+            '--timeout',
+            metavar='SECONDS',
+            type=float,
+            default=60.0,
+            help='how long to wait for an answer (default: 60)',
+        )
+        return parser  # fmt: skip
+
+    def print_help_if_requested(self) -> None:
+        """The options, and every command with a line about it."""
+        self.parser.print_help(self.stdout)
+        self.stdout.write('\ncommands ("gantt COMMAND --help" tells more):\n')
+        size = max(map(len, COMMANDS))
+        for name, target in COMMANDS.items():
+            about = (_Later(name, target).load().__doc__ or '').partition('\n')[0].rstrip('.')
+            lines = textwrap.wrap(about, 76 - size)
+            self.stdout.write(f'  {name:<{size}}  {lines[0]}\n')
+            for line in lines[1:]:
+                self.stdout.write(f'  {"":<{size}}  {line}\n')
+        raise SystemExit(0)
+
+    def configure_logging(self) -> None:
+        """Failures are said once, by ``main``; there is nothing to log."""
+
+    def interact(self) -> None:
+        """Without a command: say which there are."""
+        self.stderr.write('gantt: which command? "gantt --help" lists them\n')
+        raise SystemExit(Exit.USAGE)
+
+    def run_subcommand(self, argv: list[str]) -> int:
+        """Find a command, parse its arguments, run it.
+
+        :raises Failure: to be said by ``main``
+        """
+        try:
+            factory, name, rest = self.command_manager.find_command(argv)
+        except ValueError:
+            near = self.get_fuzzy_matches(argv[0])
+            hint = f'did you mean {", ".join(near[:4])}?' if near else '"gantt --help" lists them'
+            raise Failure(f'{" ".join(argv)!r} is no command; {hint}', Exit.USAGE) from None
+        command = factory(self, self.options, name)
+        parsed = command.get_parser(f'gantt {name}').parse_args(rest)
+        return command.run(parsed)
+
+
+def main(
+    argv: Sequence[str] | None = None,
+    stdout: TextIO | None = None,
+    stderr: TextIO | None = None,
+) -> int:
+    """Run ``gantt`` with ``argv``; the exit code."""
+    stderr = stderr or sys.stderr
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        gantt = Gantt(
+            'Ask and steer a Gantt scheduler. Exit codes: 0 placed or done, 2 no valid host, '
+            '3 gave up after conflicts, 1 trouble, 64 wrong usage.',
+            version_string(),
+            Commands(),
+            stdout=stdout,
+            stderr=stderr,
+            deferred_help=True,
+        )
+        gantt.options, rest = gantt.parser.parse_known_args(arguments)
+        if gantt.options.deferred_help:
+            if not rest:
+                gantt.print_help_if_requested()
+            rest.append('--help')
+        if not rest:
+            gantt.interact()
+        return int(gantt.run_subcommand(rest) or 0)
+    except Failure as e:
+        for line in _said(e):
+            stderr.write(line + '\n')
+        return int(e.exit_code)
+    except SystemExit as e:
+        # argparse exits with 2 where the usage is wrong; here 2 is no valid host.
+        return int(Exit.USAGE) if e.code == 2 else int(e.code or 0)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        return 130
+
+
+def _said(failure: Failure) -> list[str]:
+    """The failure's sentence first; then what helps to go on, and the ids to quote."""
+    error = failure.error
+    details = error.get('details') or {}
+    lines = [f'gantt: {failure.message}']
+    told = details.get('explanation') or details.get('nearest') or ()
+    lines.extend(f'  {line}'.rstrip() for line in told)
+    decision = details.get('decision_id')
+    if decision:
+        lines.append(f'  the whole story: gantt explain {decision}')
+    if error.get('code'):
+        lines.append(f'  code {error["code"]}, request id {error.get("request_id") or "unknown"}')
+    elif error.get('request_id'):
+        lines.append(f'  request id {error["request_id"]}')
+    return lines
+
+
+if __name__ == '__main__':
+    sys.exit(main())

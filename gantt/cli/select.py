@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt select``: place consumers, claimed; or with --dry-run only say where."""
+
+import argparse
+import uuid
+from typing import Any
+
+from gantt.cli import base, spec, text
+from gantt.cli.text import Column
+
+
+class Select(base.Base):
+    """Place consumers and claim their places.
+
+    Exit codes: 0 placed, 2 no valid host, 3 gave up after conflicts.
+    """
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """What to place, and how."""
+        spec.arguments(parser)
+        parser.add_argument(
+            '--count',
+            type=base.whole_number(1, 1000),
+            default=None,
+            help='how many consumers (default: 1)',
+        )
+        parser.add_argument(
+            '--consumer', action='append', metavar='UUID', help='their uuids (default: new ones)'
+        )
+        parser.add_argument(
+            '--request-id',
+            metavar='UUID',
+            help='repeat a request under its id: it has the effect of one',
+        )
+        parser.add_argument(
+            '--alternates',
+            type=base.whole_number(0, 20),
+            help='further hosts to name for each (default: 2)',
+        )
+        parser.add_argument(
+            '--budget',
+            type=base.whole_number(1, 600),
+            metavar='SECONDS',
+            help='give up after so long (default: 30)',
+        )
+        parser.add_argument(
+            '--lease',
+            type=base.whole_number(5, 86_400),
+            metavar='SECONDS',
+            help='keep the unconfirmed claims so long',
+        )
+        parser.add_argument('--dry-run', action='store_true',
+                            help='claim nothing, only say where')  # fmt: skip
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """POST the request and print the places."""
+        body = _body(parsed_args)
+        budget = body.get('budget_ms', 30_000) / 1000
+        placement = self.endpoint.post('/v1/requests', body, timeout=budget + 15)
+        lines = _lines(placement, self.width, parsed_args.dry_run)
+        return self.show(parsed_args.form, placement, lines)
+
+
+def _body(args: argparse.Namespace) -> dict[str, Any]:
+    body = spec.body(args)
+    body['request_id'] = args.request_id or body.get('request_id') or str(uuid.uuid4())
+    if args.consumer:
+        body['consumers'] = args.consumer
+    elif args.count is not None or 'consumers' not in body:
+        body['consumers'] = [str(uuid.uuid4()) for _ in range(args.count or 1)]
+    for name, value in (
+        ('alternates', args.alternates),
+        ('budget_ms', args.budget and args.budget * 1000),
+        ('lease_seconds', args.lease),
+        ('dry_run', args.dry_run or None),
+    ):
+        if value is not None:
+            body[name] = value
+    return body
+
+
+def _lines(placement: dict[str, Any], width: int, dry_run: bool) -> list[str]:
+    answer = placement['answer']
+    rows = [
+        {'chosen': places[0], 'others': places[1:]} for places in answer['selections'] if places
+    ]
+    hosts = len({row['chosen']['host'] for row in rows})
+    verb = 'would place' if dry_run else 'placed'
+    lines = [f'{verb} {len(rows)} on {text.count(hosts, "host")}', '']
+    lines.extend(text.table(_DRY if dry_run else _COLUMNS, rows, width))
+    lines.append('')
+    if dry_run:
+        lines.append('dry run: nothing is claimed')
+    else:
+        lines.append(f'request {answer["request_id"]}')
+        lines.append(f'why: gantt explain {answer["decision_id"]}')
+    return lines
+
+
+_COLUMNS = (
+    Column('CLAIM', lambda r: text.short_id(r['chosen']['claim_id'])),
+    Column('CONSUMER', lambda r: text.short_id(r['chosen']['consumer'])),
+    Column('HOST', lambda r: r['chosen']['host'], least=16),
+    Column('ZONE', lambda r: r['chosen']['zone'] or '-', least=6),
+    Column('LEASE', lambda r: text.age(r['chosen']['lease_seconds'])
+           if r['chosen']['lease_seconds'] else '-', right=True),
+    Column('ALTERNATES', lambda r: ', '.join(s['host'] for s in r['others']) or '-', least=12),
+)  # fmt: skip
+_DRY = tuple(column for column in _COLUMNS if column.title not in ('CLAIM', 'LEASE'))

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked for, from arguments or a file: shared by ``select`` and ``capacity``."""
+
+import argparse
+from typing import Any
+
+from gantt.cli import base
+from gantt.cli.endpoint import Exit, Failure, load_body
+from gantt.cli.groups import POLICIES
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that make a spec."""
+    many: dict[str, Any] = {'action': 'append', 'default': []}
+    parser.add_argument(
+        '--resource',
+        type=base.resource,
+        metavar='CLASS=AMOUNT',
+        **many,
+        help='what each member needs, e.g. VCPU=2, MEMORY_MB=4096, DISK_GB=20',
+    )
+    parser.add_argument('--zone', help='the availability zone')
+    parser.add_argument('--trait', metavar='TRAIT', **many, help='a trait the host must have')
+    parser.add_argument(
+        '--forbid-trait', metavar='TRAIT', **many, help='a trait the host must not have'
+    )
+    parser.add_argument(
+        '--member-of', metavar='AGGREGATE', **many, help='an aggregate the host must be in'
+    )
+    parser.add_argument('--group', metavar='UUID', help='the server group the members belong to')
+    parser.add_argument(
+        '--group-policy',
+        choices=POLICIES,
+        help='its policy, where Gantt does not know the group yet',
+    )
+    parser.add_argument('--host', help='ask for this host; it is filtered like any other')
+    parser.add_argument('--ignore-host', metavar='HOST', **many, help='a host not to be taken')
+    parser.add_argument('--flavor', metavar='NAME', help='the name of the flavor, for the record')
+    parser.add_argument('--project', help='the project of the consumers')
+    parser.add_argument('--request-file', metavar='FILE',
+                        help='the request as JSON or YAML, "-" for standard input; '
+                        'arguments go before it')  # fmt: skip
+
+
+def body(args: argparse.Namespace) -> dict[str, Any]:
+    """A request body with its spec: the file's, overlaid with the arguments.
+
+    :raises Failure: nothing to place, or a file of another form
+    """
+    whole: dict[str, Any] = {}
+    if args.request_file:
+        whole = load_body(args.request_file)
+        if not isinstance(whole, dict):
+            raise Failure(f'{args.request_file}: expected one object', Exit.USAGE)
+        if 'spec' not in whole:
+            whole = {'spec': whole}
+        if not isinstance(whole['spec'], dict):
+            raise Failure(f'{args.request_file}: spec: expected an object', Exit.USAGE)
+    spec = whole.setdefault('spec', {})
+    spec.update(_given(args))
+    if not spec.get('resources'):
+        raise Failure(
+            'what is to be placed? Name it with --resource, e.g. --resource VCPU=2 '
+            '--resource MEMORY_MB=4096, or with --request-file',
+            Exit.USAGE,
+        )
+    return whole
+
+
+def _given(args: argparse.Namespace) -> dict[str, Any]:
+    group = {'uuid': args.group, 'policy': args.group_policy} if args.group else None
+    asked = {
+        'resources': dict(args.resource),
+        'availability_zone': args.zone,
+        'required_traits': args.trait,
+        'forbidden_traits': args.forbid_trait,
+        'member_of': [[name] for name in args.member_of],
+        'destination': args.host and {'host': args.host},
+        'ignore_hosts': args.ignore_host,
+        'flavor': args.flavor and {'name': args.flavor},
+        'project_id': args.project,
+        'group': group,
+    }
+    return {name: value for name, value in asked.items() if value}

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt status``: the service at a glance."""
+
+import argparse
+from typing import Any
+
+from gantt.cli import base, text
+from gantt.cli.text import Column
+
+_WORDS = {'over_committed': 'over-committed'}
+
+
+class Status(base.Base):
+    """Show the service at a glance: hosts, usage, and what was refused lately."""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Fetch and print."""
+        status = self.endpoint.get('/v1/status')
+        return self.show(parsed_args.form, status, _lines(status, self.width))
+
+
+def _lines(status: dict[str, Any], width: int) -> list[str]:
+    hosts = (
+        ', '.join(f'{n} {_WORDS.get(name, name)}' for name, n in status['hosts'].items() if n)
+        or 'none'
+    )
+    lines = [
+        f'Hosts     {status["hosts_total"]}: {hosts}',
+        f'Claims    {status["claims"]} live',
+        f'Table     {text.age(status["table_age_seconds"])} old',
+        f'Version   {status["version"]}',
+    ]
+    if status['usage']:
+        up = text.count(status['hosts']['up'], 'host')
+        lines += ['', f'Usage of {up} up', *text.table(_USAGE, status['usage'], width)]
+    seconds = status['window_seconds']
+    window = 'hour' if seconds == 3600 else text.age(seconds)
+    outcomes = ', '.join(f'{n} {name.replace("_", " ")}' for name, n in status['outcomes'].items())
+    lines += ['', f'Not placed in the last {window}: {outcomes or "none"}']
+    for refusal in status['refusals']:
+        lines += _refusal(refusal, width)
+    if status['refusals_truncated']:
+        lines.append('  there were more; the counts are lower bounds')
+    return lines
+
+
+def _refusal(refusal: dict[str, Any], width: int) -> list[str]:
+    times = f'{refusal["count"]} × ' if refusal['count'] > 1 else ''
+    head = f'  {times}{refusal["shape"]}'
+    tail = f'last {text.age(refusal["last_age_seconds"])} ago: gantt explain ' + text.short_id(
+        refusal['decision_id']
+    )
+    return [
+        text.cut(head, width),
+        *text.wrap(f'      {refusal["reason"]}', width, ' ' * 6),
+        f'      {tail}',
+    ]
+
+
+def _used(row: dict[str, Any]) -> str:
+    return text.percent(row['claimed'] + row['foreign'], row['cap'])
+
+
+_USAGE = (
+    Column('CLASS', text.key('resource_class'), least=12),
+    Column('CAPACITY', lambda r: str(r['cap']), right=True),
+    Column('CLAIMED', lambda r: str(r['claimed']), right=True),
+    Column('FOREIGN', lambda r: str(r['foreign']), right=True),
+    Column('FREE', lambda r: str(r['free']), right=True),
+    Column('USED', _used, right=True),
+    Column('UNIT', text.key('unit')),
+)

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What other programs use to talk to Gantt over the message broker.
+
+    from gantt import client
+
+    transport = client.get_transport(cfg.CONF)
+    scheduler = client.SchedulerClient(transport)
+    answer = scheduler.select_destinations(spec=RequestSpec(resources={'VCPU': 1}), consumers=[...])
+
+Made to live in somebody else's process: no database, no threads of its own, no
+choice of a concurrency backend.  Errors are those of ``gantt.exceptions``.
+"""
+
+from gantt.client.compute import ComputeClient
+from gantt.client.hosts import ClaimFate, ClaimsClient, ReportFate, StatsClient
+from gantt.client.scheduler import SchedulerClient
+from gantt.rpc.transport import own_transport as get_transport
+
+__all__ = [
+    'ClaimFate',
+    'ClaimsClient',
+    'ComputeClient',
+    'ReportFate',
+    'SchedulerClient',
+    'StatsClient',
+    'get_transport',
+]

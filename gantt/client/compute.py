@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a conductor sends to the agents of hosts: build a guest, delete one."""
+
+from typing import Any
+
+import oslo_messaging as om
+
+from gantt.client.calls import Caller
+from gantt.core import message
+from gantt.core.build import Build, Delete
+
+#: Topic of a host that named no other one: this and its name.
+TOPIC_PREFIX = 'gantt-compute'
+
+
+def topic_of(host: str) -> str:
+    """The topic of a host that registered without ``build_topic``."""
+    return f'{TOPIC_PREFIX}.{host}'
+
+
+class ComputeClient:
+    """Sends ``build`` and ``delete`` to the topic that a Selection names."""
+
+    def __init__(self, transport: om.transport.RPCTransport, *, timeout: float = 10.0) -> None:
+        self._caller = Caller(transport, TOPIC_PREFIX)
+        self._timeout = timeout
+
+    def build(self, topic: str, build: Build, *, wait: bool = False) -> Any:
+        """Start a guest under its claim.
+
+        :param topic: ``Selection.build_topic``, or ``topic_of(host)``
+        :param wait: wait for what the agent says; otherwise only for the broker
+        :raises Unavailable: nobody listens there, or no answer came
+        :raises BrokerUnavailable: it was not sent
+        """
+        return self._send(topic, 'build', build.consumer, wait, build=message.to_builtins(build))
+
+    def delete(self, topic: str, delete: Delete, *, wait: bool = False) -> Any:
+        """Stop a guest and release its claim; as :meth:`build`."""
+        return self._send(
+            topic, 'delete', delete.consumer, wait, delete=message.to_builtins(delete)
+        )
+
+    def _send(self, topic: str, method: str, context_id: str, wait: bool, **args: Any) -> Any:
+        if wait:
+            return self._caller.call(
+                method, self._timeout, context_id=context_id, topic=topic, **args
+            )
+        self._caller.cast(method, context_id=context_id, topic=topic, **args)
+        return None

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compute host's side: register, report, and words about claims."""
+
+from typing import Any
+
+import msgspec
+import oslo_messaging as om
+
+from gantt import exceptions
+from gantt.client.calls import Caller, again
+from gantt.core import message
+from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
+from gantt.core.request import ExtendClaims
+from gantt.rpc import wire
+
+_PASSING = (exceptions.Unavailable,)
+
+_TRIES_MOST = 20
+
+
+class ClaimFate(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a word about one claim.
+
+    :ivar fate: ok | gone (final, unknown or of another host) | kept
+    :ivar state: state of the claim now
+    """
+
+    claim_id: str
+    fate: str
+    state: str = ''
+
+
+class ReportFate(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a report: applied | stale | needs_full (send a full one)."""
+
+    name: str
+    fate: str
+    changed: bool = False
+    confirmed: list[str] = []
+    released: list[str] = []
+    adopted: list[str] = []
+    current_epoch: int = 0
+    current_sequence: int = 0
+
+
+class ClaimsClient:
+    """Calls on topic ``gantt-claims``.
+
+    Each is tried again while the service cannot be reached, ``timeout``
+    seconds in all; each has the effect of one.
+    """
+
+    def __init__(
+        self, transport: om.transport.RPCTransport, *, timeout: float = 20.0,
+        attempt_seconds: float = 5.0,
+    ) -> None:  # fmt: skip
+        self._caller = Caller(transport, wire.CLAIMS_TOPIC)
+        self._timeout = timeout
+        self._attempt_seconds = attempt_seconds
+
+    def register_host(self, host: RegisterHost) -> Registered:
+        """Say that a host is there; the answer carries its epoch."""
+        return message.decode(
+            self._call('register_host', host.name, host=message.to_builtins(host)),
+            Registered,
+            inside='registered',
+        )
+
+    def confirm_claims(self, words: ClaimWords) -> list[ClaimFate]:
+        """Before a guest starts.  Only ``ok`` allows it to.
+
+        :raises StaleEpoch: the host registered again since
+        """
+        return self._words('confirm_claims', words)
+
+    def refuse_claims(self, words: ClaimWords) -> list[ClaimFate]:
+        """The second check on the host says no."""
+        return self._words('refuse_claims', words)
+
+    def release_claims(self, words: ClaimWords) -> list[ClaimFate]:
+        """The guests are gone."""
+        return self._words('release_claims', words)
+
+    def extend_claims(self, request: ExtendClaims) -> dict[str, Any]:
+        """Lengthen the leases of what a request has reserved."""
+        return self._call('extend_claims', request.request_id, request=message.to_builtins(request))
+
+    def _words(self, method: str, words: ClaimWords) -> list[ClaimFate]:
+        found = self._call(method, words.name, words=message.to_builtins(words))
+        return message.decode(found, list[ClaimFate], inside='fates')
+
+    def _call(self, method: str, context_id: str, **args: Any) -> Any:
+        return again(
+            lambda left: self._caller.call(
+                method, min(left, self._attempt_seconds), context_id=context_id, **args
+            ),
+            self._timeout, most=_TRIES_MOST, passing=_PASSING, what=f'{method} of {context_id}',
+        )  # fmt: skip
+
+
+class StatsClient:
+    """Reports on topic ``gantt-stats``.
+
+    A delta is cast: should it be lost, the next one says the same.  A full
+    report is called, so that its sender learns its fate.
+    """
+
+    def __init__(self, transport: om.transport.RPCTransport, *, timeout: float = 15.0) -> None:
+        self._caller = Caller(transport, wire.STATS_TOPIC)
+        self._timeout = timeout
+
+    def update_resource_stats(
+        self, report: HostReport, *, wait: bool | None = None
+    ) -> ReportFate | None:
+        """Send a report.
+
+        :param wait: whether to wait for its fate; None: for full ones only
+        :raises StaleEpoch, NotFound: register again
+        :raises Unavailable: not sent, or no answer; the next report repairs that
+        """
+        body = message.to_builtins(report)
+        if report.full if wait is None else wait:
+            found = self._caller.call(
+                'update_resource_stats', self._timeout, context_id=report.name,
+                name=report.name, stats=body,
+            )  # fmt: skip
+            return message.decode(found, ReportFate, inside='fate')
+        self._caller.cast(
+            'update_resource_stats', context_id=report.name, name=report.name, stats=body
+        )
+        return None
+
+    def send_foreign(self, name: str, stats: dict[str, Any]) -> ReportFate:
+        """Send a plain dictionary or a serialized ComputeNode as it is, and wait."""
+        found = self._caller.call(
+            'update_resource_stats', self._timeout, context_id=name, name=name, stats=stats
+        )
+        return message.decode(found, ReportFate, inside='fate')

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The conductor's side: ask for places, look an answer up, take a request back."""
+
+import uuid
+from typing import Any
+
+import msgspec
+import oslo_messaging as om
+
+from gantt import exceptions
+from gantt.client.calls import Caller, again
+from gantt.core import message
+from gantt.core.decision import Answer
+from gantt.core.request import CancelClaims, GetRequest, RequestSpec, SelectDestinations
+from gantt.rpc import wire
+
+#: Errors after which the same request may be sent again: it has the effect of one.
+_PASSING = (exceptions.Busy, exceptions.BrokerUnavailable, exceptions.DatabaseUnavailable)
+
+#: The answer needs some time on its way back after the budget was spent there.
+_GRACE_SECONDS = 2.0
+
+_TRIES_MOST = 100
+
+
+class SchedulerClient:
+    """Calls on topic ``gantt-scheduler``.
+
+    :param transport: made by ``gantt.client.get_transport``
+    :param attempt_seconds: after so long without an answer the same request
+        is sent again: its first copy or its answer may be lost
+    """
+
+    def __init__(
+        self, transport: om.transport.RPCTransport, *, attempt_seconds: float = 10.0
+    ) -> None:
+        self._caller = Caller(transport, wire.SCHEDULER_TOPIC)
+        self._attempt_seconds = attempt_seconds
+
+    def select_destinations(
+        self, request: SelectDestinations | None = None, *, spec: RequestSpec | None = None,
+        consumers: list[str] | None = None, **fields: Any,
+    ) -> Answer:  # fmt: skip
+        """Place every consumer and claim its place.
+
+        Either a whole request, or its parts; without ``request_id`` one is
+        chosen.  Within the budget the request is sent again where the answer
+        was lost or "busy"; the request id makes that the effect of one.
+
+        :raises NoValidHost: no host fits; the message is the verdict
+        :raises InvalidMessage, RequestIdReused, RequestCancelled: see there
+        :raises Conflict, Unavailable: the budget is spent
+        """
+        if request is None:
+            if spec is None or consumers is None:
+                raise TypeError('either a request, or spec and consumers')
+            fields.setdefault('request_id', str(uuid.uuid4()))
+            request = SelectDestinations(spec=spec, consumers=consumers, **fields)
+        return again(
+            lambda left: self._select(request, left),
+            request.budget_ms / 1000, most=_TRIES_MOST, passing=(*_PASSING, _NoAnswer),
+            what=f'request {request.request_id}',
+        )  # fmt: skip
+
+    def _select(self, request: SelectDestinations, left: float) -> Answer:
+        left_ms = max(1, int(left * 1000))
+        body = message.to_builtins(msgspec.structs.replace(request, budget_ms=left_ms))
+        patience = min(left, self._attempt_seconds) + _GRACE_SECONDS
+        try:
+            found = self._caller.call(
+                'select_destinations', patience, context_id=request.request_id, request=body
+            )
+        except exceptions.Unavailable as e:
+            if type(e) is exceptions.Unavailable:
+                raise _NoAnswer(e.message, **e.kwargs) from None
+            raise
+        return message.decode(found, Answer, inside='answer')
+
+    def get_request(self, request_id: str, *, timeout: float = 10.0) -> Answer:
+        """The stored answer of an earlier request.
+
+        :raises NotFound: it was never placed, or is no longer kept
+        :raises Busy: it is being placed
+        """
+        found = self._caller.call(
+            'get_request', timeout, context_id=request_id,
+            request=message.to_builtins(GetRequest(request_id=request_id)),
+        )  # fmt: skip
+        return message.decode(found, Answer, inside='answer')
+
+    def cancel_claims(
+        self, request_id: str, reason: str = '', *, timeout: float = 10.0
+    ) -> dict[str, Any]:
+        """Take a request back: what it claimed and nobody confirmed is released."""
+        body = message.to_builtins(CancelClaims(request_id=request_id, reason=reason))
+        return again(
+            lambda left: self._caller.call(
+                'cancel_claims', left, context_id=request_id, request=body
+            ),
+            timeout, most=_TRIES_MOST, passing=_PASSING, what=f'cancel of {request_id}',
+        )  # fmt: skip
+
+
+class _NoAnswer(exceptions.Unavailable):
+    """Nothing came back: the call, the service or the answer is lost."""

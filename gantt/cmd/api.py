@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt-api``: the HTTP interface, served by waitress.
+
+SIGTERM refuses new connections, finishes what was begun, and exits 0.
+"""
+
+import logging
+import sys
+import threading
+import time
+from typing import Any
+
+from gantt import client, exceptions, plugins
+from gantt.cmd import wiring
+from gantt.core.message import derived_id
+from gantt.db import store
+from gantt.http.app import make_app
+from gantt.http.middleware import Wsgi
+from gantt.http.server import Server
+from gantt.http.settings import HttpSettings
+from gantt.scheduler.insights import Insights
+from gantt.telemetry.metrics import Metrics
+from gantt.version import version_string
+
+LOG = logging.getLogger('gantt.cmd.api')
+
+PROBE_SECONDS = 3.0
+PROBED_FOR_SECONDS = 5.0
+
+
+def compose(conf: Any) -> Wsgi:
+    """The WSGI application as the configuration says.
+
+    :raises GanttError: the database is away or not synced, a plugin does not
+        load, an option is wrong
+    """
+    pipeline = plugins.from_conf(conf)
+    connected = store.connect(conf)
+    insights = Insights(
+        connected, pipeline, wiring.settings(conf, pipeline), max_age=conf.api.table_age_seconds
+    )
+    schedulers = client.SchedulerClient(client.get_transport(conf))
+    probe = Probe(schedulers)
+    return make_app(
+        insights,
+        connected,
+        schedulers,
+        Metrics(),
+        settings_of(conf),
+        {'broker': probe.broker, 'schedulers': probe.schedulers},
+    )
+
+
+def settings_of(conf: Any) -> HttpSettings:
+    """The HTTP application's settings from its options."""
+    api = conf.api
+    return HttpSettings(
+        auth_strategy=api.auth_strategy,
+        body_bytes_max=api.body_bytes_max,
+        table_age_seconds=api.table_age_seconds,
+        table_age_unhealthy_seconds=api.table_age_unhealthy_seconds,
+        cors_allowed_origins=tuple(api.cors_allowed_origins),
+        behind_proxy=api.behind_proxy,
+        disable_by_file=api.disable_by_file,
+    )
+
+
+class Probe:
+    """Asks the schedulers something harmless over the broker; remembers it for a moment."""
+
+    def __init__(self, schedulers: Any) -> None:
+        self._client = schedulers
+        self._lock = threading.Lock()
+        self._asked_at = float('-inf')
+        self._met: exceptions.GanttError | None = None
+
+    def broker(self) -> str:
+        """:raises BrokerUnavailable:"""
+        met = self._ask()
+        if isinstance(met, exceptions.BrokerUnavailable):
+            raise met
+        return 'the broker takes messages'
+
+    def schedulers(self) -> str:
+        """:raises Unavailable: none of them answers"""
+        met = self._ask()
+        if isinstance(met, exceptions.Unavailable):
+            raise met
+        return 'a scheduler answers'
+
+    def _ask(self) -> exceptions.GanttError | None:
+        with self._lock:
+            if time.monotonic() - self._asked_at < PROBED_FOR_SECONDS:
+                return self._met
+            try:
+                self._client.get_request(derived_id('probe'), timeout=PROBE_SECONDS)
+                self._met = None
+            except exceptions.NotFound:
+                self._met = None  # nobody ever made this request: that is an answer
+            except exceptions.GanttError as e:
+                self._met = e
+            except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
+                self._met = exceptions.BrokerUnavailable(url='', problem=str(e) or type(e).__name__)
+            self._asked_at = time.monotonic()
+            return self._met
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run until told to stop; exit code."""
+    return wiring.run(sys.argv[1:] if argv is None else argv, 'gantt-api', _serve)
+
+
+def _serve(conf: Any) -> int:
+    stopping = wiring.until_told()
+    server = Server(compose(conf), conf.api.host, conf.api.port, conf.api.threads)
+    server.start()
+    LOG.info('gantt-api %s listens on http://%s:%d', version_string(), server.host, server.port)
+    stopping.wait()
+    LOG.info('Stopping: finishing what was begun, for %d s at most', conf.api.drain_seconds)
+    return 0 if server.stop(conf.api.drain_seconds) else 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())

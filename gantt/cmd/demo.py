@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt-demo``: the whole service in one process, shown at work."""
+
+import argparse
+import contextlib
+import logging
+import pathlib
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+
+from gantt import exceptions
+from gantt.demo import acts, say
+from gantt.demo.stage import Stage
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog='gantt-demo', description=__doc__.splitlines()[0])
+    parser.add_argument('--hosts', type=int, default=200, help='fake hosts (200)')
+    parser.add_argument('--requests', type=int, default=1000, help='requests (1000)')
+    parser.add_argument('--seed', type=int, default=1, help='of hosts, requests and trouble')
+    parser.add_argument('--serve', action='store_true', help='stay up, with the HTTP interface')
+    parser.add_argument('--port', type=int, default=8790, help='of the HTTP interface (8790)')
+    given = parser.parse_args(argv)
+    if given.hosts < 20 or given.requests < 10:
+        parser.error('at least 20 hosts and 10 requests')
+    return given
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Play everything; 0 where every promise was kept."""
+    given = _arguments(sys.argv[1:] if argv is None else argv)
+    with tempfile.TemporaryDirectory(prefix='gantt-demo-') as folder:
+        try:
+            return _play(given, pathlib.Path(folder))
+        except exceptions.GanttError as e:
+            print(f'gantt-demo: {e}', file=sys.stderr)
+            return 1
+
+
+def _play(given: argparse.Namespace, folder: pathlib.Path) -> int:
+    began = time.monotonic()
+    say.heading('Gantt: one process, a SQLite database, an in-process broker')
+    stage = Stage(folder, given.hosts, given.seed, socket.gethostname())
+    logging.getLogger('oslo_messaging').setLevel(logging.ERROR)
+    with contextlib.ExitStack() as stack:
+        stack.callback(stage.close)
+        stage.open()
+        say.heading('1. Hosts register and report')
+        acts.hosts_appear(stage, given.hosts)
+        say.heading('2. An unmodified Nova asks')
+        acts.nova_asks(stage)
+        say.heading(f'3. A conductor asks {given.requests} times, and hosts are killed')
+        tally = acts.conductor_asks(stage, given.requests, given.seed)
+        say.heading('4. What was placed where')
+        acts.where_it_went(tally, stage)
+        say.heading('5. Why')
+        acts.explanations(stage, tally)
+        say.heading('6. The audit')
+        kept = acts.audit(stage, tally)
+        say.line(f'all of it took {time.monotonic() - began:.0f} s')
+        if given.serve:
+            _serve(stage, given.port)
+    return 0 if kept else 1
+
+
+def _serve(stage: Stage, port: int) -> None:
+    url = stage.serve(port)
+    say.heading(f'Serving on {url}; Ctrl-C ends it')
+    say.line('Try, in another terminal:')
+    say.block([
+        '.venv/bin/gantt status',
+        '.venv/bin/gantt host list',
+        '.venv/bin/gantt select --resource VCPU=4 --resource MEMORY_MB=8192',
+        '.venv/bin/gantt capacity --resource VCPU=16 --resource MEMORY_MB=65536',
+        '.venv/bin/gantt decision list --outcome no_valid_host',
+        '.venv/bin/gantt explain <an id from that list>',
+        '.venv/bin/gantt host disable fake-00001 --reason "fan swap"',
+        f'curl -s {url}/metrics | grep ^gantt_',
+    ])  # fmt: skip
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    stopping.wait()
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt-manage``: the schema, the audit, the purge and a check of the configuration.
+
+Trouble is one line on standard error that says what to do.  Exit codes: 0 fine,
+1 trouble (or a violation found by the audit), 64 wrong usage.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from oslo_config import cfg
+
+from gantt import exceptions, plugins
+from gantt.cmd import wiring
+from gantt.conf import opts
+from gantt.db import migration, session, store
+
+LOG = logging.getLogger(__name__)
+USAGE = 64
+PURGE_ROWS = 5000
+PURGE_ROUNDS = 10_000
+WORDS = {
+    'over_commit': 'over-commit',
+    'lost': 'lost',
+    'leaked': 'leaked',
+    'doubled': 'doubled',
+}
+
+
+def db_sync(conf: Any) -> int:
+    """Bring the schema up to date."""
+    engine = session.engine_from_conf(conf)
+    before = migration.version(engine)
+    after = migration.sync(engine)
+    print(f'the database is at {after}' + (f' (was {before})' if before != after else ' already'))
+    return 0
+
+
+def db_version(conf: Any) -> int:
+    """Which schema the database has and which one this version of Gantt needs."""
+    found = migration.version(session.engine_from_conf(conf))
+    needed = migration.expected()
+    if conf.command.format == 'json':
+        print(json.dumps({'database': found, 'needed': needed, 'in_step': found == needed}))
+    else:
+        print(f'database {found}, needed {needed}')
+        if found != needed:
+            print('run "gantt-manage db sync"')
+    return 0
+
+
+def audit(conf: Any) -> int:
+    """Ask the database whether the promises hold; 1 where one does not."""
+    found = store.connect(conf).audit()
+    lines = {key: found.get(key, []) for key in [*WORDS, *(k for k in found if k not in WORDS)]}
+    if conf.command.format == 'json':
+        counts = {key: len(value) for key, value in lines.items()}
+        print(json.dumps({'counts': counts, 'violations': lines}))
+    else:
+        print(', '.join(f'{WORDS.get(key, key)} {len(value)}' for key, value in lines.items()))
+        for key, values in lines.items():
+            for line in values:
+                print(f'{WORDS.get(key, key)}: {line}')
+    return 1 if any(lines.values()) else 0
+
+
+def purge(conf: Any) -> int:
+    """Delete what is past its bound, until nothing is."""
+    connected = store.connect(conf)
+    gone = 0
+    for _ in range(PURGE_ROUNDS):
+        went = connected.purge(
+            decisions=conf.decisions.kept,
+            tombstone_seconds=conf.claims.tombstone_seconds,
+            request_seconds=conf.claims.request_seconds,
+            limit=PURGE_ROWS,
+        )
+        gone += went
+        if not went:
+            break
+    print(f'{gone} rows deleted')
+    return 0
+
+
+def config_check(conf: Any) -> int:
+    """Load the plugins, reach the database, look for options that contradict each other."""
+    checks: list[tuple[str, Callable[[Any], str]]] = [
+        ('options', _check_options),
+        ('plugins', _check_plugins),
+        ('database', _check_database),
+    ]
+    failed = 0
+    for name, check in checks:
+        try:
+            print(f'{name:<10} ok     {check(conf)}')
+        except exceptions.GanttError as e:
+            failed += 1
+            print(f'{name:<10} WRONG  {e.message}')
+    return 1 if failed else 0
+
+
+def _check_options(conf: Any) -> str:
+    read = 0
+    for group, options in opts.list_opts():
+        for option in options:
+            read += _reads(conf, group, option)
+    claims, scheduler = conf.claims, conf.scheduler
+    if claims.lease_seconds > claims.lease_seconds_max:
+        raise exceptions.Misconfigured(
+            option='[claims] lease_seconds',
+            problem=f'{claims.lease_seconds:g} is more than lease_seconds_max, '
+            f'{claims.lease_seconds_max:g}',
+            fix='Lower the one or raise the other',
+        )
+    if scheduler.unknown_after_seconds < scheduler.report_seconds:
+        raise exceptions.Misconfigured(
+            option='[scheduler] unknown_after_seconds',
+            problem=f'{scheduler.unknown_after_seconds:g} is less than report_seconds, '
+            f'{scheduler.report_seconds}: hosts would count as not known between two reports',
+            fix='Set it to twice report_seconds or more',
+        )
+    return f'{read} read, nothing contradicts'
+
+
+def _reads(conf: Any, group: str | None, option: Any) -> bool:
+    """Whether an option is registered; its value is read, which is when oslo.config checks it."""
+    try:
+        holder = conf if group in (None, 'DEFAULT') else conf[group]
+        holder[option.dest]
+    except cfg.NoSuchOptError:
+        return False  # of a plugin that is installed, but not enabled
+    except (cfg.Error, ValueError) as e:
+        raise exceptions.Misconfigured(
+            option=f'[{group or "DEFAULT"}] {option.name}', problem=str(e), fix='Correct it'
+        ) from None
+    return True
+
+
+def _check_plugins(conf: Any) -> str:
+    described = plugins.from_conf(conf).described()
+    counts = [f'{len(v)} {k}' for k, v in described.items() if isinstance(v, list | tuple | dict)]
+    return ', '.join(counts) or 'loaded'
+
+
+def _check_database(conf: Any) -> str:
+    engine = session.engine_from_conf(conf)
+    migration.check(engine)
+    store.connect(conf).ping()
+    return f'{session.family(engine)}, schema {migration.version(engine)}'
+
+
+def _commands(parsers: Any) -> None:
+    def add(to: Any, name: str, run: Callable[[Any], int], json_too: bool = False) -> None:
+        text = (run.__doc__ or '').strip()
+        parser = to.add_parser(name, help=text, description=text)
+        parser.set_defaults(run=run, format='text')
+        if json_too:
+            parser.add_argument(
+                '-f', '--format', choices=('text', 'json'), default='text', help='how to print'
+            )
+
+    def group(name: str, text: str) -> Any:
+        return parsers.add_parser(name, help=text, description=text).add_subparsers(
+            dest='action', required=True, metavar='ACTION'
+        )
+
+    database = group('db', 'The schema of the database.')
+    add(database, 'sync', db_sync)
+    add(database, 'version', db_version, json_too=True)
+    add(parsers, 'audit', audit, json_too=True)
+    add(parsers, 'purge', purge)
+    add(group('config', 'The configuration.'), 'check', config_check)
+
+
+def run(argv: list[str]) -> int:
+    """Parse, do it, turn errors into one line and an exit code."""
+    command = cfg.SubCommandOpt('command', title='commands', handler=_commands)
+    try:
+        conf = wiring.parse(argv, 'gantt-manage', [command])
+    except SystemExit as e:
+        return USAGE if e.code else 0
+    except (cfg.Error, exceptions.GanttError) as e:
+        print(f'gantt-manage: {e}', file=sys.stderr)
+        return 1
+    if conf.command.name is None:
+        print('gantt-manage: which command? "gantt-manage --help" lists them', file=sys.stderr)
+        return USAGE
+    try:
+        return conf.command.run(conf)
+    except (cfg.Error, exceptions.GanttError) as e:
+        print(f'gantt-manage: {e}', file=sys.stderr)
+    except Exception as e:
+        LOG.exception('gantt-manage failed')
+        where = conf.log_file or conf.log_dir or 'standard error'
+        print(
+            f'gantt-manage: unexpected {type(e).__name__}: {e}; the traceback is in {where}',
+            file=sys.stderr,
+        )
+    return 1
+
+
+def main() -> int:
+    """The console script."""
+    return run(sys.argv[1:])
+
+
+if __name__ == '__main__':
+    sys.exit(main())

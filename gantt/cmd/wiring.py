@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From options to parts: what the entry points share.
+
+This is the composition root: the only place that knows all rings and adapters.
+"""
+
+import contextlib
+import ctypes
+import functools
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from oslo_config import cfg
+from sqlalchemy.engine import make_url
+
+from gantt import conf as options
+from gantt import exceptions, plugins
+from gantt.core.pipeline import Pipeline
+from gantt.scheduler.recorder import StoreRecorder
+from gantt.scheduler.service import Scheduler
+from gantt.scheduler.settings import Settings
+from gantt.telemetry import log
+from gantt.telemetry.metrics import Metrics
+from gantt.version import version_string
+
+LOG = logging.getLogger(__name__)
+DECISIONS = logging.getLogger('gantt.decisions')
+USAGE = 64
+M_ARENA_MAX = -8  # of mallopt(3)
+
+
+def parse(argv: list[str], program: str, extra: list[Any] | None = None) -> Any:
+    """The global configuration object, filled from the command line and files.
+
+    :param extra: options of the command line
+    """
+    conf = cfg.CONF
+    options.register_opts(conf)
+    log.register_opts(conf)
+    if extra:
+        conf.register_cli_opts(extra)
+    conf(argv, project='gantt', prog=program, version=version_string())
+    log.setup(conf, program)
+    return conf
+
+
+def run(argv: list[str], program: str, serve: Callable[[Any], int]) -> int:
+    """Parse, serve, and turn what was foreseen into one line and an exit code.
+
+    :returns: what ``serve`` returns; 1 trouble, 64 wrong usage
+    """
+    try:
+        conf = parse(argv, program)
+    except SystemExit as e:
+        return USAGE if e.code else 0
+    except (cfg.Error, exceptions.GanttError) as e:
+        print(f'{program}: {e}', file=sys.stderr)
+        return 1
+    try:
+        return serve(conf)
+    except exceptions.GanttError as e:
+        LOG.error('%s', e)
+        print(f'{program}: {e}', file=sys.stderr)
+        return 1
+
+
+def keep_memory_small() -> None:
+    """Two memory arenas for all threads: glibc makes one for each and gives little back."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 2)
+
+
+def until_told() -> threading.Event:
+    """An event that SIGTERM and SIGINT set."""
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    return stopping
+
+
+def worker_name(conf: Any) -> str:
+    """A name that no other process and no earlier start of this one has."""
+    name = conf.worker or f'{conf.host or socket.gethostname()}:{os.getpid()}'
+    return f'{name}:{uuid.uuid4().hex[:8]}'
+
+
+def settings(conf: Any, pipeline: Pipeline) -> Settings:
+    """The service's settings from its options."""
+    s, c, d = conf.scheduler, conf.claims, conf.decisions
+    return Settings(
+        worker=worker_name(conf),
+        queue_limit=s.queue_limit,
+        retry_after_ms=s.retry_after_ms,
+        claims_per_commit=s.claims_per_commit,
+        batch_wait_ms=s.batch_wait_ms,
+        attempts_per_request=s.attempts_per_request,
+        lease_seconds=c.lease_seconds,
+        lease_seconds_max=c.lease_seconds_max,
+        sweep_seconds=c.sweep_seconds,
+        sweep_rows=c.sweep_rows,
+        report_seconds=s.report_seconds,
+        stale_after_seconds=_down_time(pipeline),
+        default_zone=pipeline.default_zone or 'nova',
+        feed_seconds=s.feed_seconds,
+        reload_seconds=s.reload_seconds,
+        unknown_after_seconds=s.unknown_after_seconds,
+        report_queue_limit=s.report_queue_limit,
+        reports_per_commit=s.reports_per_commit,
+        report_wait_ms=s.report_wait_ms,
+        decisions_kept=d.kept,
+        decision_queue_limit=d.queue_limit,
+        tombstone_seconds=c.tombstone_seconds,
+        request_seconds=c.request_seconds,
+        purge_seconds=d.purge_seconds,
+        replay_seconds=d.replay_seconds,
+    )
+
+
+def _down_time(pipeline: Pipeline) -> float:
+    """After how many seconds of silence the filters take a host for down."""
+    times = [f.settings().get('service_down_time') for f in pipeline.filters]
+    return min((float(t) for t in times if t is not None), default=Settings().stale_after_seconds)
+
+
+def database_shown(conf: Any) -> str:
+    """The database's URL without its password."""
+    return make_url(conf.database.connection).render_as_string(hide_password=True)
+
+
+def scheduler(conf: Any, store: Any, metrics: Metrics) -> Scheduler:
+    """A scheduler over ``store``, not started yet.
+
+    :raises PluginError: a filter or weigher does not load
+    """
+    pipeline = plugins.from_conf(conf)
+    made = settings(conf, pipeline)
+    recorder = StoreRecorder(store, metrics, made.decision_queue_limit)
+    return Scheduler(
+        store, pipeline, recorder, made, on_answer=functools.partial(log.log_answer, DECISIONS)
+    )

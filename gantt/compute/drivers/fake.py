@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host that exists only in memory, with the shape it was given.
+
+It keeps its guests, measures a load that follows from its seed, fails as often
+as it is told to, and can be told to disagree with the scheduler.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+
+from gantt.compute.ports import Facts, Guest, GuestError
+from gantt.compute.shapes import Shape
+from gantt.core.build import Build
+from gantt.core.report import Metric
+
+#: What a disagreeing host says.
+DISAGREES = 'this fake host was told to disagree'
+
+
+class FakeDriver:
+    """The machine and guests of a fake host.
+
+    :param rng: where its load and its failures come from
+    :param start_seconds: how long a guest takes to start
+    :param failures: share of the guests that do not start
+    """
+
+    def __init__(
+        self, name: str, shape: Shape, zone: str | None, rng: random.Random,
+        start_seconds: float = 0.0, failures: float = 0.0,
+    ) -> None:  # fmt: skip
+        self.disagrees = False
+        self.started = 0
+        self._facts = shape.facts(name, zone)
+        self._rng = rng
+        self._start_seconds = start_seconds
+        self._failures = failures
+        self._guests: dict[tuple[str, str | None], Guest] = {}
+        self._lock = threading.Lock()
+
+    def facts(self, guests: Sequence[Guest]) -> Facts:
+        taken = sum(g.resources.get('VCPU', 0) + g.resources.get('PCPU', 0) for g in guests)
+        inventory = self._facts.inventories.get('VCPU')
+        load = taken / max(1, inventory.cap if inventory else 1)
+        measured = Metric(value=round(load * self._rng.uniform(0.6, 1.0), 3), source='fake')
+        return Facts(
+            inventories=self._facts.inventories, foreign=self._facts.foreign,
+            node=self._facts.node, zone=self._facts.zone, location=self._facts.location,
+            traits=self._facts.traits, aggregates=self._facts.aggregates, numa=self._facts.numa,
+            devices=self._facts.devices, hypervisor=self._facts.hypervisor,
+            metrics={'load': measured},
+        )  # fmt: skip
+
+    def guests(self) -> list[Guest] | None:
+        with self._lock:
+            return list(self._guests.values())
+
+    def objection(self, build: Build) -> str:
+        return DISAGREES if self.disagrees else ''
+
+    def start(self, build: Build) -> None:
+        # By claim, not by order of arrival: threads must not decide what fails.
+        if self._failures and random.Random(build.claim_id).random() < self._failures:
+            raise GuestError(consumer=build.consumer, problem='a failure that was asked for')
+        if self._start_seconds:
+            time.sleep(self._start_seconds)
+        guest = Guest(consumer=build.consumer, claim_id=build.claim_id, resources=build.resources)
+        with self._lock:
+            self._guests[build.consumer, build.claim_id] = guest
+            self.started += 1
+
+    def stop(self, guest: Guest) -> None:
+        with self._lock:
+            self._guests.pop((guest.consumer, guest.claim_id), None)
+
+    def settle(self, claim_id: str, seconds: float) -> bool:
+        return True
+
+    def lose_guests(self) -> int:
+        """The power went: nothing runs any more; how many guests there were."""
+        with self._lock:
+            lost = len(self._guests)
+            self._guests.clear()
+        return lost
+
+    def put(self, guests: Sequence[Guest]) -> None:
+        """Let guests run that nobody asked this process to build."""
+        with self._lock:
+            self._guests.update({(g.consumer, g.claim_id): g for g in guests})

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This machine: facts from the kernel, guests by commands that the operator names."""
+
+import contextlib
+import json
+import logging
+import os
+import shlex
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from typing import IO, Annotated, Any
+
+import msgspec
+from msgspec import UNSET
+
+from gantt import exceptions
+from gantt.compute.drivers.machine import TRAITS, Cell, Machine, parse_cpus
+from gantt.compute.drivers.start_locks import StartLocks
+from gantt.compute.ports import Facts, Guest, GuestError
+from gantt.core import message
+from gantt.core.build import Build
+from gantt.core.message import Amount, Message, Name, Uuid
+from gantt.core.report import Hypervisor, Metric, NumaCell
+from gantt.core.resources import Inventory
+
+LOG = logging.getLogger(__name__)
+
+#: Most of what a command writes that is kept.
+OUTPUT_BYTES_MAX = 64 << 20
+TOLD_BYTES = 500
+
+
+class Listed(Message, frozen=True, kw_only=True):
+    """One line of what guest_list_command writes."""
+
+    consumer: Uuid
+    claim: Uuid | None = None
+    resources: Annotated[dict[Name, Amount], msgspec.Meta(max_length=64)] = {}
+
+
+class ThisMachine:
+    """The driver of a real host.
+
+    :param conf: the options of [compute]
+    :param locks: of starts that may outlive this process
+    :raises Misconfigured: an option names what is not there
+    """
+
+    def __init__(
+        self, conf: Any, name: str, locks: StartLocks, machine: Machine | None = None
+    ) -> None:
+        self._conf = conf
+        self._name = name
+        self._locks = locks
+        self._machine = machine or Machine()
+        self._start = _words('guest_start_command', conf.guest_start_command)
+        self._stop = _words('guest_stop_command', conf.guest_stop_command)
+        self._list = _words('guest_list_command', conf.guest_list_command)
+        self._dedicated = self._dedicated_cpus()
+        self._disk()
+        limits = self._machine.limits()
+        if limits:
+            LOG.warning(
+                'This process runs under limits that the inventories do not know of: %s. Guests '
+                'that it starts itself share them.', limits,
+            )  # fmt: skip
+
+    # -- what the machine is ---------------------------------------------------------
+    def facts(self, guests: Sequence[Guest]) -> Facts:
+        conf = self._conf
+        total, used = self._disk()
+        claimed = sum(g.resources.get('DISK_GB', 0) for g in guests)
+        foreign = max(0, min(used, total) - claimed)
+        return Facts(
+            inventories=self._inventories(total),
+            # What guests do not account for is somebody else's.
+            foreign={'DISK_GB': foreign} if foreign else {},
+            node=conf.node or self._name,
+            cell=conf.cell or None,
+            zone=conf.zone or None,
+            location=conf.location,
+            traits=sorted({*self._traits(), *conf.traits}),
+            aggregates=UNSET if conf.aggregates is None else list(conf.aggregates),
+            numa=self._numa(),
+            hypervisor=self._hypervisor(),
+            metrics=self._metrics(total - used),
+            disabled=self._disabled(),
+        )
+
+    def _inventories(self, disk_gb: int) -> dict[str, Inventory]:
+        conf = self._conf
+        shared = [n for n in self._machine.cpus() if n not in self._dedicated]
+        made = {
+            'MEMORY_MB': _inventory(
+                self._machine.memory_kb('MemTotal') >> 10,
+                conf.reserved_memory_mb,
+                conf.ram_allocation_ratio,
+            ),
+            'DISK_GB': _inventory(disk_gb, conf.reserved_disk_gb, conf.disk_allocation_ratio),
+        }
+        if shared:
+            made['VCPU'] = _inventory(len(shared), conf.reserved_cpus, conf.cpu_allocation_ratio)
+        if self._dedicated:
+            made['PCPU'] = Inventory(total=len(self._dedicated))
+        return made
+
+    def _numa(self) -> list[NumaCell]:
+        siblings = self._machine.siblings()
+        return [self._cell(cell, siblings) for cell in self._machine.cells()]
+
+    def _cell(self, cell: Cell, siblings: list[list[int]]) -> NumaCell:
+        mine = set(cell.cpus)
+        kb = self._machine.memory_kb('MemTotal') if cell.memory_kb is None else cell.memory_kb
+        return NumaCell(
+            id=cell.id,
+            cpus=[n for n in cell.cpus if n not in self._dedicated],
+            pinned_cpus=[n for n in cell.cpus if n in self._dedicated],
+            siblings=[group for group in siblings if mine.issuperset(group)],
+            memory_mb=kb >> 10,
+            pages=cell.pages,
+            socket=self._machine.socket_of(cell.cpus[0]) if cell.cpus else None,
+        )
+
+    def _hypervisor(self) -> Hypervisor:
+        release, architecture = self._machine.kernel()
+        kvm = self._machine.has_kvm()
+        return Hypervisor(
+            type=self._conf.hypervisor_type or ('QEMU' if kvm else ''),
+            hostname=self._conf.node or self._name,
+            cpu_info={
+                'arch': architecture,
+                'model': self._machine.cpu_model(),
+                'kernel': release,
+                'topology': {
+                    'cells': len(self._machine.cells()),
+                    'cpus': len(self._machine.cpus()),
+                },
+            },
+            supported=[[architecture, 'kvm', 'hvm']] if kvm else [],
+        )
+
+    def _traits(self) -> list[str]:
+        traits = [TRAITS[flag] for flag in self._machine.cpu_flags() if flag in TRAITS]
+        if self._machine.siblings():
+            traits.append('HW_CPU_HYPERTHREADING')
+        return traits
+
+    def _metrics(self, disk_free_gb: int) -> dict[str, Metric]:
+        one, five, fifteen = self._machine.load()
+        available = self._machine.memory_kb('MemAvailable') >> 10
+        measured = {
+            'load_1m': Metric(value=one, source='/proc/loadavg'),
+            'load_5m': Metric(value=five, source='/proc/loadavg'),
+            'load_15m': Metric(value=fifteen, source='/proc/loadavg'),
+            'memory_available_mb': Metric(value=available, source='/proc/meminfo'),
+            'disk_free_gb': Metric(value=disk_free_gb, source=self._conf.disk_path),
+        }
+        for name, limit in self._machine.limits().items():
+            measured[f'limit_{name}'] = Metric(value=limit, source='control group')
+        return measured
+
+    def _disabled(self) -> str | None:
+        if self._conf.disabled_reason:
+            return self._conf.disabled_reason
+        return None if self._start else 'no [compute] guest_start_command is set on the host'
+
+    def _disk(self) -> tuple[int, int]:
+        try:
+            return self._machine.disk_gb(self._conf.disk_path)
+        except OSError as e:
+            raise exceptions.Misconfigured(
+                option='[compute] disk_path',
+                problem=f'{self._conf.disk_path}: {e.strerror}',
+                fix='Name a directory that exists',
+            ) from None
+
+    def _dedicated_cpus(self) -> frozenset[int]:
+        text = self._conf.dedicated_cpus
+        try:
+            named = parse_cpus(text)
+        except ValueError:
+            named = [-1]
+        unknown = sorted(set(named) - set(self._machine.cpus()))
+        if unknown:
+            online = ','.join(map(str, self._machine.cpus()))
+            raise exceptions.Misconfigured(
+                option='[compute] dedicated_cpus',
+                problem=f'{text!r} is no list of processors of this machine',
+                fix=f'Expected e.g. 4-15,^8; online are {online}',
+            )
+        return frozenset(named)
+
+    # -- its guests -------------------------------------------------------------------
+    def guests(self) -> list[Guest] | None:
+        if not self._list:
+            return None
+        output = self._run(self._list, 'listed', '-', {})
+        found = []
+        for number, line in enumerate(filter(bytes.strip, output.splitlines()), 1):
+            try:
+                one = message.decode_json(
+                    line, Listed, inside=f'line {number} of guest_list_command'
+                )
+            except exceptions.Refused as e:
+                raise GuestError(consumer='-', problem=str(e)) from None
+            found.append(Guest(consumer=one.consumer, claim_id=one.claim, resources=one.resources))
+        return found
+
+    def objection(self, build: Build) -> str:
+        if self._start:
+            return ''
+        return 'this host starts no guests: set [compute] guest_start_command'
+
+    def start(self, build: Build) -> None:
+        guest = Guest(consumer=build.consumer, claim_id=build.claim_id, resources=build.resources)
+        environment = _environment(guest) | {
+            'GANTT_LAYOUT': json.dumps(build.layout),
+            'GANTT_GUEST': json.dumps(build.guest),
+        }
+        with self._locks.held(build.claim_id) as lock:
+            self._run(self._start, 'started', build.consumer, environment, lock)
+
+    def stop(self, guest: Guest) -> None:
+        if not self._stop:
+            raise GuestError(
+                consumer=guest.consumer,
+                problem='this host stops no guests: set [compute] guest_stop_command',
+            )
+        self._run(self._stop, 'stopped', guest.consumer, _environment(guest))
+
+    def settle(self, claim_id: str, seconds: float) -> bool:
+        return self._locks.wait(claim_id, seconds, self._conf.guest_command_seconds)
+
+    def _run(
+        self, words: list[str], done: str, consumer: str, environment: dict[str, str],
+        lock: int | None = None,
+    ) -> bytes:  # fmt: skip
+        """Run a command to its end; what it wrote.
+
+        :param lock: a descriptor that the command keeps open as long as it runs
+        :raises GuestError: it could not run, took too long or did not end with 0
+        """
+        seconds = self._conf.guest_command_seconds
+        # Files, not pipes: a guest that keeps a pipe open must not keep us waiting.
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            try:
+                process = subprocess.Popen(
+                    words, env=os.environ | environment, stdin=subprocess.DEVNULL,
+                    stdout=output, stderr=errors, start_new_session=True,
+                    pass_fds=() if lock is None else (lock,),
+                )  # fmt: skip
+            except OSError as e:
+                raise GuestError(
+                    consumer=consumer, problem=f'cannot be {done}: {words[0]}: {e.strerror}'
+                ) from None
+            try:
+                code = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                _kill_group(process)
+                raise GuestError(
+                    consumer=consumer, problem=f'was not {done} within {seconds:.0f} s: {words[0]}'
+                ) from None
+            if code:
+                raise GuestError(
+                    consumer=consumer,
+                    problem=f'cannot be {done}: {words[0]} ended with {code}: {_tail(errors)}',
+                )
+            if output.seek(0, os.SEEK_END) > OUTPUT_BYTES_MAX:
+                raise GuestError(consumer=consumer, problem=f'{words[0]} wrote too much')
+            output.seek(0)
+            return output.read()
+
+
+def _tail(file: IO[bytes]) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - TOLD_BYTES))
+    return file.read().decode(errors='replace').strip()
+
+
+def _environment(guest: Guest) -> dict[str, str]:
+    return {
+        'GANTT_CLAIM': guest.claim_id or '',
+        'GANTT_CONSUMER': guest.consumer,
+        'GANTT_RESOURCES': json.dumps(guest.resources),
+    }
+
+
+def _inventory(total: int, reserved: int, ratio: float) -> Inventory:
+    return Inventory(total=total, reserved=min(reserved, total), allocation_ratio=ratio)
+
+
+def _words(option: str, command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as e:
+        raise exceptions.Misconfigured(
+            option=f'[compute] {option}', problem=f'{command!r} cannot be split into words: {e}',
+            fix='Close every quote; no shell is involved',
+        ) from None  # fmt: skip
+
+
+def _kill_group(process: 'subprocess.Popen[bytes]') -> None:
+    """End a command and what it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds and deletes as they come over the message broker."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import oslo_messaging as om
+
+from gantt.client.compute import topic_of
+from gantt.compute.agent import Halted, Outcome
+from gantt.compute.bindings import Bindings
+from gantt.compute.orders import Order
+from gantt.core import message
+from gantt.core.build import Build, Delete
+from gantt.rpc import transport, wire
+from gantt.rpc.call import Call
+from gantt.rpc.later import Later
+from gantt.rpc.replies import StockReplies
+from gantt.rpc.server import DEFERRED, Interface, Method, Topic
+
+LOG = logging.getLogger(__name__)
+
+PAYLOAD_BYTES_MAX = 1 << 20
+REPLY_SECONDS = 10.0
+REPLY_BACKLOG = 1000
+
+
+class Builder(Protocol):
+    """Who builds: an agent, or a farm of them."""
+
+    def build(self, build: Build) -> Outcome:
+        """As ``Agent.build``."""
+
+    def delete(self, delete: Delete) -> Outcome:
+        """As ``Agent.delete``."""
+
+
+class Methods:
+    """The methods of a host's topic.
+
+    :param command: what a farm does when it is told to; None: not a farm
+    :param level: of the line that says what became of a guest
+    """
+
+    def __init__(
+        self, builder: Builder, command: Callable[[Order], dict[str, object]] | None = None,
+        level: int = logging.INFO,
+    ) -> None:  # fmt: skip
+        self._level = level
+        self._builder = builder
+        self._command = command
+        methods = {'build': Method(self.build), 'delete': Method(self.delete)}
+        if command is not None:
+            methods['farm_command'] = Method(self.farm_command)
+        self.interface = Interface(methods)
+
+    def build(self, call: Call) -> Any:
+        build = wire.argument(call.args, 'build', Build, newer=call.newer_minor)
+        return self._told(lambda: self._builder.build(build))
+
+    def delete(self, call: Call) -> Any:
+        delete = wire.argument(call.args, 'delete', Delete, newer=call.newer_minor)
+        return self._told(lambda: self._builder.delete(delete))
+
+    def farm_command(self, call: Call) -> Any:
+        order = wire.argument(call.args, 'order', Order, newer=call.newer_minor)
+        assert self._command is not None
+        return self._command(order)
+
+    def _told(self, act: Callable[[], Outcome]) -> Any:
+        try:
+            outcome = act()
+        except Halted:
+            return DEFERRED  # a dead host answers nothing
+        LOG.log(self._level, 'Guest %s: %s %s',
+                outcome.consumer, outcome.outcome, outcome.reason)  # fmt: skip
+        return message.to_builtins(outcome)
+
+
+class Listener:
+    """Serves the topic of a host, or that of a farm for all its hosts.
+
+    :param carrier: transport of ``gantt.client.get_transport``
+    :param name: of the host or the farm; its topic is ``gantt-compute.<name>``
+    :param hosts: further hosts whose topics lead here
+    """
+
+    def __init__(
+        self, carrier: Any, name: str, methods: Methods, hosts: list[str] | None = None, *,
+        threads: int = 4, queue: int = 1000,
+    ) -> None:  # fmt: skip
+        self.topic = topic_of(name)
+        self._later = Later(REPLY_BACKLOG, 'compute-later')
+        self._served = Topic(
+            carrier, om.Target(exchange=transport.EXCHANGE, topic=self.topic, server=name),
+            methods.interface, StockReplies(self._later, REPLY_SECONDS, _count_nothing),
+            threads=threads, queue=queue, payload_bytes_max=PAYLOAD_BYTES_MAX,
+            count=_count_nothing,
+        )  # fmt: skip
+        self._bindings = None
+        if hosts:
+            self._bindings = Bindings(
+                carrier, self._served._server, transport.EXCHANGE, self.topic,
+                [topic_of(host) for host in hosts],
+            )  # fmt: skip
+
+    def start(self) -> None:
+        """Listen.  The broker must be there."""
+        self._later.start()
+        self._served.start()
+        if self._bindings is not None:
+            self._bindings.start()
+
+    def stop(self, seconds: float) -> bool:
+        """Take nothing new, finish what was taken; whether that was in time."""
+        if self._bindings is not None:
+            self._bindings.stop()
+        self._served.stop_taking()
+        done = self._served.finish(seconds)
+        self._later.stop()
+        return done
+
+
+def _count_nothing(name: str, value: float = 1, **labels: str) -> None:
+    """An agent has no metrics page; what matters is in its reports and its log."""

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host as a row of due times: register, settle, report, report again.
+
+No thread and no clock of its own: ``turn`` does what is due and says when to
+come back, so that one thread can serve one host or ten thousand.
+"""
+
+import logging
+import random
+from collections.abc import Callable
+
+from gantt import exceptions
+from gantt.compute import census
+from gantt.compute.agent import Agent, Halted, Terms
+from gantt.compute.census import Census
+from gantt.compute.journal import Journal
+from gantt.compute.ports import Facts, GuestDriver, SchedulerPort
+from gantt.compute.reporter import Reporter, jittered
+from gantt.compute.runner import Turns
+from gantt.compute.session import Session
+from gantt.core.report import RegisterHost
+
+LOG = logging.getLogger(__name__)
+
+RETRY_FIRST, RETRY_MOST = 1.0, 30.0
+
+
+class Settings:
+    """How a member behaves.
+
+    :ivar report_seconds: 0: as the scheduler says
+    :ivar level: of the line that says that a host registered
+    """
+
+    def __init__(
+        self, report_seconds: float = 0.0, full_every: int = 10, change_seconds: float = 1.0,
+        terms: Terms | None = None, level: int = logging.INFO,
+    ) -> None:  # fmt: skip
+        self.level = level
+        self.report_seconds = report_seconds
+        self.full_every = full_every
+        self.change_seconds = change_seconds
+        self.terms = terms or Terms()
+
+
+class Member(Turns):
+    """One host; ``turn`` is called by one thread at a time.
+
+    :param look: who is on the host, and what it is
+    """
+
+    def __init__(
+        self, session: Session, port: SchedulerPort, look: Callable[[], tuple[Census, Facts]],
+        settings: Settings, rng: random.Random,
+    ) -> None:  # fmt: skip
+        self.name = session.name
+        self.session = session
+        self.agent: Agent | None = None
+        self.reports = 0
+        self.failures = 0
+        self._settings = settings
+        self._rng = rng
+        self._settled = False
+        self._wait = RETRY_FIRST
+        self._reporter = Reporter(session, port, look, settings.full_every)
+
+    def turn(self) -> float:
+        """Do what is due; seconds until the next turn."""
+        if self.session.is_fenced:
+            LOG.error('Host %s: another agent speaks for it; this one is idle until it is '
+                      'restarted', self.name)  # fmt: skip
+            return self._interval()
+        try:
+            soon = self._say()
+        except Halted:
+            return self._interval()
+        except exceptions.Refused as e:
+            LOG.error('Host %s cannot register or report: %s', self.name, e)
+            return self._later()
+        except exceptions.Unavailable as e:
+            self.failures += 1
+            LOG.log(
+                logging.WARNING if self._wait <= RETRY_FIRST else logging.INFO,
+                'Host %s: %s; trying again', self.name, e,
+            )  # fmt: skip
+            return self._later()
+        self._wait = RETRY_FIRST
+        if soon:
+            return self._settings.change_seconds
+        # Hosts that came to life together must not report together ever after.
+        spread = self._rng.uniform(0.1, 1.0) if self.reports == 1 else 1.0
+        return self._interval() * spread
+
+    def changed(self, doubt: bool) -> None:
+        """Something happened here: report soon; with ``doubt``, everything."""
+        if doubt:
+            self._reporter.say_all()
+        self.hurry(self._settings.change_seconds)
+
+    def status(self) -> dict[str, object]:
+        """How things stand, for the log."""
+        return {
+            'host': self.name,
+            'epoch': self.session.epoch,
+            'fenced': self.session.is_fenced,
+            'reports': self.reports,
+            'failures': self.failures,
+            'disagreements': self.agent.disagreements if self.agent else 0,
+        }
+
+    def _say(self) -> bool:
+        first = not self.session.is_registered
+        if first:
+            registered = self.session.register()
+            LOG.log(self._settings.level, 'Host %s is registered: epoch %d',
+                    self.name, registered.epoch)  # fmt: skip
+        if self.agent is not None and not self._settled:
+            self.agent.recover()
+        self._settled = True
+        soon = self._reporter.send()
+        self.reports += 1
+        if self.agent is not None and self.reports % self._settings.full_every == 1:
+            self.agent.tidy()
+            if self.agent.has_pending:
+                self.aside(self.agent.resume)
+        return soon
+
+    def _interval(self) -> float:
+        return jittered(self._settings.report_seconds or self.session.report_seconds, self._rng)
+
+    def _later(self) -> float:
+        wait, self._wait = self._wait, min(self._wait * 2, RETRY_MOST)
+        return jittered(wait, self._rng)
+
+
+def with_agent(
+    announcement: RegisterHost, port: SchedulerPort, driver: GuestDriver, journal: Journal,
+    settings: Settings, rng: random.Random,
+) -> Member:  # fmt: skip
+    """A host that builds: its member, with ``member.agent`` set."""
+    session = Session(announcement, port)
+
+    def look() -> tuple[Census, Facts]:
+        seen = census.take(driver, journal)
+        return seen, driver.facts(seen.guests)
+
+    member = Member(session, port, look, settings, rng)
+    member.agent = Agent(
+        session, port, driver, journal,
+        on_change=member.changed, terms=settings.terms,
+    )  # fmt: skip
+    return member

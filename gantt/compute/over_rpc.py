@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduler over the message broker."""
+
+from typing import Any
+
+from gantt.client import ClaimsClient, StatsClient
+from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
+
+
+class OverRpc:
+    """The port ``SchedulerPort`` over ``gantt.client``; for any number of hosts.
+
+    :param transport: of ``gantt.client.get_transport``
+    :param call_seconds: how long one call may take, tries included
+    """
+
+    def __init__(self, transport: Any, call_seconds: float = 10.0) -> None:
+        # One try a call: whoever asks here asks again with a new sequence.
+        self._claims = ClaimsClient(transport, timeout=call_seconds, attempt_seconds=call_seconds)
+        self._stats = StatsClient(transport, timeout=call_seconds)
+
+    def register(self, message: RegisterHost) -> Registered:
+        return self._claims.register_host(message)
+
+    def report(self, report: HostReport) -> str | None:
+        fate = self._stats.update_resource_stats(report)
+        return None if fate is None else fate.fate
+
+    def confirm(self, words: ClaimWords) -> dict[str, str]:
+        return {f.claim_id: f.fate for f in self._claims.confirm_claims(words)}
+
+    def refuse(self, words: ClaimWords) -> dict[str, str]:
+        return {f.claim_id: f.fate for f in self._claims.refuse_claims(words)}
+
+    def release(self, words: ClaimWords) -> dict[str, str]:
+        return {f.claim_id: f.fate for f in self._claims.release_claims(words)}

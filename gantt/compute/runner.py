@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many hosts in one process: a heap of due times and a few threads.
+
+No thread per host and no timer per host: one thread sleeps until the next
+member is due and hands it to a bounded pool.
+"""
+
+import heapq
+import itertools
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+LOG = logging.getLogger(__name__)
+
+#: A turn that met a defect is tried again after so many seconds.
+AFTER_A_DEFECT = 30.0
+
+
+class Turns:
+    """What a runner runs."""
+
+    name = ''
+    runner: 'Runner | None' = None  # whose turn-giver we are with
+
+    def turn(self) -> float:
+        """Do what is due; seconds until the next turn."""
+        raise NotImplementedError
+
+    def hurry(self, seconds: float) -> None:
+        """Bring the next turn forward."""
+        if self.runner is not None:
+            self.runner.hurry(self, seconds)
+
+    def aside(self, job: Callable[[], object]) -> None:
+        """Run ``job`` once beside the turns; dropped where nothing runs us."""
+        if self.runner is not None:
+            self.runner.add(_Once(self.name, job))
+
+
+class _Once(Turns):
+    def __init__(self, name: str, job: Callable[[], object]) -> None:
+        self.name = name
+        self._job = job
+
+    def turn(self) -> float:
+        try:
+            self._job()
+        finally:
+            if self.runner is not None:
+                self.runner.remove(self)
+        return 0.0
+
+
+class Runner:
+    """Gives members their turns.
+
+    :param threads: how many turns run at a time
+    :param clock: monotonic seconds
+    """
+
+    def __init__(self, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._heap: list[tuple[float, int, Turns]] = []
+        self._due: dict[Turns, float] = {}
+        self._turning: set[Turns] = set()
+        self._early: dict[Turns, float] = {}
+        self._serial = itertools.count()
+        self._changed = threading.Condition()
+        self._stopping = False
+        # What is due waits in the heap, not here: the queue only hands over.
+        self._queue: queue.Queue[Turns | None] = queue.Queue(threads)
+        self._threads = [
+            threading.Thread(target=self._work, name=f'turns-{i}', daemon=True)
+            for i in range(threads)
+        ]
+        self._timer = threading.Thread(target=self._time, name='timer', daemon=True)
+        self.lateness = 0.0  # of the last member handed over, seconds
+
+    def add(self, member: Turns, seconds: float = 0.0) -> None:
+        """Give a member its first turn in ``seconds``."""
+        member.runner = self
+        with self._changed:
+            self._schedule(member, self._clock() + seconds)
+
+    def remove(self, member: Turns) -> None:
+        """No more turns for it; one that is being taken goes to its end."""
+        member.runner = None
+        with self._changed:
+            self._due.pop(member, None)
+            self._early.pop(member, None)
+            self._turning.discard(member)
+
+    def __len__(self) -> int:
+        return len(self._due.keys() | self._turning)
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in (self._timer, *self._threads):
+            thread.start()
+
+    def stop(self, seconds: float = 10.0) -> bool:
+        """No new turns; wait for those being taken; whether they ended in time."""
+        end = time.monotonic() + seconds
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        threads = [t for t in (self._timer, *self._threads) if t.is_alive()]
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        return not any(t.is_alive() for t in threads)
+
+    def _schedule(self, member: Turns, due: float) -> None:
+        self._due[member] = due
+        heapq.heappush(self._heap, (due, next(self._serial), member))
+        if self._heap[0][2] is member:
+            self._changed.notify_all()
+
+    def hurry(self, member: Turns, within: float) -> None:
+        """Bring the next turn of a member forward."""
+        due = self._clock() + within
+        with self._changed:
+            if member in self._turning:
+                self._early[member] = min(due, self._early.get(member, due))
+            elif due < self._due.get(member, 0.0):
+                self._schedule(member, due)
+
+    def _next(self) -> Turns | None:
+        """Wait for the next member that is due; None when stopping."""
+        with self._changed:
+            while not self._stopping:
+                while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
+                    heapq.heappop(self._heap)  # rescheduled or removed since
+                wait = self._heap[0][0] - self._clock() if self._heap else 60.0
+                if wait <= 0:
+                    due, _, member = heapq.heappop(self._heap)
+                    del self._due[member]
+                    self._turning.add(member)
+                    self.lateness = self._clock() - due
+                    return member
+                self._changed.wait(wait)
+        return None
+
+    def _time(self) -> None:
+        while (member := self._next()) is not None:
+            while not self._stopping:
+                try:
+                    self._queue.put(member, timeout=0.5)
+                    break
+                except queue.Full:
+                    continue
+
+    def _work(self) -> None:
+        while not self._stopping:
+            try:
+                member = self._queue.get(timeout=0.5)
+            except queue.Empty:
+                continue
+            if member is None:
+                return
+            try:
+                seconds = member.turn()
+            except Exception:
+                LOG.exception('The turn of host %s met a defect', member.name)
+                seconds = AFTER_A_DEFECT
+            self._done(member, seconds)
+
+    def _done(self, member: Turns, seconds: float) -> None:
+        with self._changed:
+            if member not in self._turning:
+                return  # removed meanwhile
+            self._turning.discard(member)
+            due = self._clock() + seconds
+            self._schedule(member, min(due, self._early.pop(member, due)))

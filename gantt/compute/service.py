@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gantt-compute, wired from its configuration: this machine, a farm, or a file of hosts."""
+
+import logging
+import pathlib
+import random
+import signal
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from gantt import client, exceptions
+from gantt.client.compute import topic_of
+from gantt.compute import orders, shapes
+from gantt.compute.agent import Terms
+from gantt.compute.drivers.start_locks import StartLocks
+from gantt.compute.drivers.this_machine import ThisMachine
+from gantt.compute.farm import Farm, Plan
+from gantt.compute.journal import SqliteJournal
+from gantt.compute.listen import Listener, Methods
+from gantt.compute.member import Member, Settings, with_agent
+from gantt.compute.over_rpc import OverRpc
+from gantt.compute.ports import SchedulerPort
+from gantt.compute.report_only import ReportOnly
+from gantt.compute.runner import Runner
+from gantt.core.report import RegisterHost
+from gantt.rpc.transport import wait_for_broker
+
+LOG = logging.getLogger(__name__)
+
+#: Signal number -> what it does; the result is logged.
+Signals = dict[int, Callable[[], object]]
+
+
+class Service(Protocol):
+    """One of the three things that gantt-compute can be."""
+
+    def start(self) -> None:
+        """Begin; the broker is there."""
+
+    def stop(self, seconds: float) -> bool:
+        """Take nothing new, finish what was begun; whether that was in time."""
+
+    def status(self) -> dict[str, object]:
+        """How things stand, for the log."""
+
+    def signals(self) -> Signals:
+        """What signals make it do, apart from ending."""
+
+
+class HostService:
+    """The agent of this machine.
+
+    :raises Misconfigured: an option or the journal cannot be used
+    """
+
+    def __init__(self, conf: Any, carrier: Any, port: SchedulerPort) -> None:
+        c = conf.compute
+        self.name: str = conf.name or c.name or conf.host
+        path = pathlib.Path(
+            c.journal or pathlib.Path(conf.state_path, 'compute', f'{self.name}.journal')
+        )
+        self._journal = SqliteJournal(path)
+        driver = ThisMachine(c, self.name, StartLocks(path.with_suffix('.starts')))
+        announcement = RegisterHost(
+            name=self.name, node=c.node or self.name, uuid=c.uuid or None, boot_nonce='-',
+            cell=c.cell or None, zone=c.zone or None,
+        )  # fmt: skip
+        self.member: Member = with_agent(
+            announcement, port, driver, self._journal, _settings(c), random.Random()
+        )
+        self._runner = Runner(threads=2)
+        agent = self.member.agent
+        assert agent is not None
+        self._listener = Listener(
+            carrier, self.name, Methods(agent), threads=c.threads, queue=c.queue_limit
+        )
+
+    def start(self) -> None:
+        self._listener.start()
+        self._runner.add(self.member)
+        self._runner.start()
+        LOG.info('Host %s: listening on %s', self.name, self._listener.topic)
+
+    def stop(self, seconds: float) -> bool:
+        done = self._listener.stop(seconds)
+        done &= self._runner.stop(seconds)
+        if done:
+            self._journal.close()
+        return done
+
+    def status(self) -> dict[str, object]:
+        return self.member.status()
+
+    def signals(self) -> Signals:
+        return {signal.SIGHUP: self.status}
+
+
+class FarmService:
+    """A farm of fake hosts, with one topic for all of them."""
+
+    def __init__(self, conf: Any, carrier: Any, port: SchedulerPort) -> None:
+        c = conf.compute
+        name = conf.name or 'farm'
+        plan = Plan(
+            count=conf.fake, seed=conf.seed, prefix=c.farm_prefix,
+            shapes=shapes.load_shapes(conf.shapes) if conf.shapes else list(shapes.DEFAULT),
+            start_seconds=c.farm_start_seconds, start_failures=c.farm_start_failures,
+            threads=c.farm_threads,
+            # Their own topics lead here as well, but this needs no bindings.
+            build_topic=topic_of(name),
+        )  # fmt: skip
+        events = orders.load_events(conf.events) if conf.events else []
+        self.farm = Farm(plan, port, _settings(c, logging.DEBUG), events)
+        methods = Methods(self.farm, self.farm.command, logging.DEBUG)
+        self._listener = Listener(
+            carrier, name, methods, list(self.farm.hosts),
+            threads=c.farm_threads, queue=c.queue_limit,
+        )  # fmt: skip
+
+    def start(self) -> None:
+        self._listener.start()
+        self.farm.start()
+        LOG.info('A farm of %d hosts: listening on %s', len(self.farm.hosts), self._listener.topic)
+
+    def stop(self, seconds: float) -> bool:
+        done = self._listener.stop(seconds)
+        return self.farm.stop(seconds) and done
+
+    def status(self) -> dict[str, object]:
+        return self.farm.status()
+
+    def signals(self) -> Signals:
+        some = orders.Order(do='die', hosts=orders.Selector(fraction=0.1))
+        return {
+            signal.SIGHUP: self.status,
+            signal.SIGUSR1: lambda: self.farm.command(some),
+            signal.SIGUSR2: lambda: self.farm.command(orders.Order(do='revive')),
+        }
+
+
+class ReportOnlyService:
+    """Hosts that a file lists and something else runs."""
+
+    def __init__(self, conf: Any, port: SchedulerPort) -> None:
+        self._runner = Runner(threads=conf.compute.threads)
+        self._hosts = ReportOnly(conf.report_only, port, self._runner, _settings(conf.compute))
+
+    def start(self) -> None:
+        self._hosts.start()
+        self._runner.start()
+        LOG.info('Speaking for %d hosts', len(self._hosts.members))
+
+    def stop(self, seconds: float) -> bool:
+        return self._runner.stop(seconds)
+
+    def status(self) -> dict[str, object]:
+        members = self._hosts.members.values()
+        return {
+            'hosts': len(members),
+            'registered': sum(m.session.is_registered for m in members),
+            'reports': sum(m.reports for m in members),
+            'failures': sum(m.failures for m in members),
+        }
+
+    def signals(self) -> Signals:
+        return {signal.SIGHUP: self.status}
+
+
+def from_conf(conf: Any) -> Service:
+    """What the command line asks for; waits for the broker.
+
+    :param conf: the process's global configuration object, as oslo.messaging needs it
+    :raises Misconfigured, InvalidMessage: an option or a file is wrong
+    :raises BrokerUnavailable: after [rpc] start_wait_seconds
+    """
+    if conf.fake and conf.report_only:
+        raise exceptions.Misconfigured(
+            option='--report-only', problem='a farm speaks for its own hosts only',
+            fix='Start one process with --fake and another one with --report-only',
+        )  # fmt: skip
+    carrier = client.get_transport(conf)
+    port = OverRpc(carrier, conf.compute.call_seconds)
+    service: Service
+    if conf.fake:
+        service = FarmService(conf, carrier, port)
+    elif conf.report_only:
+        service = ReportOnlyService(conf, port)
+    else:
+        service = HostService(conf, carrier, port)
+    wait_for_broker(carrier, conf.rpc.start_wait_seconds)
+    return service
+
+
+def _settings(c: Any, level: int = logging.INFO) -> Settings:
+    return Settings(
+        level=level,
+        report_seconds=c.report_seconds, full_every=c.full_report_every,
+        change_seconds=c.change_report_seconds,
+        terms=Terms(
+            confirm_seconds=c.confirm_seconds,
+            wait_for_other_seconds=c.guest_command_seconds,
+            tombstone_seconds=float(c.tombstone_seconds),
+        ),
+    )  # fmt: skip

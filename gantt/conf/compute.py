@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""[compute]: the agent of a host, its journal, its guests; and the farm of fake hosts."""
+
+from typing import Any
+
+from oslo_config import cfg
+
+GROUP = cfg.OptGroup(
+    'compute',
+    title='The agent of a compute host',
+    help='Read by gantt-compute only. Sizes are in the unit of their resource class: MiB of '
+    'memory, GiB of disk.',
+)
+
+#: Command line of gantt-compute.
+CLI_OPTS = [
+    cfg.StrOpt('name', help='Name of the service host, or of the farm with --fake. Default: '
+                            '[compute] name, else [DEFAULT] host; "farm" with --fake.'),
+    cfg.IntOpt('fake', min=1, max=1_000_000, metavar='N',
+               help='Play N hosts in this process instead of reporting this machine.'),
+    cfg.IntOpt('seed', default=0, min=0,
+               help='With --fake: names, shapes, jitter and failures follow from it.'),
+    cfg.StrOpt('shapes', metavar='FILE',
+               help='With --fake: YAML file of host shapes with weights, zones, aggregates, '
+                    'traits and NUMA cells.'),
+    cfg.StrOpt('events', metavar='FILE',
+               help='With --fake: YAML file of what is to happen to which hosts, and when.'),
+    cfg.StrOpt('report-only', dest='report_only', metavar='FILE',
+               help='Speak for the hosts that this YAML file lists and something else runs. '
+                    'It is read again when it changes.'),
+]  # fmt: skip
+
+OPTS = [
+    cfg.StrOpt('name', default='',
+               help='Name of this service host towards the scheduler. Empty: [DEFAULT] host.'),
+    cfg.StrOpt('node', default='',
+               help='Hypervisor host name. Empty: as the service host.'),
+    cfg.StrOpt('uuid', default='', help='Uuid of the host. Empty: the scheduler gives one.'),
+    cfg.StrOpt('cell', default='', help='Uuid of the cell that the host is in, if any.'),
+    cfg.StrOpt('zone', default='', help='Availability zone of the host, if any.'),
+    cfg.StrOpt('location', default='',
+               help='Where the host stands, from large to small: site.room.rack.host.'),
+    cfg.ListOpt('aggregates',
+                help='Aggregates that the host says it is in, by name or uuid. Not set: '
+                     'membership is managed through the API alone.'),
+    cfg.ListOpt('traits', default=[], help='Traits that the host has, such as CUSTOM_SSD.'),
+    cfg.StrOpt('disabled_reason', default='',
+               help='Not empty: nothing new lands on this host, and verdicts show this reason. '
+                    'What runs, runs on.'),
+    cfg.IntOpt('report_seconds', default=0, min=0, max=3600,
+               help='Seconds between two reports, ± 10 %. 0: as the scheduler says when the '
+                    'host registers.'),
+    cfg.IntOpt('full_report_every', default=10, min=1, max=10,
+               help='Every so many reports, one states every fact; those between state what '
+                    'changed since it.'),
+    cfg.FloatOpt('change_report_seconds', default=1.0, min=0.05, max=60.0,
+                 help='Seconds from a guest that started or went to the report that says so.'),
+    cfg.FloatOpt('call_seconds', default=10.0, min=0.5, max=120.0,
+                 help='Seconds that one call to the scheduler may take before it is asked '
+                      'again.'),
+    cfg.FloatOpt('confirm_seconds', default=120.0, min=1.0, max=86_400.0,
+                 help='Seconds for which the confirmation of a claim is asked for where the '
+                      'build does not say how long its claim holds.'),
+    cfg.IntOpt('threads', default=4, min=1, max=64,
+               help='Threads for builds, deletes and calls to the scheduler.'),
+    cfg.IntOpt('queue_limit', default=1000, min=1, max=1_000_000,
+               help='Builds and deletes that may wait for a thread. One more is told "busy".'),
+    cfg.StrOpt('journal', default='',
+               help='SQLite file that remembers what this host was told to build, so that '
+                    'nothing starts twice. Empty: compute/<name>.journal below [DEFAULT] '
+                    'state_path. Keep it on a disk that survives a restart.'),
+    cfg.IntOpt('tombstone_seconds', default=172_800, min=86_400, max=31_536_000,
+               help='Seconds that a finished claim is remembered. At least a day, and at least '
+                    '[claims] tombstone_seconds of the scheduler.'),
+    cfg.StrOpt('disk_path', default='/',
+               help='A directory on the file system whose space guests get as DISK_GB.'),
+    cfg.FloatOpt('cpu_allocation_ratio', default=4.0, min=0.01, max=1000,
+                 help='VCPU promised per logical processor.'),
+    cfg.FloatOpt('ram_allocation_ratio', default=1.0, min=0.01, max=1000,
+                 help='MiB of MEMORY_MB promised per MiB that is there.'),
+    cfg.FloatOpt('disk_allocation_ratio', default=1.0, min=0.01, max=1000,
+                 help='GiB of DISK_GB promised per GiB that is there.'),
+    cfg.IntOpt('reserved_cpus', default=0, min=0,
+               help='Logical processors that are not for guests.'),
+    cfg.IntOpt('reserved_memory_mb', default=512, min=0,
+               help='MiB of memory that are not for guests.'),
+    cfg.IntOpt('reserved_disk_gb', default=0, min=0,
+               help='GiB of the disk that are not for guests.'),
+    cfg.StrOpt('dedicated_cpus', default='',
+               help='Logical processors that guests get for themselves (PCPU), e.g. 4-15,^8. '
+                    'The others are shared (VCPU).'),
+    cfg.StrOpt('hypervisor_type', default='',
+               help='What runs the guests, e.g. QEMU. Empty: QEMU where /dev/kvm is there, '
+                    'else nothing is said.'),
+    cfg.StrOpt('guest_start_command', default='',
+               help='Command that starts a guest and returns when it runs. It gets GANTT_CLAIM, '
+                    'GANTT_CONSUMER, GANTT_RESOURCES (JSON), GANTT_LAYOUT (JSON) and '
+                    'GANTT_GUEST (JSON) in its environment; split into words, no shell. '
+                    'Empty: builds are refused and the host reports itself disabled.'),
+    cfg.StrOpt('guest_stop_command', default='',
+               help='Command that stops a guest, with the same environment. It must end with 0 '
+                    'when the guest is gone already.'),
+    cfg.StrOpt('guest_list_command', default='',
+               help='Command that lists every guest that exists here, one JSON object with '
+                    '"consumer", "claim" and "resources" a line. What it lists is what runs, '
+                    'whatever the journal remembers. Empty: the journal is believed.'),
+    cfg.FloatOpt('guest_command_seconds', default=300.0, min=1.0, max=86_400.0,
+                 help='Seconds that a command for a guest may take before it is killed and '
+                      'counts as failed.'),
+    cfg.StrOpt('farm_prefix', default='fake',
+               help='With --fake: how the names of hosts begin.'),
+    cfg.FloatOpt('farm_start_seconds', default=0.0, min=0.0, max=3600.0,
+                 help='With --fake: seconds that a guest takes to start.'),
+    cfg.FloatOpt('farm_start_failures', default=0.0, min=0.0, max=1.0,
+                 help='With --fake: share of the guests that fail to start.'),
+    cfg.IntOpt('farm_threads', default=8, min=1, max=64,
+               help='With --fake: threads for all hosts together.'),
+]  # fmt: skip
+
+
+def register_opts(conf: Any) -> None:
+    """Register the options of [compute]."""
+    conf.register_group(GROUP)
+    conf.register_opts(OPTS, group=GROUP)
+
+
+def register_cli_opts(conf: Any) -> None:
+    """Register the command line of gantt-compute."""
+    conf.register_cli_opts(CLI_OPTS)
+
+
+def list_opts() -> list[tuple[str | None, list[Any]]]:
+    """For oslo.config's generator; the command line is not in it."""
+    return [(GROUP.name, OPTS)]

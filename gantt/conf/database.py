@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``[database]``: the options of oslo.db, and how Gantt waits and tries again."""
+
+from typing import Any
+
+from oslo_config import cfg
+from oslo_db import options
+
+GROUP = 'database'
+
+OPTS = [
+    cfg.IntOpt(
+        'transaction_attempts',
+        default=8,
+        min=1,
+        max=100,
+        help='How often a transaction is run before the database counts as away. It is run '
+        'again after a deadlock, a serialization failure, a lock wait that took too long '
+        "and a lost connection; oslo.db's own db_max_retries is not used.",
+    ),
+    cfg.FloatOpt(
+        'transaction_seconds',
+        default=15.0,
+        min=0.1,
+        max=300.0,
+        help='How long a transaction is tried for, all attempts together.',
+    ),
+    cfg.FloatOpt(
+        'lock_wait_seconds',
+        default=5.0,
+        min=0.1,
+        max=60.0,
+        help='How long one statement may wait for a row that somebody else has locked.',
+    ),
+    cfg.IntOpt(
+        'idle_transaction_seconds',
+        default=30,
+        min=1,
+        max=3600,
+        help='The server ends a transaction that has been idle for so long: the row locks of '
+        'a process that was stopped in the middle go with it.',
+    ),
+    cfg.IntOpt(
+        'statement_seconds',
+        default=60,
+        min=1,
+        max=3600,
+        help='The longest that one statement may take.',
+    ),
+    cfg.IntOpt(
+        'connect_seconds',
+        default=5,
+        min=1,
+        max=60,
+        help='The longest that one attempt to connect may take.',
+    ),
+]
+
+
+def register_opts(conf: Any) -> None:
+    """Register oslo.db's options and ours on ``conf``."""
+    conf.register_opts(options.database_opts, GROUP)
+    conf.register_opts(OPTS, GROUP)
+
+
+def list_opts() -> list[tuple[str, list[Any]]]:
+    """Ours; oslo.db lists its own under its own namespace."""
+    return [(GROUP, OPTS)]

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""[decisions]: how many are kept, and for how long."""
+
+from typing import Any
+
+from oslo_config import cfg
+
+GROUP = cfg.OptGroup('decisions', title='How decisions are kept')
+
+OPTS = [
+    cfg.IntOpt('kept', default=100_000, min=0, max=100_000_000,
+               help='Decisions that are kept for explain and replay; the oldest go first. '
+                    'About 1 kB each, and a byte for every ten hosts or so.'),
+    cfg.IntOpt('queue_limit', default=2000, min=1, max=1_000_000,
+               help='Refusals and dry runs that may wait to be written; beyond it the oldest '
+                    'are dropped and counted. Placements are written with their claims.'),
+    cfg.FloatOpt('replay_seconds', default=1800.0, min=0.0, max=604_800.0,
+                 help='Seconds for which the changes of the host table are kept, so that a '
+                      'decision can be made again bit for bit. 10 000 hosts write about 10 kB '
+                      'a second, and some MB every five minutes. 0: decisions can be explained '
+                      'only.'),
+    cfg.FloatOpt('purge_seconds', default=30.0, min=1.0, max=86_400.0,
+                 help='Seconds between two purges of decisions, ended claims and answered '
+                      'requests that are past their bound.'),
+]  # fmt: skip
+
+
+def register_opts(conf: Any) -> None:
+    conf.register_group(GROUP)
+    conf.register_opts(OPTS, group=GROUP)
+
+
+def list_opts() -> list[tuple[str | None, list[Any]]]:
+    return [(GROUP.name, OPTS)]

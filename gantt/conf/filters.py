@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""[filters] and [weighers]: which plugins run, how the pick is made, and their own options.
+
+A plugin declares its options on its class; here they become options of
+``[filters]`` or ``[weighers]``.  Those of the default set are registered with
+the rest, those of other plugins when the plugin is enabled.
+"""
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+from oslo_config import cfg
+
+from gantt import exceptions, plugins
+from gantt.core.plugin import Option, Plugin
+
+FILTERS = cfg.OptGroup('filters', title='Filters, weighers and the pick')
+WEIGHERS = cfg.OptGroup('weighers', title='Multipliers and other options of the weighers')
+GROUPS = {plugins.FILTERS: FILTERS, plugins.WEIGHERS: WEIGHERS}
+
+OPTS = [
+    cfg.ListOpt(
+        'enabled_filters',
+        default=list(plugins.DEFAULT_FILTERS),
+        help='Filters in the order of running, by the names of their entry points in '
+        'gantt.filters. The order changes cost and the counts in explanations, never who '
+        'survives. A name that is not installed stops the service at start.',
+    ),
+    cfg.ListOpt(
+        'enabled_weighers',
+        default=list(plugins.DEFAULT_WEIGHERS),
+        help='Weighers by the names of their entry points in gantt.weighers. One whose '
+        'multiplier is 0 is not asked.',
+    ),
+    cfg.IntOpt(
+        'host_subset_size',
+        default=1,
+        min=1,
+        max=1000,
+        help='Pick at random among so many best hosts. More than 1 lowers the number of lost '
+        'races where several schedulers serve the same hosts, at the price of the second best.',
+    ),
+    cfg.BoolOpt(
+        'shuffle_best_same_weighed_hosts',
+        default=False,
+        help='Pick at random among hosts of the very same best weight. Otherwise the first of '
+        'them in the order of the host table is taken.',
+    ),
+    cfg.StrOpt(
+        'default_availability_zone',
+        default='nova',
+        help='Availability zone of a host that neither an aggregate nor its own report puts '
+        'into one.',
+    ),
+    cfg.BoolOpt(
+        'skip_failing_plugins',
+        default=False,
+        help='Leave out a filter or weigher that raises, and say so in the decision, instead of '
+        'failing the request. A filter that is left out removes nobody: decisions may then '
+        'break the rule that it stands for.',
+    ),
+    cfg.BoolOpt(
+        'detail_placed_decisions',
+        default=False,
+        help='Ask filters for the numbers behind their removals also where a host was found. '
+        'Costs about a quarter of the time of a decision. Refusals always have them.',
+    ),
+]
+
+_KINDS = {bool: cfg.BoolOpt, int: cfg.IntOpt, float: cfg.FloatOpt, str: cfg.StrOpt}
+
+
+def opts_of(plugin: type[Plugin]) -> list[Any]:
+    """The options that a plugin declares, for oslo.config.
+
+    :raises PluginError: an option has a type that no configuration file has
+    """
+    return [_opt(plugin, option) for option in plugin.options]
+
+
+def _opt(plugin: type[Plugin], option: Option) -> Any:
+    make = _KINDS.get(option.type)
+    if make is None:
+        raise exceptions.PluginError(
+            plugin=plugin.name,
+            option=option.name,
+            problem=f'option {option.name}: expected type bool, int, float or str, '
+            f'got {option.type!r}',
+            fix='Correct its declaration',
+        )
+    bounds = {}
+    if option.type in (int, float):
+        bounds = {'min': option.min, 'max': option.max}
+    return make(option.name, default=option.default, help=option.help, **bounds)
+
+
+def register_plugin(conf: Any, group: str, plugin: type[Plugin]) -> dict[str, Any]:
+    """Register the options of a plugin and return their values."""
+    section = GROUPS[group]
+    conf.register_group(section)
+    conf.register_opts(opts_of(plugin), group=section)
+    return {option.name: conf[section.name][option.name] for option in plugin.options}
+
+
+def register_opts(conf: Any) -> None:
+    """Register [filters] and [weighers], with the options of the default set."""
+    conf.register_group(FILTERS)
+    conf.register_opts(OPTS, group=FILTERS)
+    conf.register_group(WEIGHERS)
+    for group, names in (
+        (plugins.FILTERS, plugins.DEFAULT_FILTERS),
+        (plugins.WEIGHERS, plugins.DEFAULT_WEIGHERS),
+    ):
+        for plugin in _loadable(group, names):
+            conf.register_opts(opts_of(plugin), group=GROUPS[group])
+
+
+def list_opts() -> list[tuple[str | None, list[Any]]]:
+    """For oslo.config's generator: options of everything that is installed and loads."""
+    found = {
+        group: list(
+            itertools.chain.from_iterable(
+                opts_of(plugin) for plugin in _loadable(group, plugins.installed(group))
+            )
+        )
+        for group in GROUPS
+    }
+    return [
+        (FILTERS.name, [*OPTS, *found[plugins.FILTERS]]),
+        (WEIGHERS.name, found[plugins.WEIGHERS]),
+    ]
+
+
+def _loadable(group: str, names: Iterable[str]) -> Iterable[type[Plugin]]:
+    # What does not load is told when somebody enables it.
+    for name in names:
+        try:
+            yield plugins.find(group, name)
+        except exceptions.PluginError:
+            continue

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""[rpc]: what comes over the message broker, on our own topics and on Nova's.
+
+The broker itself is named by ``transport_url`` in [DEFAULT]; queue types, TLS
+and heartbeats are set in [oslo_messaging_rabbit].
+"""
+
+from typing import Any
+
+from oslo_config import cfg
+
+OPTS = [
+    cfg.IntOpt(
+        'start_wait_seconds',
+        default=60,
+        min=0,
+        max=3600,
+        help='How long a process waits for the broker at start before it gives up with exit '
+        'code 1. Each failed try is logged. 0: one try.',
+    ),
+    cfg.IntOpt(
+        'payload_bytes_max',
+        default=1 << 20,
+        min=4096,
+        max=64 << 20,
+        help='Largest message that is looked at, in bytes. A larger one is refused unread. A '
+        'full report of a host with 1000 guests has about 150 kB. Set the limit of the broker '
+        '(max_message_size) as well: it protects the network and the memory of the receiver.',
+    ),
+    cfg.IntOpt(
+        'worker_threads',
+        default=4,
+        min=1,
+        max=64,
+        help='Threads per topic for the words about claims, registrations and full reports, '
+        'which wait for the database. select_destinations does not use them.',
+    ),
+    cfg.IntOpt(
+        'worker_queue',
+        default=1000,
+        min=1,
+        max=100_000,
+        help='How many messages per topic may wait for those threads. Beyond it the sender is '
+        'told "busy".',
+    ),
+    cfg.StrOpt(
+        'reply_channel',
+        default='own',
+        choices=[
+            ('own', 'the replies of a batch are written at once and confirmed together'),
+            ('stock', 'each reply is published and confirmed one after the other'),
+        ],
+        help='How replies are written. Both promise the same; "own" is faster, "stock" uses '
+        'less of what the messaging library keeps to itself.',
+    ),
+    cfg.IntOpt(
+        'reply_retry_seconds',
+        default=20,
+        min=0,
+        max=300,
+        help='How long a reply is tried again when the reply queue of the caller is missing or '
+        'the broker is away. A caller that asks again under the same request id gets the same '
+        'answer, so a lost reply loses nothing.',
+    ),
+    cfg.IntOpt(
+        'reply_backlog',
+        default=2000,
+        min=1,
+        max=100_000,
+        help='How many replies and postponed requests may wait for another try.',
+    ),
+    cfg.IntOpt(
+        'drain_seconds',
+        default=20,
+        min=0,
+        max=3600,
+        help='How long a stopping process waits for the answers of what it had accepted.',
+    ),
+    cfg.FloatOpt(
+        'dictionary_cpu_allocation_ratio',
+        default=4.0,
+        min=0.01,
+        max=1000,
+        help='VCPU overcommit of hosts that report in a foreign form without saying it.',
+    ),
+    cfg.FloatOpt(
+        'dictionary_ram_allocation_ratio',
+        default=1.0,
+        min=0.01,
+        max=1000,
+        help='Memory overcommit of hosts that report in a foreign form without saying it.',
+    ),
+    cfg.FloatOpt(
+        'dictionary_disk_allocation_ratio',
+        default=1.0,
+        min=0.01,
+        max=1000,
+        help='Disk overcommit of hosts that report in a foreign form without saying it.',
+    ),
+    cfg.BoolOpt(
+        'nova_enabled',
+        default=False,
+        help='Listen on the topic of nova-scheduler as well, in its place. Stop nova-scheduler '
+        'first: two services that listen on one topic share its queue, and each gets about half '
+        'of the calls.',
+    ),
+    cfg.StrOpt(
+        'nova_transport_url',
+        secret=True,
+        help='Broker of Nova, e.g. rabbit://user:password@controller:5672/. Not set: the broker '
+        'and virtual host of transport_url.',
+    ),
+    cfg.DictOpt(
+        'nova_rabbit_options',
+        default={},
+        help='Options of [oslo_messaging_rabbit] that Nova sets otherwise than this service, as '
+        'name:value pairs, e.g. rabbit_quorum_queue:false. Queues are declared by both sides and '
+        'must be declared alike, or the broker refuses.',
+    ),
+    cfg.StrOpt('nova_exchange', default='nova', help='control_exchange of Nova.'),
+    cfg.StrOpt('nova_topic', default='scheduler', help='Topic that nova-conductor calls.'),
+    cfg.IntOpt(
+        'nova_budget_seconds',
+        default=45,
+        min=1,
+        max=600,
+        help='How long a request of Nova may wait here for room or for knowledge before it is '
+        'told NoValidHost. Never more than three quarters of the time after which the caller '
+        'gives up without a sign of life (long_rpc_timeout and rpc_response_timeout of Nova).',
+    ),
+    cfg.IntOpt(
+        'nova_lease_seconds',
+        default=900,
+        min=60,
+        max=86_400,
+        help='How long a claim for a host that Nova runs is kept until the host is seen to '
+        'run the instance. Longer than the slowest build.',
+    ),
+    cfg.IntOpt(
+        'nova_max_attempts',
+        default=3,
+        min=1,
+        max=20,
+        help='Hosts per instance that Nova is told: the chosen one and alternates. As '
+        '[scheduler] max_attempts of Nova.',
+    ),
+    cfg.IntOpt(
+        'nova_clock_skew_seconds',
+        default=30,
+        min=0,
+        max=3600,
+        help='How far the clocks of the API hosts and of this host may differ. Used only to tell '
+        'whether a call was queued before this process listened and its caller has given up.',
+    ),
+]
+
+
+def register_opts(conf: Any) -> None:
+    """Register the options of [rpc]."""
+    conf.register_opts(OPTS, group='rpc')
+
+
+def list_opts() -> list[tuple[str | None, list[Any]]]:
+    """For oslo.config's generator."""
+    return [('rpc', OPTS)]

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many more of a shape fit on each host, and what bounds it there.
+
+Exactly as many as placing them one after another would place, where members do
+not depend on each other beyond sharing a pool or the most per host of their
+group.
+"""
+
+import msgspec
+import numpy as np
+
+from gantt.core.columns import IntArray
+from gantt.core.group import members_by_row
+from gantt.core.host_table import HostTable
+from gantt.core.request import Policy, RequestSpec
+
+#: What a host is bound by where it is not a resource class.
+GROUP_RULE = 'the rule of the server group'
+
+
+class Room(msgspec.Struct, frozen=True):
+    """Room by host.
+
+    :ivar rows: of the table
+    :ivar counts: how many more fit, in the order of ``rows``; what hosts share is
+        counted once, for the first of them
+    :ivar bounds: index into ``names`` of what runs out first, likewise
+    :ivar total: how many more fit together
+    """
+
+    rows: IntArray
+    counts: IntArray
+    bounds: IntArray
+    names: list[str]
+    total: int
+
+    def bound_counts(self) -> dict[str, int]:
+        """What runs out first -> on how many hosts, most first."""
+        found = np.bincount(self.bounds, minlength=len(self.names))
+        named = [(name, int(n)) for name, n in zip(self.names, found, strict=True) if n]
+        return dict(sorted(named, key=lambda pair: (-pair[1], pair[0])))
+
+    @property
+    def runs_out_first(self) -> str | None:
+        """What bounds the most hosts, None where no host is eligible."""
+        return next(iter(self.bound_counts()), None)
+
+
+def room(table: HostTable, spec: RequestSpec, rows: IntArray) -> Room:
+    """Count the room for ``spec``.
+
+    :param rows: eligible hosts: those that every filter lets pass for one member
+    """
+    names = list(spec.resources)
+    fits = np.zeros((len(names) + 1, len(rows)), np.int64)
+    for i, name in enumerate(names):
+        code = table.class_code(name)
+        if code is not None:
+            fits[i] = np.maximum(table.free_of(code).take(rows), 0) // spec.resources[name]
+    fits[-1] = _by_group(table, spec, rows, fits)
+    counts, bounds = fits.min(axis=0), fits.argmin(axis=0)
+    counts = _within_pools(table, spec, rows, counts, bounds)
+    total = int(counts.sum())
+    if _first_decides(table, spec):
+        total = int(counts.max(initial=0))
+    return Room(rows, counts, bounds, [*names, GROUP_RULE], total)
+
+
+def _first_decides(table: HostTable, spec: RequestSpec) -> bool:
+    """Whether the first member binds the others to its host; later ones are bound already."""
+    group = spec.group
+    if group is None or group.policy is not Policy.AFFINITY:
+        return False
+    return not group.hosts and not members_by_row(table, group)
+
+
+def _by_group(table: HostTable, spec: RequestSpec, rows: IntArray, fits: IntArray) -> IntArray:
+    """The most by the rule of the group, beyond all else where there is none."""
+    most = fits.max(axis=0, initial=0) + 1
+    group = spec.group
+    if group is None or group.policy is not Policy.ANTI_AFFINITY:
+        return most
+    here = np.zeros(len(table), np.int64)
+    for row, count in members_by_row(table, group).items():
+        here[row] = count
+    return np.maximum(group.max_per_host - here.take(rows), 0)
+
+
+def _within_pools(
+    table: HostTable, spec: RequestSpec, rows: IntArray, counts: IntArray, bounds: IntArray
+) -> IntArray:
+    """Counts by host with what they share given out once, in table order.
+
+    ``bounds`` is changed in place where a pool ran out before the host.
+    """
+    shared = {
+        i: (code, amount)
+        for i, (name, amount) in enumerate(spec.resources.items())
+        if (code := table.class_code(name)) is not None and code in table.pooled
+    }
+    if not shared:
+        return counts
+    left, given = table.pool_free.copy(), counts.copy()
+    for at, row in enumerate(rows.tolist()):
+        for i, (code, amount) in shared.items():
+            pool = table.pool[code, row]
+            if pool >= 0 and left[pool] // amount < given[at]:
+                given[at] = max(0, int(left[pool]) // amount)
+                bounds[at] = i
+        for code, amount in shared.values():
+            pool = table.pool[code, row]
+            if pool >= 0:
+                left[pool] -= given[at] * amount
+    return given

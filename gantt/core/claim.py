@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims: resources promised to a consumer on a host, and how they end.
+
+The transition table is data; the database adapter, the in-memory store and the
+documentation are all made from it.  Time never decides safety: a lease may run
+out at any moment, but a guest starts only after ``confirm`` succeeded.
+"""
+
+import enum
+
+import msgspec
+
+from gantt.core import message
+from gantt.core.request import Lifecycle, Purpose
+
+
+class State(enum.StrEnum):
+    """The states of a claim; the last three are final and kept as tombstones."""
+
+    RESERVED = 'reserved'
+    CONFIRMED = 'confirmed'
+    RELEASED = 'released'
+    EXPIRED = 'expired'
+    REFUSED = 'refused'
+
+
+LIVE = (State.RESERVED, State.CONFIRMED)
+
+
+class Event(enum.StrEnum):
+    """What may happen to a claim."""
+
+    CONFIRM = 'confirm'  # the compute asks before it starts the guest
+    REFUSE = 'refuse'  # the compute's second check says no
+    RELEASE = 'release'  # the compute says the guest is gone
+    CANCEL = 'cancel'  # the caller takes the request back
+    EXPIRE = 'expire'  # the sweeper found the lease run out
+    SEEN_RUNNING = 'seen_running'  # a report lists it as running
+    SEEN_ABSENT = 'seen_absent'  # a report lists it neither running nor pending
+    FORCE = 'force'  # an operator releases it
+
+
+#: (state, event) -> new state.  A pair that is not here changes nothing.
+TRANSITIONS: dict[tuple[State, Event], State] = {
+    (State.RESERVED, Event.CONFIRM): State.CONFIRMED,
+    (State.CONFIRMED, Event.CONFIRM): State.CONFIRMED,
+    (State.RESERVED, Event.SEEN_RUNNING): State.CONFIRMED,
+    (State.RESERVED, Event.REFUSE): State.REFUSED,
+    (State.RESERVED, Event.RELEASE): State.RELEASED,
+    (State.CONFIRMED, Event.RELEASE): State.RELEASED,
+    (State.CONFIRMED, Event.SEEN_ABSENT): State.RELEASED,
+    (State.RESERVED, Event.CANCEL): State.RELEASED,
+    (State.RESERVED, Event.EXPIRE): State.EXPIRED,
+    (State.RESERVED, Event.FORCE): State.RELEASED,
+    (State.CONFIRMED, Event.FORCE): State.RELEASED,
+}
+
+#: Lifecycles whose claims the events of a host may end.
+HOST_MAY_END = (Lifecycle.HOST,)
+#: Lifecycles whose reserved claims the sweeper expires.
+EXPIRES = (Lifecycle.HOST, Lifecycle.PLAN, Lifecycle.HOLD)
+
+
+def after(state: State, event: Event, lifecycle: Lifecycle = Lifecycle.HOST) -> State:
+    """The state after ``event``; the same state where the event has no effect."""
+    ends = event in (Event.RELEASE, Event.SEEN_ABSENT, Event.REFUSE)
+    if ends and lifecycle not in HOST_MAY_END:
+        return state
+    if event is Event.EXPIRE and lifecycle not in EXPIRES:
+        return state
+    return TRANSITIONS.get((state, event), state)
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A claim as it is stored and shown.
+
+    :ivar provider_id: the root provider (host) it is on
+    :ivar allocations: provider id -> class -> amount
+    :ivar lease_until: seconds of the database's clock
+    :ivar adopted: nobody asked for it; the host was found running it
+    """
+
+    id: str
+    request_id: str | None
+    attempt: int = 1
+    member: int = 0
+    consumer: str
+    provider_id: int
+    host: str = ''
+    state: State = State.RESERVED
+    lifecycle: Lifecycle = Lifecycle.HOST
+    purpose: Purpose = Purpose.CREATE
+    lease_until: float = 0.0
+    allocations: dict[int, dict[str, int]] = {}
+    group: str | None = None
+    move_id: str | None = None
+    parent_key: str | None = None
+    layout: dict | None = None
+    project_id: str | None = None
+    user_id: str | None = None
+    consumer_type: str = 'INSTANCE'
+    adopted: bool = False
+    absences: int = 0
+    reason: str = ''
+    created_at: float = 0.0
+    updated_at: float = 0.0
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in LIVE
+
+
+def claim_id(request_id: str, attempt: int, member: int) -> str:
+    """The id of a member's claim: the same for every repeat of the attempt."""
+    return message.derived_id('claim', request_id, attempt, member)

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays that grow together: the storage under the host table.
+
+One array per fact, the last axis is the row.  Arrays are allocated in advance
+and doubled; the public attributes are views of the used part, renewed whenever
+the number of rows or the width of a column changes.  Names (zones, traits,
+resource classes, …) become small integers once and stay so.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from gantt import exceptions
+
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+CodeArray = np.ndarray[Any, np.dtype[np.int32]]
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+BitArray = np.ndarray[Any, np.dtype[np.uint64]]
+
+ROWS_MIN = 16
+
+#: name -> (dtype, what an unused place holds, width at first or 0 for one value per row)
+LAYOUT: dict[str, tuple[type, object, int]] = {
+    'ids': (np.int64, 0, 0),
+    'zone': (np.int32, 0, 0),
+    'cell': (np.int32, 0, 0),
+    'location': (np.int32, 0, 0),
+    'enabled': (np.bool_, False, 0),
+    'over_committed': (np.bool_, False, 0),
+    'open': (np.bool_, False, 0),
+    'reported_at': (np.float64, 0.0, 0),
+    'generation': (np.int64, 0, 0),
+    'version': (np.int64, 0, 0),
+    'instances': (np.int64, 0, 0),
+    'hypervisor_version': (np.int64, 0, 0),
+    'cap': (np.int64, 0, 8),
+    'used': (np.int64, 0, 8),
+    'free': (np.int64, 0, 8),
+    'min_unit': (np.int64, 1, 8),
+    'largest': (np.int64, 0, 8),
+    'step': (np.int64, 1, 8),
+    'pool': (np.int32, -1, 8),
+    'traits': (np.uint64, 0, 4),
+    'aggregates': (np.uint64, 0, 1),
+}
+
+#: Columns with one line per resource class.
+BY_CLASS = ('cap', 'used', 'free', 'min_unit', 'largest', 'step', 'pool')
+
+#: Columns that a pick changes; the rest changes with news of the host only.
+TAKEN = frozenset({'used', 'free', 'instances', 'pools', 'placed'})
+
+#: Columns written with every commit or report; the others only when a fact changes.
+LIVELY = frozenset(
+    {'enabled', 'over_committed', 'open', 'reported_at', 'generation', 'version', 'instances'}
+    | {'used', 'free'}
+)
+
+#: What a plugin may say it reads, beside the arrays: facts kept per row as objects.
+OBJECTS = ('names', 'nodes', 'placed', 'pools', 'metrics', 'numa', 'devices', 'hypervisor')
+
+
+class Codes:
+    """Names as small integers, in order of first mention.
+
+    :ivar names: name of each code
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.names: list[str] = []
+        self._codes: dict[str, int] = {}
+        for name in names:
+            self.add(name)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def get(self, name: str) -> int | None:
+        """The code of a name, None where nobody mentioned it yet."""
+        return self._codes.get(name)
+
+    def add(self, name: str) -> int:
+        """The code of a name, a new one where needed."""
+        code = self._codes.get(name)
+        if code is None:
+            code = self._codes[name] = len(self.names)
+            self.names.append(name)
+        return code
+
+    def copy(self) -> 'Codes':
+        other = Codes()
+        other.names, other._codes = list(self.names), dict(self._codes)
+        return other
+
+
+def words_of(codes: Iterable[int]) -> dict[int, int]:
+    """Bit codes as word number -> bits of that word."""
+    words: dict[int, int] = {}
+    for code in codes:
+        words[code >> 6] = words.get(code >> 6, 0) | (1 << (code & 63))
+    return words
+
+
+class Columns:
+    """The arrays of a table, each a view of its used part.
+
+    ``arrays`` holds what is allocated; writers that add rows work there and
+    call :meth:`renew` once at the end.
+    """
+
+    ids: IntArray
+    zone: CodeArray
+    cell: CodeArray
+    location: CodeArray
+    enabled: BoolArray
+    over_committed: BoolArray
+    open: BoolArray
+    reported_at: FloatArray
+    generation: IntArray
+    version: IntArray
+    instances: IntArray
+    hypervisor_version: IntArray
+    cap: IntArray
+    used: IntArray
+    free: IntArray
+    min_unit: IntArray
+    largest: IntArray
+    step: IntArray
+    pool: CodeArray
+    traits: BitArray
+    aggregates: BitArray
+
+    def __init__(self, rows: int = ROWS_MIN) -> None:
+        self.count = 0
+        self.frozen = False
+        self.metrics: dict[str, FloatArray] = {}
+        self.arrays: dict[str, np.ndarray] = {}
+        self._metric_arrays: dict[str, FloatArray] = {}
+        self._copies: dict[str, tuple[int, np.ndarray]] = {}
+        self.facts_seq = 0
+        rows = max(rows, ROWS_MIN)
+        for name, (dtype, fill, width) in LAYOUT.items():
+            self.arrays[name] = np.full((width, rows) if width else rows, fill, dtype)
+        self.renew()
+
+    def renew(self) -> None:
+        """Let the views show ``count`` rows of what is allocated now."""
+        for name, array in self.arrays.items():
+            setattr(self, name, array[..., : self.count])
+        self.metrics = {k: a[: self.count] for k, a in self._metric_arrays.items()}
+
+    def check_writable(self) -> None:
+        """:raises Bug: this is a snapshot"""
+        if self.frozen:
+            raise exceptions.Bug(invariant='a snapshot of the host table is never written')
+
+    def reserve(self, rows: int) -> None:
+        """Room for at least ``rows`` rows; the views are renewed where it was short."""
+        have = self.arrays['ids'].shape[0]
+        if rows <= have:
+            return
+        rows = max(rows, 2 * have)
+        for name, (dtype, fill, _) in LAYOUT.items():
+            old = self.arrays[name]
+            new = np.full((*old.shape[:-1], rows), fill, dtype)
+            new[..., : self.count] = old[..., : self.count]
+            self.arrays[name] = new
+        for name, old in self._metric_arrays.items():
+            longer = np.full(rows, np.nan)
+            longer[: self.count] = old[: self.count]
+            self._metric_arrays[name] = longer
+        self.renew()
+
+    def widen(self, names: Iterable[str], width: int) -> None:
+        """Room for ``width`` lines in the columns named."""
+        for name in names:
+            old = self.arrays[name]
+            if width <= old.shape[0]:
+                continue
+            dtype, fill, _ = LAYOUT[name]
+            new = np.full((max(width, 2 * old.shape[0]), old.shape[1]), fill, dtype)
+            new[: old.shape[0]] = old
+            self.arrays[name] = new
+            setattr(self, name, new[:, : self.count])
+
+    def declare_metric(self, name: str) -> FloatArray:
+        """The whole array of a metric, a new one of NaN where needed."""
+        array = self._metric_arrays.get(name)
+        if array is None:
+            array = self._metric_arrays[name] = np.full(self.arrays['ids'].shape[0], np.nan)
+            self.metrics = {k: a[: self.count] for k, a in self._metric_arrays.items()}
+        return array
+
+    def move_row(self, source: int, target: int) -> None:
+        """Copy one row over another and blank the source."""
+        for name, (_, fill, _) in LAYOUT.items():
+            array = self.arrays[name]
+            array[..., target] = array[..., source]
+            array[..., source] = fill
+        for array in self._metric_arrays.values():
+            array[target] = array[source]
+            array[source] = np.nan
+
+    def copy_columns(self, into: 'Columns', writable: bool) -> None:
+        """Give ``into`` independent arrays of our rows.
+
+        Read-only copies of facts are shared between snapshots until a fact
+        changes: usage changes a thousand times as often.
+        """
+        into.count, into.facts_seq = self.count, self.facts_seq
+        into.arrays = {}
+        for name in LAYOUT:
+            into.arrays[name] = self._copy(name, getattr(self, name), writable)
+        into._metric_arrays = {
+            name: self._copy(f'metric {name}', array, writable)
+            for name, array in self.metrics.items()
+        }
+        into.renew()
+
+    def _copy(self, name: str, array: np.ndarray, writable: bool) -> np.ndarray:
+        kept = self._copies.get(name)
+        if not writable and kept is not None and kept[0] == self.facts_seq:
+            return kept[1]
+        new = array.copy()
+        if not writable:
+            new.flags.writeable = False
+            if name not in LIVELY:
+                self._copies[name] = (self.facts_seq, new)
+        return new

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The group commit as values: what a batch asks for, and what became of it.
+
+A batch is a list of drafts in arrival order.  The store decides under the
+locks of the touched providers and answers per request; see ``accept`` for the
+rule, which every implementation of the store must meet.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from gantt.core.claim import Claim
+from gantt.core.host import HostRow
+
+
+class GroupSwap(msgspec.Struct, frozen=True):
+    """Compare-and-swap of a group rule's generation.
+
+    ``policy`` and ``max_per_host`` make the rule when it is first seen.
+    """
+
+    uuid: str
+    generation: int  # as planned with; 0: not known yet
+    policy: str
+    max_per_host: int = 1
+
+
+class ClaimDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim to be made; ``generation`` is checked where a layout was chosen."""
+
+    claim: Claim
+    generation: int | None = None
+
+
+class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """One request of the batch.
+
+    :ivar continues: the row is open and ours from an earlier batch: taken by
+        compare-and-swap on (owner, attempt), never by insert
+    :ivar takes_over: attempt to replace of an open row past its deadline
+    :ivar whole: accepted whole or not at all
+    :ivar completes: all members not yet claimed are in this draft
+    :ivar answer: stored when the request becomes placed by this commit
+    :ivar decision: (id, outcome, packed) stored with it
+    """
+
+    id: str
+    fingerprint: str
+    owner: str
+    attempt: int = 1
+    continues: bool = False
+    takes_over: int | None = None
+    whole: bool = False
+    completes: bool = True
+    budget_seconds: float = 30.0
+    lease_seconds: float = 120.0
+    project_id: str | None = None
+    claims: list[ClaimDraft]
+    group: GroupSwap | None = None
+    answer: bytes = b''
+    decision: 'DecisionRecord | None' = None
+
+
+class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision as it is kept: the columns to look for it by, and the packed rest.
+
+    ``created_at`` is filled in by the store when the record is read.
+    """
+
+    id: str
+    request_id: str
+    outcome: str
+    project_id: str | None = None
+    reason: str = ''
+    worker: str = ''
+    table_seq: int = 0
+    packed: bytes = b''
+    host_set: str = ''  # digest of provider_ids
+    provider_ids: bytes = b''
+    created_at: float = 0.0
+
+
+class Fate(enum.StrEnum):
+    """What became of a request of the batch."""
+
+    PLACED = 'placed'  # all its claims are made and its answer stored
+    PARTIAL = 'partial'  # some made, the row stays open and ours
+    DROPPED = 'dropped'  # nothing made; plan again
+    GROUP_CHANGED = 'group_changed'  # nothing made; read the group back first
+    REPEAT = 'repeat'  # it was placed before: ``answer`` is the stored one
+    OPEN = 'open'  # another worker is at it, until ``deadline``
+    OVERDUE = 'overdue'  # another worker left it open past its deadline: take over
+    CANCELLED = 'cancelled'
+    REUSED = 'reused'  # same id, other fingerprint
+    LOST = 'lost'  # it continued a row that is no longer ours
+
+
+class RequestFate(msgspec.Struct, frozen=True, kw_only=True):
+    """Fate of one request; ``accepted`` are indices into its ``claims``."""
+
+    id: str
+    fate: Fate
+    accepted: list[int] = []
+    answer: bytes = b''
+    attempt: int = 1
+    wait_seconds: float = 0.0
+
+
+class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Fates in the order of the drafts, and every touched host as it is now."""
+
+    fates: list[RequestFate]
+    hosts: list[HostRow] = []
+    groups: dict[str, int] = {}  # group uuid -> generation now
+    now: float = 0.0  # the database's clock
+
+
+def accept(
+    rooms: Mapping[int, Mapping[str, int]],
+    generations: Mapping[int, int],
+    closed: Iterable[int],
+    requests: Iterable[RequestDraft],
+) -> dict[str, list[int]]:
+    """Which claims of each request may be written, in arrival order.
+
+    The plain rule behind every group commit: a claim is accepted where each of
+    its allocations fits beside what is used and what was accepted before it,
+    every touched provider is open, and the generation seen still holds where a
+    layout was chosen.  A refusal concerns only the request that asked; a
+    request that is ``whole`` is accepted whole or not at all.
+
+    :param rooms: provider id -> class -> cap - used - foreign, under the locks
+    :param generations: provider id -> generation, under the locks
+    :param closed: providers that take nothing new, or are gone
+    :returns: request id -> indices of its accepted claims
+    """
+    left = {provider: dict(room) for provider, room in rooms.items()}
+    shut = set(closed)
+    accepted: dict[str, list[int]] = {}
+    for request in requests:
+        took: list[int] = []
+        for index, draft in enumerate(request.claims):
+            if not _fits(draft, left, generations, shut):
+                continue
+            for provider, amounts in draft.claim.allocations.items():
+                for name, amount in amounts.items():
+                    left[provider][name] = left[provider].get(name, 0) - amount
+            took.append(index)
+        if request.whole and len(took) < len(request.claims):
+            for index in took:
+                for provider, amounts in request.claims[index].claim.allocations.items():
+                    for name, amount in amounts.items():
+                        left[provider][name] += amount
+            took = []
+        accepted[request.id] = took
+    return accepted
+
+
+def _fits(
+    draft: ClaimDraft,
+    left: Mapping[int, Mapping[str, int]],
+    generations: Mapping[int, int],
+    shut: set[int],
+) -> bool:
+    claim = draft.claim
+    for provider, amounts in claim.allocations.items():
+        room = left.get(provider)
+        if room is None or provider in shut:
+            return False
+        if any(amount > room.get(name, 0) for name, amount in amounts.items()):
+            return False
+    if draft.generation is None:
+        return True
+    # Members of one batch are planned on one working table, so a layout knows
+    # of the members before it; only what others changed since voids it.
+    return generations.get(claim.provider_id) == draft.generation

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decisions: what was chosen, and why every other host was not.
+
+A Decision is made while deciding, never reconstructed.  ``verdicts`` has one
+byte per host in the order of ``provider_ids``: k < len(filters) means that
+filter k removed the host, ``CHOSEN`` that it was taken, ``PASSED`` that it
+survived.  The counts of ``removed`` add up: sum(removed) + survivors == hosts.
+"""
+
+import enum
+
+import msgspec
+
+from gantt import exceptions
+
+PASSED = 254
+CHOSEN = 255
+
+
+class Outcome(enum.StrEnum):
+    """How a decision ended."""
+
+    PLACED = 'placed'
+    NO_VALID_HOST = 'no_valid_host'
+    CONFLICT = 'conflict'
+    BUSY = 'busy'
+    EXPIRED = 'expired'
+    UNKNOWN = 'unknown'  # hosts unknown: "do not know" is not "no room"
+    CANCELLED = 'cancelled'
+    REUSED = 'reused'
+    REFUSED = 'refused'  # it asks for what does not exist
+    FAILED = 'failed'
+
+
+class FilterCount(msgspec.Struct, frozen=True):
+    """What one filter did, in the order of running.
+
+    :ivar detail: numbers that help to read it, e.g. ``{"best": {"MEMORY_MB": 6348}}``
+    """
+
+    name: str
+    removed: int
+    reason: str  # e.g. "too little free MEMORY_MB (need 8 GiB, best has 6.2 GiB)"
+    detail: dict = {}
+
+
+class Score(msgspec.Struct, frozen=True):
+    """One finalist; the three lists follow ``Decision.weighers``."""
+
+    host: str
+    provider_id: int
+    total: float
+    raw: list[float]
+    normalized: list[float]
+    weighted: list[float]
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A host for one member: chosen and claimed, or an unclaimed alternate."""
+
+    host: str
+    node: str
+    uuid: str
+    provider_id: int
+    consumer: str
+    claim_id: str | None = None  # None: an alternate, or a dry run
+    cell: str | None = None
+    zone: str | None = None
+    build_topic: str = ''
+    resources: dict[str, int] = {}
+    layout: dict | None = None
+    lease_seconds: float = 0.0
+
+
+class MemberDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision for one member of a request.
+
+    :ivar selection: None where no host fits
+    """
+
+    member: int
+    consumer: str
+    selection: Selection | None
+    alternates: list[Selection] = []
+    filters: list[FilterCount] = []
+    survivors: int = 0
+    scores: list[Score] = []  # finalists, best first
+    verdicts: bytes = b''
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What ``place()`` returns, and what explain and replay start from.
+
+    :ivar hosts: how many hosts were looked at
+    :ivar provider_ids: host ids as packed int64, in the order of the verdicts
+    :ivar age_seconds: how old the oldest host state used may be (promise P5)
+    """
+
+    id: str
+    request_id: str
+    outcome: Outcome
+    hosts: int
+    members: list[MemberDecision]
+    weighers: list[str] = []
+    seed: int = 0
+    table_seq: int = 0
+    age_seconds: float = 0.0
+    config_digest: str = ''
+    attempts: int = 1
+    conflicts: list[str] = []
+    relaxed: list[str] = []
+    reason: str = ''  # the one-line verdict
+    nearest: list[str] = []
+    provider_ids: bytes = b''
+    worker: str = ''
+    created_at: float = 0.0
+    project_id: str | None = None
+
+    @property
+    def is_placed(self) -> bool:
+        return self.outcome is Outcome.PLACED
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the caller gets, and what is stored for a repeat of the request."""
+
+    request_id: str
+    decision_id: str
+    outcome: Outcome
+    selections: list[list[Selection]] = []  # per consumer: the chosen, then alternates
+    reason: str = ''
+    retry_after_ms: int | None = None
+    age_seconds: float = 0.0
+    dry_run: bool = False
+
+
+def error_of(answer: Answer) -> exceptions.GanttError | None:
+    """The error that a caller is told where an answer is not a placement."""
+    reason = answer.reason
+    match answer.outcome:
+        case Outcome.PLACED:
+            return None
+        case Outcome.NO_VALID_HOST:
+            return exceptions.NoValidHost(reason=reason, decision_id=answer.decision_id)
+        case Outcome.CONFLICT:
+            return exceptions.Conflict(reason, request_id=answer.request_id)
+        case Outcome.BUSY:
+            return exceptions.Busy(reason=reason, retry_after_ms=answer.retry_after_ms or 1000)
+        case Outcome.EXPIRED:
+            return exceptions.Expired(reason, request_id=answer.request_id)
+        case Outcome.CANCELLED:
+            return exceptions.RequestCancelled(request_id=answer.request_id)
+        case Outcome.REUSED:
+            return exceptions.RequestIdReused(request_id=answer.request_id)
+        case Outcome.REFUSED:
+            return exceptions.Refused(reason, request_id=answer.request_id)
+        case Outcome.UNKNOWN:
+            return exceptions.HostsUnknown(problem=reason)
+    return exceptions.Unavailable(reason, request_id=answer.request_id)

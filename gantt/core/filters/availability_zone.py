@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AvailabilityZoneFilter: only hosts of the zone asked for."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gantt.core.columns import BoolArray, IntArray
+from gantt.core.filters.base import Filter, names_of, only
+from gantt.core.request import RequestSpec
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+
+class AvailabilityZoneFilter(Filter):
+    """A host's zone: of an aggregate that has one, else reported, else the default."""
+
+    reason = 'not in availability zone {spec.availability_zone}'
+    columns = ('zone',)
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        wanted = spec.availability_zone
+        if wanted is None:
+            return None
+        code = hosts.zones.get(wanted)
+        if code is None:
+            return hosts.zone == 0 if wanted == hosts.default_zone else only(hosts, [])
+        mask = hosts.zone == code
+        if wanted == hosts.default_zone:
+            mask |= hosts.zone == 0
+        return mask
+
+    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+        zones = sorted({hosts.zone_name(int(row)) for row in np.unique(rows)[:1000]})
+        many = f'{len(rows)} host{"s" if len(rows) > 1 else ""}'
+        return f'fits on {many} in availability zone {names_of(zones)}'

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shape of a filter: a hard rule as one boolean mask over all hosts.
+
+A filter is pure: it reads the table and the spec it is given and keeps nothing.
+Its order among others changes cost and counts, never who survives.
+"""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from gantt.core.columns import BoolArray, IntArray
+from gantt.core.plugin import Plugin
+from gantt.core.request import Purpose, RequestSpec
+
+if TYPE_CHECKING:
+    from gantt.core.host_state import HostState
+    from gantt.core.host_table import HostTable
+
+#: All but a rebuild, which stays where it is and claims nothing.
+PLACING = frozenset(Purpose) - {Purpose.REBUILD}
+EVERY_PURPOSE = frozenset(Purpose)
+
+
+class Filter(Plugin):
+    """A hard rule.
+
+    :cvar reason: why a host was removed; ``{…}`` are the spec's fields under
+        ``spec`` and what :meth:`detail` returns
+    :cvar purposes: the requests it applies to
+    :cvar always: runs for forced hosts as well
+    :cvar pairwise: depends on the other members of the request or its group
+    """
+
+    reason: ClassVar[str] = 'removed by {name}'
+    purposes: ClassVar[frozenset[Purpose]] = PLACING
+    always: ClassVar[bool] = False
+    pairwise: ClassVar[bool] = False
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        """Which hosts pass, one bool per row; None: all of them."""
+        raise NotImplementedError
+
+    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+        """Numbers that help to read the removal of ``rows``; asked only where some were.
+
+        A key ``parts`` (text -> count, adding up to ``len(rows)``) splits the
+        removal into several reasons.
+        """
+        return {}
+
+    def reason_for(self, spec: RequestSpec, detail: dict[str, Any]) -> str:
+        """The reason as text."""
+        return self.reason.format(name=self.name, spec=spec, **detail)
+
+    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+        """The smallest change that lets a host in which only this filter keeps out.
+
+        :param rows: those hosts, at least one
+        """
+        where = hosts.names[int(rows[0])] if len(rows) == 1 else f'{len(rows)} hosts'
+        return f'fits on {where} without {self.name}'
+
+
+class PairwiseFilter(Filter):
+    """A rule about co-placed members: told which consumer is being placed."""
+
+    pairwise = True
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        return self.mask_for(hosts, spec, '')
+
+    def mask_for(self, hosts: 'HostTable', spec: RequestSpec, consumer: str) -> BoolArray | None:
+        """As :meth:`Filter.mask`, for one member."""
+        raise NotImplementedError
+
+
+class PerHostFilter(Filter):
+    """A rule asked of one host after the other: slow, simple, only for survivors.
+
+    One that overrides :meth:`mask` itself is asked like any other filter.
+    """
+
+    def concerns(self, spec: RequestSpec) -> bool:
+        """Whether the request asks for the rule at all; where not, every host passes."""
+        return True
+
+    def host_passes(self, host: 'HostState', spec: RequestSpec) -> bool:
+        """Whether the host passes."""
+        raise NotImplementedError
+
+    def mask_rows(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> BoolArray:
+        """Which of ``rows`` pass."""
+        passes = (bool(self.host_passes(hosts.host_state(int(row)), spec)) for row in rows)
+        return np.fromiter(passes, np.bool_, len(rows))
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        if not self.concerns(spec):
+            return None
+        return self.mask_rows(hosts, spec, np.arange(len(hosts)))
+
+
+def only(hosts: 'HostTable', rows: list[int]) -> BoolArray:
+    """A mask that only ``rows`` pass."""
+    mask = np.zeros(len(hosts), np.bool_)
+    mask[rows] = True
+    return mask
+
+
+def all_but(hosts: 'HostTable', rows: list[int]) -> BoolArray | None:
+    """A mask that all but ``rows`` pass; None where there are none."""
+    if not rows:
+        return None
+    mask = np.ones(len(hosts), np.bool_)
+    mask[rows] = False
+    return mask
+
+
+def has_any(bits: np.ndarray, words: dict[int, int]) -> BoolArray:
+    """Which rows have at least one of the bits."""
+    mask: BoolArray | None = None
+    for word, value in words.items():
+        if word < bits.shape[0]:
+            some = (bits[word] & np.uint64(value)) != 0
+            mask = some if mask is None else np.logical_or(mask, some, out=mask)
+    return np.zeros(bits.shape[1], np.bool_) if mask is None else mask
+
+
+def names_of(items: list[str]) -> str:
+    """A list for people: the first few names."""
+    more = f' and {len(items) - 4} more' if len(items) > 4 else ''
+    return ', '.join(items[:4]) + more

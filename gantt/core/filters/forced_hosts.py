@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ForcedHostsFilter: only the hosts and nodes that the request names."""
+
+from typing import TYPE_CHECKING
+
+from gantt.core.columns import BoolArray, IntArray
+from gantt.core.filters.base import EVERY_PURPOSE, Filter, names_of, only
+from gantt.core.request import RequestSpec
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+
+class ForcedHostsFilter(Filter):
+    """Host names ignore case, node names do not; where both are given both must match."""
+
+    reason = 'not a forced host or node'
+    columns = ('names', 'nodes')
+    purposes = EVERY_PURPOSE
+    always = True
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        if not spec.force_hosts and not spec.force_nodes:
+            return None
+        if not spec.force_nodes:
+            return only(hosts, hosts.rows_of_names(spec.force_hosts))
+        nodes = only(hosts, hosts.rows_of_nodes(spec.force_nodes))
+        if spec.force_hosts:
+            nodes &= only(hosts, hosts.rows_of_names(spec.force_hosts))
+        return nodes
+
+    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+        forced = names_of([*spec.force_hosts, *spec.force_nodes])
+        return f'{_fit(hosts, rows)} if it need not be {forced}'
+
+
+def _fit(hosts: 'HostTable', rows: IntArray) -> str:
+    return (
+        f'fits on {hosts.names[int(rows[0])]}' if len(rows) == 1 else f'fits on {len(rows)} hosts'
+    )

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RequestedDestinationFilter: the host, node, cell or aggregates of the destination."""
+
+from typing import TYPE_CHECKING
+
+from gantt.core.columns import BoolArray
+from gantt.core.filters.aggregates import aggregate_mask
+from gantt.core.filters.base import EVERY_PURPOSE, Filter, only
+from gantt.core.request import RequestSpec
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+
+class RequestedDestinationFilter(Filter):
+    """Unlike a forced host, a requested one is filtered like any other; case matters."""
+
+    reason = 'not the requested destination'
+    columns = ('names', 'nodes', 'cell', 'aggregates')
+    purposes = EVERY_PURPOSE
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        wanted = spec.destination
+        if wanted is None:
+            return None
+        masks = []
+        if wanted.host is not None:
+            row = hosts.row_of(wanted.host)
+            masks.append(only(hosts, [] if row is None else [row]))
+        if wanted.node is not None:
+            masks.append(only(hosts, hosts.rows_of_nodes([wanted.node])))
+        if wanted.cell is not None:
+            code = hosts.cells.get(wanted.cell)
+            masks.append(only(hosts, []) if code is None else hosts.cell == code)
+        inside = aggregate_mask(hosts, wanted.aggregates, wanted.forbidden_aggregates)
+        if inside is not None:
+            masks.append(inside)
+        if not masks:
+            return None
+        mask = masks[0]
+        for other in masks[1:]:
+            mask &= other
+        return mask

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ResourcesFilter: enough of every class is free, and may be had in one piece."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gantt.core.columns import BoolArray, IntArray
+from gantt.core.filters.base import Filter, only
+from gantt.core.request import RequestSpec
+from gantt.core.resources import format_amount
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+
+class ResourcesFilter(Filter):
+    """``cap - used - foreign >= amount``, and min_unit, max_unit and step_size hold.
+
+    The same rule as ``core.fit`` for plain amounts, over all hosts at once.
+    """
+
+    reason = 'too little is free'
+    columns = ('cap', 'used', 'free', 'min_unit', 'largest', 'step', 'pools')
+    always = True
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        mask: BoolArray | None = None
+        for name, amount in spec.resources.items():
+            code = hosts.class_code(name)
+            if code is None:
+                return only(hosts, [])
+            fits = hosts.free_of(code) >= amount
+            mask = fits if mask is None else np.logical_and(mask, fits, out=mask)
+            _one_piece(hosts, code, amount, mask)
+        return mask
+
+    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+        """Each host is counted for the first class that it is short of."""
+        parts: dict[str, int] = {}
+        best: dict[str, int] = {}
+        for name, amount in spec.resources.items():
+            if not len(rows):
+                break
+            code = hosts.class_code(name)
+            if code is None:
+                parts[f'no host has {name}'] = len(rows)
+                return {'parts': parts, 'best': best}
+            free = hosts.free_of(code).take(rows)
+            short = free < amount
+            count = int(np.count_nonzero(short))
+            if count:
+                best[name] = most = max(int(np.maximum.reduce(free[short])), 0)
+                need, has = format_amount(name, amount), format_amount(name, most)
+                parts[f'too little free {name} (need {need}, best has {has})'] = count
+                rows = rows[~short]
+        for name, amount in spec.resources.items():
+            code = hosts.class_code(name)
+            if not len(rows) or code is None:
+                break
+            fits = np.ones(len(hosts), np.bool_)
+            _one_piece(hosts, code, amount, fits)
+            wrong = ~fits.take(rows)
+            count = int(np.count_nonzero(wrong))
+            if count:
+                parts[f'{name} not to be had as {format_amount(name, amount)} in one piece'] = count
+                rows = rows[~wrong]
+        return {'parts': parts, 'best': best}
+
+    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+        """The host with the least relative shortage; each class stated."""
+        shortage = np.zeros(len(rows))
+        for name, amount in spec.resources.items():
+            code = hosts.class_code(name)
+            free = hosts.free_of(code).take(rows) if code is not None else np.zeros(len(rows))
+            shortage += np.maximum(amount - free, 0) / amount
+        # A host that is short of nothing breaks a unit rule: last choice.
+        shortage[shortage == 0] = np.inf
+        row = int(rows[int(shortage.argmin())])
+        problems = hosts.host_state(row).fit(spec.resources).problems
+        lacks: dict[str, int] = {}
+        for problem in problems:
+            lacks[problem.resource_class] = max(problem.lack, lacks.get(problem.resource_class, 0))
+        if problems and all(lacks.values()) and all(p.kind != 'missing' for p in problems):
+            less = ' and '.join(_less(name, amount) for name, amount in lacks.items())
+            return f'fits on {hosts.names[row]} with {less}'
+        why = '; '.join(map(str, problems)) or 'a pool that it shares has too little'
+        return f'nearest is {hosts.names[row]}: {why}'
+
+
+def _less(name: str, amount: int) -> str:
+    said = format_amount(name, amount)
+    unit = said.partition(' ')[2]
+    return (
+        f'{said} less' if unit.endswith(name) or name in ('VCPU', 'PCPU') else f'{said} less {name}'
+    )
+
+
+def _one_piece(hosts: 'HostTable', code: int, amount: int, mask: BoolArray) -> None:
+    """Narrow ``mask`` to hosts whose unit rules admit ``amount``."""
+    if amount > hosts.largest_floor[code]:
+        mask &= (hosts.largest[code] >= amount) | _shared(hosts, code)
+    if amount < hosts.min_ceiling[code]:
+        mask &= hosts.min_unit[code] <= amount
+    if hosts.has_step[code]:
+        mask &= amount % hosts.step[code] == 0
+
+
+def _shared(hosts: 'HostTable', code: int) -> BoolArray | np.bool_:
+    # A sharer has no inventory of the class itself: its pool's amount is what counts.
+    return hosts.pool[code] >= 0 if code in hosts.pooled else np.False_

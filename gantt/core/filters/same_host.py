@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SameHostFilter and DifferentHostFilter: beside these consumers, or away from them."""
+
+from typing import TYPE_CHECKING
+
+from gantt.core.columns import BoolArray
+from gantt.core.filters.base import Filter, all_but, only
+from gantt.core.request import RequestSpec
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+
+class SameHostFilter(Filter):
+    """At least one of the consumers named is on the host."""
+
+    reason = 'has none of the consumers of same_host'
+    columns = ('placed',)
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        if not spec.same_host:
+            return None
+        return only(hosts, _rows(hosts, spec.same_host))
+
+
+class DifferentHostFilter(Filter):
+    """None of the consumers named is on the host."""
+
+    reason = 'has a consumer of different_host'
+    columns = ('placed',)
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        return all_but(hosts, _rows(hosts, spec.different_host))
+
+
+def _rows(hosts: 'HostTable', consumers: list[str]) -> list[int]:
+    return [row for consumer in consumers for row in hosts.rows_of_consumer(consumer)]

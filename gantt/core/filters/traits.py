@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TraitsFilter: what a host must be able to do, and must not."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gantt.core.columns import BoolArray, IntArray, words_of
+from gantt.core.filters.base import EVERY_PURPOSE, Filter, has_any, names_of, only
+from gantt.core.request import RequestSpec
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+
+class TraitsFilter(Filter):
+    """Has every required trait, none of the forbidden, one of each ``any_traits`` list."""
+
+    reason = 'lacks a required trait or has a forbidden one'
+    columns = ('traits',)
+    purposes = EVERY_PURPOSE
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        codes = [hosts.trait_codes.get(name) for name in spec.required_traits]
+        if None in codes:
+            return only(hosts, [])  # no host has ever had it
+        required = words_of(code for code in codes if code is not None)
+        forbidden = _known(hosts, spec.forbidden_traits)
+        mask: BoolArray | None = None
+        for word in required.keys() | forbidden.keys():
+            want, never = required.get(word, 0), forbidden.get(word, 0)
+            if want & never:
+                return only(hosts, [])
+            # Of the bits that matter, exactly the required ones are there.
+            right = (hosts.traits[word] & np.uint64(want | never)) == np.uint64(want)
+            mask = right if mask is None else np.logical_and(mask, right, out=mask)
+        for names in spec.any_traits:
+            one = has_any(hosts.traits, _known(hosts, names))
+            mask = one if mask is None else np.logical_and(mask, one, out=mask)
+        return mask
+
+    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+        conditions = _conditions(spec)
+        if len(conditions) == 1:
+            return {'parts': {conditions[0][0]: len(rows)}}
+        bits, parts = hosts.traits.take(rows, axis=1), {}
+        for text, names, wanted in conditions:
+            wrong = has_any(bits, _known(hosts, names)) != wanted
+            count = int(np.count_nonzero(wrong))
+            if count:
+                parts[text] = count
+                bits = bits[:, ~wrong]
+        return {'parts': parts}
+
+    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+        name, bits = hosts.names[int(rows[0])], hosts.traits[:, rows[:1]]
+        broken = [
+            text
+            for text, names, wanted in _conditions(spec)
+            if has_any(bits, _known(hosts, names))[0] != wanted
+        ]
+        where = name if len(rows) == 1 else f'{name} and {len(rows) - 1} more'
+        return f'fits on {where} but for: {names_of(broken)}'
+
+
+def _known(hosts: 'HostTable', names: list[str]) -> dict[int, int]:
+    codes = map(hosts.trait_codes.get, names)
+    return words_of(code for code in codes if code is not None)
+
+
+def _conditions(spec: RequestSpec) -> list[tuple[str, list[str], bool]]:
+    """(what is wrong, traits of which one counts, whether it is wanted), one per condition."""
+    return [
+        *((f'no trait {name}', [name], True) for name in spec.required_traits),
+        *((f'forbidden trait {name}', [name], False) for name in spec.forbidden_traits),
+        *((f'none of the traits {names_of(names)}', names, True) for names in spec.any_traits),
+    ]

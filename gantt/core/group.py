@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is where: consumers on hosts and members of server groups.
+
+The index follows the host table.  What a host holds is replaced, never edited,
+so that a snapshot may keep what it was given.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from gantt.core.host import Placed
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+    from gantt.core.request import GroupRef
+
+_NOTHING: dict[str, Placed] = {}
+
+
+class PlacedIndex:
+    """Consumers with a live claim, by host, by consumer and by group."""
+
+    def __init__(self) -> None:
+        self._on: dict[int, dict[str, Placed]] = {}
+        self._consumers: dict[str, tuple[int, ...]] | None = {}
+        # group -> provider id -> consumer -> how many claims
+        self._groups: dict[str, dict[int, dict[str, int]]] | None = {}
+
+    def copy(self) -> 'PlacedIndex':
+        """An independent index; its by-consumer and by-group halves are made when asked for."""
+        other = PlacedIndex()
+        other._on = dict(self._on)
+        other._consumers = other._groups = None
+        return other
+
+    def on(self, provider_id: int) -> dict[str, Placed]:
+        """Claim id -> what is placed on one host; not to be edited."""
+        return self._on.get(provider_id, _NOTHING)
+
+    def where(self, consumer: str) -> tuple[int, ...]:
+        """Provider ids of the hosts that a consumer has live claims on."""
+        if self._consumers is None:
+            self._index()
+        assert self._consumers is not None
+        return self._consumers.get(consumer, ())
+
+    def in_group(self, group: str) -> Mapping[int, Mapping[str, int]]:
+        """Provider id -> consumer -> how many live claims, of a group's members."""
+        if self._groups is None:
+            self._index()
+        assert self._groups is not None
+        return self._groups.get(group, {})
+
+    def __iter__(self) -> Iterator[Placed]:
+        for placed in self._on.values():
+            yield from placed.values()
+
+    def replace(self, provider_id: int, placed: dict[str, Placed]) -> None:
+        """All that is placed on one host, anew."""
+        old = self.on(provider_id)
+        if old == placed:
+            return
+        for claim_id, gone in old.items():
+            if placed.get(claim_id) != gone:
+                self._forget(gone)
+        for claim_id, new in placed.items():
+            if old.get(claim_id) != new:
+                self._note(new)
+        if placed:
+            self._on[provider_id] = placed
+        else:
+            self._on.pop(provider_id, None)
+
+    def add(self, placed: Placed) -> None:
+        """One more claim."""
+        here = self.on(placed.provider_id)
+        old = here.get(placed.claim_id)
+        if old is not None:
+            self._forget(old)
+        self._on[placed.provider_id] = {**here, placed.claim_id: placed}
+        self._note(placed)
+
+    def remove(self, provider_id: int, claim_id: str) -> None:
+        """One claim less; nothing where it is not there."""
+        here = self.on(provider_id)
+        gone = here.get(claim_id)
+        if gone is None:
+            return
+        left = {k: v for k, v in here.items() if k != claim_id}
+        if left:
+            self._on[provider_id] = left
+        else:
+            del self._on[provider_id]
+        self._forget(gone)
+
+    def _index(self) -> None:
+        # Filled in locals first: readers of a snapshot may come from many threads.
+        consumers: dict[str, tuple[int, ...]] = {}
+        groups: dict[str, dict[int, dict[str, int]]] = {}
+        for provider_id, here in self._on.items():
+            alone = (provider_id,)
+            for placed in here.values():
+                known = consumers.get(placed.consumer)
+                consumers[placed.consumer] = alone if known is None else (*known, provider_id)
+                _note_member(groups, placed)
+        self._groups, self._consumers = groups, consumers
+
+    def _note(self, placed: Placed) -> None:
+        if self._consumers is None or self._groups is None:
+            return
+        # One entry per claim: a consumer with two claims on a host stays there
+        # when one of them ends.
+        known = self._consumers.get(placed.consumer, ())
+        self._consumers[placed.consumer] = (*known, placed.provider_id)
+        _note_member(self._groups, placed)
+
+    def _forget(self, placed: Placed) -> None:
+        if self._consumers is None or self._groups is None:
+            return
+        left = list(self._consumers.get(placed.consumer, ()))
+        if placed.provider_id in left:
+            left.remove(placed.provider_id)
+        if left:
+            self._consumers[placed.consumer] = tuple(left)
+        else:
+            self._consumers.pop(placed.consumer, None)
+        _forget_member(self._groups, placed)
+
+
+def _note_member(groups: dict[str, dict[int, dict[str, int]]], placed: Placed) -> None:
+    if placed.group is not None:
+        here = groups.setdefault(placed.group, {}).setdefault(placed.provider_id, {})
+        here[placed.consumer] = here.get(placed.consumer, 0) + 1
+
+
+def _forget_member(groups: dict[str, dict[int, dict[str, int]]], placed: Placed) -> None:
+    if placed.group is None:
+        return
+    hosts = groups.get(placed.group, {})
+    here = hosts.get(placed.provider_id, {})
+    if here.get(placed.consumer, 0) > 1:
+        here[placed.consumer] -= 1
+        return
+    here.pop(placed.consumer, None)
+    if not here:
+        hosts.pop(placed.provider_id, None)
+    if not hosts:
+        groups.pop(placed.group, None)
+
+
+def members_by_row(hosts: 'HostTable', group: 'GroupRef', consumer: str = '') -> dict[int, int]:
+    """Row -> how many members of the group are there, ``consumer`` itself left out.
+
+    Our own live claims of the group, united with the members that the caller
+    names where they are found.  A host that the caller names has at least one
+    member: it was placed before Gantt knew the group, and nobody here knows it.
+    """
+    index, rows = hosts.placed, hosts.row_by_id
+    ours = index.in_group(group.uuid)
+    counts = {rows[provider_id]: len(found) for provider_id, found in ours.items()}
+    for provider_id in set(index.where(consumer)):
+        if consumer in ours.get(provider_id, ()):
+            row = rows[provider_id]
+            counts[row] -= 1
+            if not counts[row]:
+                del counts[row]
+    for member in set(group.members) - {consumer}:
+        for provider_id in set(index.where(member)):
+            if member not in ours.get(provider_id, ()):
+                row = rows[provider_id]
+                counts[row] = counts.get(row, 0) + 1
+    own = {rows[provider_id] for provider_id in index.where(consumer)}
+    for name in group.hosts:
+        named = hosts.row_of(name)
+        if named is not None and named not in own:
+            counts.setdefault(named, 1)
+    return counts

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A root provider as the database knows it: what the host table is filled from.
+
+``generation`` grows with every change of usage or of a fact (a layout chosen
+at one generation is void at another); ``version`` grows with every write at
+all and orders what is read of one row.  There are hundreds of thousands of
+these and no cycles among them, hence ``gc=False``: the garbage collector need
+not look at them, which it would do in the middle of a decision.
+"""
+
+import enum
+
+import msgspec
+
+from gantt.core.report import DevicePool, Hypervisor, Metric, NumaCell
+from gantt.core.resources import Inventory
+
+
+class Kind(enum.StrEnum):
+    """What a provider is."""
+
+    HOST = 'host'
+    POOL = 'pool'
+    ZONE = 'zone'
+
+
+class HostFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
+    """What a host said about itself, beyond usage."""
+
+    inventories: dict[str, Inventory] = {}
+    traits: list[str] = []
+    location: str = ''
+    numa: list[NumaCell] = []
+    devices: list[DevicePool] = []
+    hypervisor: Hypervisor = Hypervisor()
+    metrics: dict[str, Metric] = {}
+
+
+class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
+    """One root provider, whole.
+
+    :ivar used: sum of the live claims' allocations, by class
+    :ivar foreign: use by what runs outside any claim, by class
+    :ivar aggregates: uuids of the aggregates it is in
+    :ivar disabled: operator's reason, None where enabled
+    :ivar service_disabled: the reason the service itself gave, None where up
+    :ivar over_committed: found with more use than capacity: nothing new lands
+    :ivar reported_at: seconds of the database's clock; 0: never
+    :ivar full_sequence: sequence of the last full report of this epoch
+    """
+
+    id: int
+    uuid: str
+    name: str
+    kind: Kind = Kind.HOST
+    node: str = ''
+    cell: str | None = None
+    zone: str | None = None
+    build_topic: str = ''
+    generation: int = 0
+    version: int = 0
+    epoch: int = 0
+    sequence: int = 0
+    full_sequence: int = 0
+    boot_nonce: str = ''
+    facts: HostFacts = HostFacts()
+    used: dict[str, int] = {}
+    foreign: dict[str, int] = {}
+    aggregates: list[str] = []
+    disabled: str | None = None
+    disabled_by: str | None = None
+    service_disabled: str | None = None
+    over_committed: bool = False
+    reported_at: float = 0.0
+    speaks_for: str = 'host'  # 'host': an agent of ours confirms; 'nova': casts only
+
+    def cap(self, resource_class: str) -> int:
+        """How much of a class may be promised here."""
+        inventory = self.facts.inventories.get(resource_class)
+        return inventory.cap if inventory else 0
+
+    def free(self, resource_class: str) -> int:
+        """Capacity less use; negative where over-committed."""
+        return (
+            self.cap(resource_class)
+            - self.used.get(resource_class, 0)
+            - self.foreign.get(resource_class, 0)
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a new claim may be written here, liveness aside."""
+        return self.disabled is None and self.service_disabled is None and not self.over_committed
+
+
+class Placed(msgspec.Struct, gc=False, frozen=True):
+    """A consumer with a live claim on a host: what group and host hints need."""
+
+    claim_id: str
+    consumer: str
+    provider_id: int
+    group: str | None = None
+
+
+class HostChange(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """One entry of the feed: a host as it is now, with all that is placed on it.
+
+    ``row`` is None where the host was removed.
+    """
+
+    provider_id: int
+    row: HostRow | None
+    placed: list[Placed] = []
+
+
+class Aggregate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A named set of hosts with metadata; ``availability_zone`` is a key of it."""
+
+    id: int
+    uuid: str
+    name: str
+    metadata: dict[str, str] = {}
+    hosts: list[str] = []  # names of service hosts
+    generation: int = 0
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A server group: its rule, and the generation that guards its placements."""
+
+    uuid: str
+    name: str = ''
+    policy: str
+    max_per_host: int = 1
+    project_id: str | None = None
+    generation: int = 0
+    members: list[str] = []

@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the database's rows stand in the columns, and how a row is found.
+
+The layer under :class:`~gantt.core.host_table.HostTable`: writes a host's row
+into the arrays, keeps the indices by name, and knows where a class, trait,
+zone or aggregate stands.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gantt.core import resources
+from gantt.core.columns import BY_CLASS, ROWS_MIN, Codes, Columns, IntArray, words_of
+from gantt.core.group import PlacedIndex
+from gantt.core.host import Aggregate, HostFacts, HostRow, Placed
+
+#: Metric columns at most; a metric beyond them stays visible per host only.
+METRICS_MAX = 1024
+#: Distinct sets of traits whose bits are remembered while encoding.
+_TRAIT_SETS_MAX = 4096
+
+
+class HostRows(Columns):
+    """Rows, their names and their columns.
+
+    :ivar names: service host names, by row
+    :ivar hosts: the database's rows, by row
+    :ivar now: seconds of the database's clock, set by the owner
+    :ivar seq: counts folds and picks
+    :ivar default_zone: the zone of a host that is in no other
+    :ivar largest_floor: by class, no inventory takes less than this in one piece
+    :ivar min_ceiling: by class, no inventory has a larger min_unit
+    :ivar has_step: by class, whether any inventory has a step other than 1
+    """
+
+    def __init__(self, *, default_zone: str = 'nova', rows: int = ROWS_MIN) -> None:
+        super().__init__(rows)
+        self.now = 0.0
+        self.seq = 0
+        self.default_zone = default_zone
+        self.names: list[str] = []
+        self.nodes: list[str] = []
+        self.hosts: list[HostRow] = []
+        self.placed = PlacedIndex()
+        self.classes = Codes()
+        self.zones = Codes([''])  # code 0: the default zone, whatever it is called
+        self.cells = Codes([''])
+        self.locations = Codes([''])
+        self.trait_codes = Codes()
+        self.aggregate_codes = Codes()
+        self.known_aggregates: dict[str, Aggregate] = {}
+        self.largest_floor: list[int] = []
+        self.min_ceiling: list[int] = []
+        self.has_step: list[bool] = []
+        self.pooled: frozenset[int] = frozenset()
+        self.pool_ids: dict[tuple[int, int], int] = {}
+        self.pool_free: IntArray = np.zeros(0, np.int64)
+        self._whole: list[int] = []
+        self._by_id: dict[int, int] = {}
+        self._by_name: dict[str, int] = {}
+        self._by_lower: dict[str, tuple[int, ...]] = {}
+        self._by_node: dict[str, tuple[int, ...]] = {}
+        self._shared_names = False
+        self._pending: dict[int, dict[str, tuple[Mapping[str, int], Placed]]] = {}
+        self._groups: dict[str, int] = {}
+        self._aggregates_of: dict[str, tuple[str, ...]] = {}
+        self._trait_sets: dict[tuple[str, ...], tuple[list[str], dict[int, int]]] = {}
+        self._packed_ids: bytes | None = None
+        for name in resources.HOT:
+            self.add_class(name)
+
+    # -- looking things up ---------------------------------------------------
+
+    def row_of(self, name: str) -> int | None:
+        """The row of a service host, None where it is not known."""
+        provider_id = self._by_name.get(name)
+        return None if provider_id is None else self._by_id[provider_id]
+
+    def row_of_id(self, provider_id: int) -> int | None:
+        """The row of a root provider, None where it is not known."""
+        return self._by_id.get(provider_id)
+
+    @property
+    def row_by_id(self) -> Mapping[int, int]:
+        """Provider id -> row, of all rows."""
+        return self._by_id
+
+    def rows_of_names(self, names: Iterable[str]) -> list[int]:
+        """Rows of service hosts, upper and lower case being the same."""
+        index, by_id = self._by_lower, self._by_id
+        return [by_id[p] for name in names for p in index.get(name.lower(), ())]
+
+    def rows_of_nodes(self, nodes: Iterable[str]) -> list[int]:
+        """Rows of hypervisor host names, exactly as written."""
+        index, by_id = self._by_node, self._by_id
+        return [by_id[p] for node in nodes for p in index.get(node, ())]
+
+    def rows_of_consumer(self, consumer: str) -> list[int]:
+        """Rows where a consumer has a live claim."""
+        rows = map(self._by_id.get, self.placed.where(consumer))
+        return [row for row in rows if row is not None]
+
+    def class_code(self, name: str) -> int | None:
+        """The line of a resource class in the arrays, None where no host ever had it."""
+        return self.classes.get(name)
+
+    def free_of(self, code: int) -> IntArray:
+        """Free amount of a class by row; a sharer shows what its pool has left."""
+        if code not in self.pooled:
+            return self.free[code]
+        index = self.pool[code]
+        shared = self.pool_free.take(index, mode='wrap')
+        return np.where(index >= 0, shared, self.free[code])
+
+    def aggregate_bits(self, names: Iterable[str]) -> dict[int, int]:
+        """Aggregates by uuid or name as word -> bits; the unknown ones have none."""
+        wanted = set(names)
+        codes = {self.aggregate_codes.get(name) for name in wanted}
+        for uuid, aggregate in self.known_aggregates.items():
+            if aggregate.name in wanted:
+                codes.add(self.aggregate_codes.get(uuid))
+        return words_of(code for code in codes if code is not None)
+
+    def zone_name(self, row: int) -> str:
+        """The availability zone of a row."""
+        return self.zones.names[self.zone[row]] or self.default_zone
+
+    def cell_name(self, row: int) -> str | None:
+        """The cell of a row, None where it has none."""
+        return self.cells.names[self.cell[row]] or None
+
+    def add_class(self, name: str) -> int:
+        """The line of a resource class, a new one where needed."""
+        code = self.classes.add(name)
+        if code == len(self.has_step):
+            self.largest_floor.append(resources.AMOUNT_MAX)
+            self.min_ceiling.append(1)
+            self.has_step.append(False)
+            self.widen(BY_CLASS, code + 1)
+            self.facts_seq += 1
+        return code
+
+    # -- writing ---------------------------------------------------------------
+
+    def _append(self, row: HostRow) -> int:
+        i = self.count
+        self.reserve(i + 1)
+        self._own_names()
+        self.count = i + 1
+        self.arrays['ids'][i] = row.id
+        self._by_id[row.id] = i
+        self.names.append('')
+        self.nodes.append('')
+        # Equal to nothing that can come, so that every column is written.
+        self.hosts.append(HostRow(id=row.id, uuid='', name='', version=-1, facts=_BLANK))
+        self._whole.append(-1)
+        self._packed_ids = None
+        return i
+
+    def _remove(self, i: int) -> None:
+        self._own_names()
+        provider_id, last = self.hosts[i].id, self.count - 1
+        self._rename(i, '', '')
+        self.placed.replace(provider_id, {})
+        self._pending.pop(provider_id, None)
+        del self._by_id[provider_id]
+        if i != last:
+            self._by_id[self.hosts[last].id] = i
+        self.move_row(last, i)
+        for column in (self.names, self.nodes, self.hosts, self._whole):
+            self._drop(column, i)
+        self.count = last
+        self._packed_ids = None
+        self.facts_seq += 1
+
+    @staticmethod
+    def _drop(column: list[Any], i: int) -> None:
+        column[i] = column[-1]
+        column.pop()
+
+    def _own_names(self) -> None:
+        """Own the indices by name before they change: snapshots share them."""
+        if not self._shared_names:
+            return
+        for name in ('_by_id', '_by_name', '_by_lower', '_by_node'):
+            setattr(self, name, dict(getattr(self, name)))
+        self._shared_names = False
+
+    def _rename(self, i: int, name: str, node: str) -> None:
+        self._own_names()
+        provider_id = self.hosts[i].id
+        if self._by_name.get(self.names[i]) == provider_id:
+            del self._by_name[self.names[i]]
+        for index, old, new in (
+            (self._by_lower, self.names[i].lower(), name.lower()),
+            (self._by_node, self.nodes[i], node),
+        ):
+            left = tuple(p for p in index.get(old, ()) if p != provider_id)
+            if left:
+                index[old] = left
+            else:
+                index.pop(old, None)
+            if new:
+                index[new] = (*index.get(new, ()), provider_id)
+        if name:
+            self._by_name[name] = provider_id
+        self.names[i], self.nodes[i] = name, node
+
+    def _write(self, i: int, row: HostRow) -> None:
+        """Every column of a row; facts only where they differ from what is there."""
+        old = self.hosts[i]
+        node = row.node or row.name
+        if (self.names[i], self.nodes[i]) != (row.name, node):
+            self._rename(i, row.name, node)
+        if old.facts is not row.facts and old.facts != row.facts:
+            self._write_facts(i, row.facts)
+            self.facts_seq += 1
+        elif old.facts is not row.facts:
+            row = msgspec.structs.replace(row, facts=old.facts)  # one copy is enough
+        moved = (old.name, old.cell, old.zone) != (row.name, row.cell, row.zone)
+        if moved or old.aggregates != row.aggregates or old.version < 0:
+            self._write_membership(i, row)
+            self.facts_seq += 1
+        self.hosts[i] = row
+        arrays = self.arrays
+        arrays['enabled'][i] = row.disabled is None and row.service_disabled is None
+        arrays['over_committed'][i] = row.over_committed
+        arrays['open'][i] = row.is_open
+        arrays['reported_at'][i] = row.reported_at
+        arrays['generation'][i] = row.generation
+        arrays['version'][i] = row.version
+        self._write_usage(i)
+
+    def _write_usage(self, i: int) -> None:
+        row, used, free = self.hosts[i], self.arrays['used'], self.arrays['free']
+        codes = [self.add_class(name) for name in (*row.used, *row.foreign)]
+        if codes:
+            used, free = self.arrays['used'], self.arrays['free']
+        used[:, i] = 0
+        for code, amount in zip(codes, row.used.values(), strict=False):
+            used[code, i] = amount
+        free[:, i] = self.arrays['cap'][:, i] - used[:, i]
+        for code, amount in zip(codes[len(row.used) :], row.foreign.values(), strict=True):
+            free[code, i] -= amount
+        for amounts, _ in self._pending.get(row.id, _NO_PICKS).values():
+            self._add(i, amounts, 1, pools=False)
+
+    def _add(self, i: int, amounts: Mapping[str, int], sign: int, pools: bool = True) -> None:
+        for name, amount in amounts.items():
+            code = self.classes.get(name)
+            if code is None:
+                code = self.add_class(name)
+            arrays = self.arrays
+            k = arrays['pool'][code, i] if code in self.pooled else -1
+            if k < 0:
+                arrays['used'][code, i] += sign * amount
+                arrays['free'][code, i] -= sign * amount
+            elif pools:
+                self.pool_free[k] -= sign * amount
+
+    def _write_facts(self, i: int, facts: HostFacts) -> None:
+        codes = [self.add_class(name) for name in facts.inventories]
+        arrays = self.arrays
+        arrays['cap'][:, i] = 0
+        arrays['largest'][:, i] = 0
+        arrays['min_unit'][:, i] = 1
+        arrays['step'][:, i] = 1
+        for code, inventory in zip(codes, facts.inventories.values(), strict=True):
+            arrays['cap'][code, i] = inventory.cap
+            arrays['largest'][code, i] = largest = inventory.largest
+            arrays['min_unit'][code, i] = inventory.min_unit
+            arrays['step'][code, i] = inventory.step_size
+            # Bounds only ever widen: a looser one costs a comparison, never an answer.
+            self.largest_floor[code] = min(self.largest_floor[code], largest)
+            self.min_ceiling[code] = max(self.min_ceiling[code], inventory.min_unit)
+            self.has_step[code] = self.has_step[code] or inventory.step_size != 1
+        self._write_traits(i, facts)
+        arrays['location'][i] = self.locations.add(facts.location)
+        arrays['hypervisor_version'][i] = facts.hypervisor.version
+        for array in self._metric_arrays.values():
+            array[i] = np.nan
+        for name, metric in facts.metrics.items():
+            if name in self._metric_arrays or len(self._metric_arrays) < METRICS_MAX:
+                self.declare_metric(name)[i] = metric.value
+
+    def _write_traits(self, i: int, facts: HostFacts) -> None:
+        key = tuple(facts.traits)
+        known = self._trait_sets.get(key)
+        if known is None:
+            if len(self._trait_sets) >= _TRAIT_SETS_MAX:
+                self._trait_sets.clear()
+            codes = [self.trait_codes.add(name) for name in key]
+            shared = [self.trait_codes.names[code] for code in codes]
+            known = self._trait_sets[key] = (shared, words_of(codes))
+        # Hosts of one kind have equal lists of a hundred names: keep one of them.
+        msgspec.structs.force_setattr(facts, 'traits', known[0])
+        self.widen(('traits',), max(known[1], default=0) + 1)
+        bits = self.arrays['traits']
+        bits[:, i] = 0
+        for word, value in known[1].items():
+            bits[word, i] = value
+
+    def aggregates_of(self, row: HostRow) -> list[str]:
+        """Uuids of the aggregates that a host is in, in the order of their age."""
+        known = self._aggregates_of.get(row.name, ())
+        # Membership is told by the API (the list) and by the host's reporter (the
+        # row); either is enough.
+        fresh = [uuid for uuid in row.aggregates if uuid not in known]
+        return [*known, *fresh]
+
+    def _write_membership(self, i: int, row: HostRow) -> None:
+        uuids = self.aggregates_of(row)
+        words = words_of([self.aggregate_codes.add(uuid) for uuid in uuids])
+        self.widen(('aggregates',), max(words, default=0) + 1)
+        bits = self.arrays['aggregates']
+        bits[:, i] = 0
+        for word, value in words.items():
+            bits[word, i] = value
+        zone = row.zone or ''
+        for uuid in uuids:
+            aggregate = self.known_aggregates.get(uuid)
+            if aggregate is not None and aggregate.metadata.get('availability_zone'):
+                zone = aggregate.metadata['availability_zone']
+                break
+        self.arrays['zone'][i] = self.zones.add(zone)
+        self.arrays['cell'][i] = self.cells.add(row.cell or '')
+
+    def providers_of(self, row: int, amounts: Mapping[str, int]) -> dict[int, dict[str, int]]:
+        """Provider id -> class -> amount: the host's own, and those of pools it shares."""
+        own = int(self.ids[row])
+        if not self.pooled:
+            return {own: dict(amounts)}
+        by_pool = {k: provider_id for (provider_id, _), k in self.pool_ids.items()}
+        found: dict[int, dict[str, int]] = {}
+        for name, amount in amounts.items():
+            code = self.classes.get(name)
+            k = int(self.pool[code, row]) if code is not None else -1
+            found.setdefault(by_pool[k] if k >= 0 else own, {})[name] = amount
+        return found
+
+
+_BLANK = HostFacts(location='\0')
+_NO_PICKS: dict[str, tuple[Mapping[str, int], Placed]] = {}

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The base of every message and the one decoder that all doors share.
+
+Unknown keys are refused, naming the nearest known one, unless the sender's
+minor version is newer than ours.  Every refusal carries the path of the field.
+"""
+
+import difflib
+import re
+import uuid
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from gantt import exceptions
+
+T = TypeVar('T')
+
+#: Bounds of every message: checked before or while decoding.
+BYTES_MAX = 1 << 20
+TEXT_MAX = 1024
+LIST_MAX = 1000
+
+Uuid = Annotated[str, msgspec.Meta(pattern=r'^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$')]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
+Amount = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+
+NAMESPACE = uuid.UUID('6a1f1a9c-2f39-5c0e-9a8d-1f6d7d1c2b7e')
+
+_UNKNOWN = re.compile(r'Object contains unknown field `([^`]*)`(?: - at `([^`]*)`)?')
+_AT = re.compile(r'^(.*?) - at `(.*)`$')
+
+
+class Message(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Base of the messages: immutable, keyword-only, unknown keys refused."""
+
+
+def _path(path: str | None, inside: str) -> str:
+    return (path or '$').replace('$', inside, 1)
+
+
+def _fields(tp: Any, path: str) -> list[str]:
+    """Names of the fields of the struct at ``path`` ('$.a[...].b') below ``tp``."""
+    for part in [p for p in re.split(r'\.|\[[^\]]*\]', path.lstrip('$')) if p]:
+        hints = {f.name: f.type for f in msgspec.structs.fields(tp)} if _is_struct(tp) else {}
+        tp = _struct_in(hints.get(part))
+    return list(tp.__struct_fields__) if _is_struct(tp) else []
+
+
+def _is_struct(tp: Any) -> bool:
+    return isinstance(tp, type) and issubclass(tp, msgspec.Struct)
+
+
+def _struct_in(tp: Any) -> Any:
+    if tp is None or _is_struct(tp):
+        return tp
+    for arg in getattr(tp, '__args__', ()):
+        found = _struct_in(arg)
+        if found is not None and _is_struct(found):
+            return found
+    return None
+
+
+def _without_unknown(body: Any, tp: Any) -> Any:
+    """``body`` with the keys dropped that ``tp`` does not know (newer minor)."""
+    tp = _struct_in(tp)
+    if isinstance(body, list):
+        return [_without_unknown(x, tp) for x in body]
+    if not (isinstance(body, dict) and _is_struct(tp)):
+        return body
+    hints = {f.encode_name: f.type for f in msgspec.structs.fields(tp)}
+    return {k: _without_unknown(v, hints[k]) for k, v in body.items() if k in hints}
+
+
+def decode(body: Any, tp: type[T], *, inside: str, newer_minor: bool = False) -> T:
+    """A builtin structure as ``tp``.
+
+    :param inside: what the message is called in an error, e.g. ``request``
+    :param newer_minor: the sender's minor version is newer: drop unknown keys
+    :raises InvalidMessage: names the field and what was expected
+    """
+    if newer_minor:
+        body = _without_unknown(body, tp)
+    try:
+        return msgspec.convert(body, tp)
+    except msgspec.ValidationError as e:
+        raise invalid(e, tp, inside) from None
+    except RecursionError:
+        raise exceptions.InvalidMessage(field=inside, problem='nested too deeply') from None
+
+
+def decode_json(body: bytes, tp: type[T], *, inside: str) -> T:
+    """JSON bytes as ``tp``; the same refusals as :func:`decode`."""
+    if len(body) > BYTES_MAX:
+        raise exceptions.PayloadTooLarge(size=len(body), limit=BYTES_MAX)
+    try:
+        return msgspec.json.decode(body, type=tp)
+    except msgspec.ValidationError as e:
+        raise invalid(e, tp, inside) from None
+    except (msgspec.DecodeError, RecursionError) as e:
+        raise exceptions.InvalidMessage(field=inside, problem=f'not valid JSON: {e}') from None
+
+
+def invalid(error: Exception, tp: Any, inside: str) -> exceptions.InvalidMessage:
+    """What msgspec said, as our error: field path, problem, nearest known name."""
+    text = str(error)
+    unknown = _UNKNOWN.search(text)
+    if unknown:
+        name, path = unknown.group(1), unknown.group(2) or '$'
+        known = _fields(tp, path)
+        near = difflib.get_close_matches(name, known, 1, 0.6)
+        hint = f'; did you mean {near[0]!r}?' if near else f'; known: {", ".join(known[:12])}'
+        field = f'{_path(path, inside)}.{name}'
+        return exceptions.InvalidMessage(field=field, problem=f'unknown field{hint}')
+    at = _AT.match(text)
+    problem, path = (at.group(1), at.group(2)) if at else (text, '$')
+    missing = re.match(r'Object missing required field `([^`]*)`', problem)
+    if missing:
+        return exceptions.InvalidMessage(
+            field=f'{_path(path, inside)}.{missing.group(1)}', problem='required field is missing'
+        )
+    return exceptions.InvalidMessage(field=_path(path, inside), problem=problem)
+
+
+def to_builtins(message: Any) -> Any:
+    """A message as dicts, lists, strings and numbers, for any carrier."""
+    return msgspec.to_builtins(message)
+
+
+def derived_id(*parts: object) -> str:
+    """A uuid that depends on ``parts`` only (UUIDv5)."""
+    return str(uuid.uuid5(NAMESPACE, '\n'.join(map(str, parts))))

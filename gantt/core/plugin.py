@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What filters and weighers have in common: a name, declared options, declared columns."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.columns import LAYOUT, OBJECTS
+
+#: Columns that a plugin may say it reads.
+KNOWN_COLUMNS = frozenset(LAYOUT) | frozenset(OBJECTS)
+
+
+class Option(msgspec.Struct, frozen=True):
+    """An option that a plugin declares; it becomes an attribute of the plugin.
+
+    :ivar type: bool, int, float or str
+    """
+
+    name: str
+    type: type
+    default: Any
+    help: str
+    min: float | None = None
+    max: float | None = None
+
+
+class Plugin:
+    """Base of filters and weighers.
+
+    :cvar name: as configured; the class's own name where left empty
+    :cvar columns: columns of the host table that it reads, checked when loading
+    :cvar options: what the operator may set
+    """
+
+    name: ClassVar[str] = ''
+    columns: ClassVar[tuple[str, ...]] = ()
+    options: ClassVar[tuple[Option, ...]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if 'name' not in cls.__dict__:
+            cls.name = cls.__name__
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        """:param values: option name -> value; defaults for those left out"""
+        values = values or {}
+        known = {option.name for option in self.options}
+        for name in values:
+            if name not in known:
+                raise exceptions.PluginError(
+                    plugin=self.name,
+                    option=name,
+                    problem=f'has no option {name!r}; it has {", ".join(sorted(known)) or "none"}',
+                    fix='Remove it',
+                )
+        for option in self.options:
+            value = values.get(option.name, option.default)
+            self._check(option, value)
+            setattr(self, option.name, value)
+
+    def _check(self, option: Option, value: Any) -> None:
+        low, high = option.min, option.max
+        right = isinstance(value, option.type) or (option.type is float and isinstance(value, int))
+        if not right or (low is not None and value < low) or (high is not None and value > high):
+            bounds = ''.join(
+                f', {word} {bound}'
+                for word, bound in (('at least', low), ('at most', high))
+                if bound is not None
+            )
+            raise exceptions.PluginError(
+                plugin=self.name,
+                option=option.name,
+                problem=f'option {option.name}: expected {option.type.__name__}{bounds}, '
+                f'got {value!r}',
+                fix='Set it accordingly',
+            )
+
+    @classmethod
+    def check_columns(cls) -> None:
+        """:raises PluginError: a column that the host table does not have"""
+        for column in cls.columns:
+            if column not in KNOWN_COLUMNS:
+                near = difflib.get_close_matches(column, sorted(KNOWN_COLUMNS), 1, 0.5)
+                hint = f'the nearest is {near[0]!r}' if near else 'there is none like it'
+                raise exceptions.PluginError(
+                    plugin=cls.name or cls.__name__,
+                    problem=f'reads column {column!r}, which the host table does not have; {hint}',
+                    fix='Correct its columns',
+                )
+
+    def settings(self) -> dict[str, Any]:
+        """Option name -> value in force."""
+        return {option.name: getattr(self, option.name) for option in self.options}

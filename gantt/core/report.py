@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a compute host says: registration, reports, and words about claims.
+
+Every message of a host carries ``epoch`` (handed out by ``register_host``) and
+``sequence`` (counted by the host within the epoch).  A full report states every
+fact.  A delta is cumulative: it states every field that changed at any time
+since the full report ``base`` of the same epoch; a field left out is as that
+full report or an earlier delta said.  ``running`` and ``pending`` are always
+whole: ``None`` means "no opinion" and frees nothing, ``[]`` means none.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gantt import exceptions
+from gantt.core import message, resources
+from gantt.core.message import Amount, Message, Name, Text, Uuid
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Level = Annotated[str, msgspec.Meta(max_length=255)]
+
+
+class NumaPages(Message, frozen=True, kw_only=True):
+    """Pages of one size in a NUMA cell."""
+
+    size_kb: Count
+    total: Count
+    used: Count = 0
+    reserved: Count = 0
+
+
+class NumaCell(Message, frozen=True, kw_only=True):
+    """One NUMA cell of a host; cores are numbers of logical processors."""
+
+    id: Count
+    cpus: list[Count] = []  # shared
+    pinned_cpus: list[Count] = []  # dedicated: those that may be pinned
+    used_pinned_cpus: list[Count] = []
+    siblings: list[list[Count]] = []
+    memory_mb: Count = 0
+    memory_used_mb: Count = 0
+    cpu_used: Count = 0
+    pages: list[NumaPages] = []
+    socket: Count | None = None
+
+
+class DevicePool(Message, frozen=True, kw_only=True):
+    """Equal devices of a host."""
+
+    vendor_id: Text = ''
+    product_id: Text = ''
+    address: Text = ''
+    numa_node: int | None = None
+    count: Count = 0
+    free: Count = 0
+    tags: Annotated[dict[Name, Text], msgspec.Meta(max_length=64)] = {}
+
+
+class Metric(Message, frozen=True, kw_only=True):
+    """A number that the host measured about itself."""
+
+    value: float
+    source: Text = ''
+    age_seconds: float = 0.0
+
+
+class Hypervisor(Message, frozen=True, kw_only=True):
+    """What runs the guests."""
+
+    type: Text = ''
+    version: Count = 0
+    hostname: Text = ''
+    host_ip: Text = ''
+    cpu_info: dict[str, Any] | Text = ''
+    supported: list[list[Text]] = []  # [architecture, hypervisor type, vm mode]
+
+
+class Running(Message, frozen=True, kw_only=True):
+    """A consumer that the host runs or is about to run.
+
+    ``resources`` is what it takes on the host: needed to adopt a consumer
+    that no claim is known for.
+    """
+
+    consumer: Uuid
+    claim_id: Uuid | None = None
+    resources: dict[Name, Amount] = {}
+
+
+class RegisterHost(Message, frozen=True, kw_only=True):
+    """A host says that it is there; the answer carries its epoch.
+
+    ``boot_nonce`` is chosen anew at each start of the agent: the same nonce
+    again gives the same epoch.
+    """
+
+    name: Name  # service host
+    node: Name | None = None  # hypervisor host name; None: as name
+    uuid: Uuid | None = None
+    boot_nonce: Name
+    cell: Uuid | None = None
+    zone: Name | None = None
+    build_topic: Name | None = None  # None: gantt-compute.<name>
+    proof: Text | None = None  # reserved: proof of identity
+
+
+class Registered(Message, frozen=True, kw_only=True):
+    """The answer to :class:`RegisterHost`."""
+
+    name: Name
+    uuid: Uuid
+    epoch: int
+    incarnation: int  # of the database; another one: register again
+    report_seconds: int  # how often to report
+
+
+class HostReport(Message, frozen=True, kw_only=True):
+    """The body of ``update_resource_stats``; UNSET in a delta means unchanged.
+
+    :ivar foreign: use by what runs outside any claim, by class
+    :ivar used: use including our own guests, for reporters that cannot tell
+        them apart; only one of ``foreign`` and ``used`` may be given
+    :ivar aggregates: names or uuids the host is in as far as the reporter says;
+        UNSET leaves membership to the API
+    """
+
+    name: Name
+    epoch: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    sequence: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    full: bool
+    base: Annotated[int, msgspec.Meta(ge=1, le=2**53)] | None = (
+        None  # delta: sequence of its full report
+    )
+    running: Annotated[list[Running], msgspec.Meta(max_length=100_000)] | None
+    pending: Annotated[list[Running], msgspec.Meta(max_length=100_000)] | None
+    node: Name | UnsetType = UNSET
+    cell: Uuid | None | UnsetType = UNSET
+    zone: Name | None | UnsetType = UNSET
+    location: Level | UnsetType = UNSET  # site.room.rack.host
+    inventories: (
+        Annotated[dict[Name, resources.Inventory], msgspec.Meta(max_length=256)] | UnsetType
+    ) = UNSET
+    foreign: Annotated[dict[Name, Amount], msgspec.Meta(max_length=256)] | UnsetType = UNSET
+    used: Annotated[dict[Name, Amount], msgspec.Meta(max_length=256)] | UnsetType = UNSET
+    traits: Annotated[list[Name], msgspec.Meta(max_length=2000)] | UnsetType = UNSET
+    aggregates: Annotated[list[Name], msgspec.Meta(max_length=500)] | UnsetType = UNSET
+    numa: Annotated[list[NumaCell], msgspec.Meta(max_length=256)] | UnsetType = UNSET
+    devices: Annotated[list[DevicePool], msgspec.Meta(max_length=1000)] | UnsetType = UNSET
+    hypervisor: Hypervisor | UnsetType = UNSET
+    metrics: Annotated[dict[Name, Metric], msgspec.Meta(max_length=256)] | UnsetType = UNSET
+    disabled: Text | None | UnsetType = UNSET  # reason; None: the service is enabled
+    signature: Text | None = None  # reserved: over the canonical body
+
+    #: Fields that a delta may leave out.
+    FACTS = (
+        'node', 'cell', 'zone', 'location', 'inventories', 'foreign', 'used', 'traits',
+        'aggregates', 'numa', 'devices', 'hypervisor', 'metrics', 'disabled',
+    )  # fmt: skip
+
+
+class ClaimWords(Message, frozen=True, kw_only=True):
+    """``confirm_claims``, ``refuse_claims`` and ``release_claims``."""
+
+    name: Name
+    epoch: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    sequence: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    claim_ids: Annotated[list[Uuid], msgspec.Meta(min_length=1, max_length=message.LIST_MAX)]
+    reason: Text = ''
+    signature: Text | None = None
+
+
+def check(report: HostReport, declared: frozenset[str] = frozenset()) -> None:
+    """What types cannot say about a report.
+
+    :raises InvalidMessage: names the field and what was expected
+    :raises UnknownResourceClass: a class that is neither standard nor declared
+    """
+    if report.full and report.base is not None:
+        _refuse('base', 'a full report has no base')
+    if not report.full and (report.base is None or report.base >= report.sequence):
+        _refuse('base', 'a delta names the sequence of the full report it rests on, below its own')
+    if report.full and report.inventories is UNSET:
+        _refuse('inventories', 'a full report states every inventory')
+    if (report.running is None) != (report.pending is None):
+        _refuse('pending', 'running and pending are both given or both null')
+    if report.foreign is not UNSET and report.used is not UNSET:
+        _refuse('used', 'only one of foreign and used may be given')
+    _check_amounts(report, declared)
+    for field in ('running', 'pending'):
+        seen = [(r.consumer, r.claim_id) for r in getattr(report, field) or ()]
+        if len(set(seen)) != len(seen):
+            _refuse(field, 'a consumer is listed twice with the same claim')
+
+
+def _check_amounts(report: HostReport, declared: frozenset[str]) -> None:
+    for field in ('inventories', 'foreign', 'used'):
+        amounts = getattr(report, field)
+        for name in {} if amounts is UNSET else amounts:
+            if name not in resources.STANDARD and name not in declared:
+                raise exceptions.UnknownResourceClass(field=f'report.{field}.{name}', name=name)
+    for field in ('running', 'pending'):
+        for entry in getattr(report, field) or ():
+            for name in entry.resources:
+                if name not in resources.STANDARD and name not in declared:
+                    where = f'report.{field}.{entry.consumer}.resources.{name}'
+                    raise exceptions.UnknownResourceClass(field=where, name=name)
+    for name, inventory in {} if report.inventories is UNSET else report.inventories.items():
+        problem = inventory.problem()
+        if problem:
+            _refuse(f'inventories.{name}', problem)
+
+
+def _refuse(field: str, problem: str) -> None:
+    raise exceptions.InvalidMessage(field=f'report.{field}', problem=problem)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked for: the messages of ``select_destinations`` and its kin.
+
+One spec describes all members of a request; member ``i`` is what
+``consumers[i]`` needs.  RPC, HTTP, the command line and tests use these very
+types.
+"""
+
+import enum
+import hashlib
+from typing import Annotated
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core import message, resources
+from gantt.core.message import Amount, Message, Name, Positive, Text, Uuid
+
+Names = Annotated[list[Name], msgspec.Meta(max_length=message.LIST_MAX)]
+Uuids = Annotated[list[Uuid], msgspec.Meta(max_length=message.LIST_MAX)]
+Extra = Annotated[dict[Name, Text], msgspec.Meta(max_length=256)]
+
+
+class Purpose(enum.StrEnum):
+    """Why the consumer is placed."""
+
+    CREATE = 'create'
+    RESIZE = 'resize'
+    MIGRATE = 'migrate'
+    LIVE_MIGRATE = 'live_migrate'
+    EVACUATE = 'evacuate'
+    UNSHELVE = 'unshelve'
+    REBUILD = 'rebuild'  # checks the host again, claims nothing
+
+    @property
+    def is_move(self) -> bool:
+        """Whether the consumer may hold another claim (its source) meanwhile."""
+        return self in (Purpose.RESIZE, Purpose.MIGRATE, Purpose.LIVE_MIGRATE, Purpose.EVACUATE)
+
+
+class Lifecycle(enum.StrEnum):
+    """Whose word ends a claim."""
+
+    HOST = 'host'  # the compute's reports, and the lease until it confirms
+    API = 'api'  # whoever wrote it; never expires
+    PLAN = 'plan'  # a group's place: own, longer lease
+    HOLD = 'hold'  # a parent zone: lease
+
+
+class Policy(enum.StrEnum):
+    """The rule of a server group."""
+
+    AFFINITY = 'affinity'
+    ANTI_AFFINITY = 'anti-affinity'
+    SOFT_AFFINITY = 'soft-affinity'
+    SOFT_ANTI_AFFINITY = 'soft-anti-affinity'
+
+    @property
+    def is_hard(self) -> bool:
+        return self in (Policy.AFFINITY, Policy.ANTI_AFFINITY)
+
+
+class GroupRef(Message, frozen=True, kw_only=True):
+    """The server group that the members belong to.
+
+    ``members`` and ``hosts`` are what the caller believes: consumers that were
+    placed before Gantt knew the group.  Gantt's own claims count beside them.
+    """
+
+    uuid: Uuid
+    policy: Policy | None = None  # None: the group must be known here
+    max_per_host: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1  # anti-affinity only
+    members: Uuids = []
+    hosts: Names = []
+
+
+class Destination(Message, frozen=True, kw_only=True):
+    """A destination that the caller asked for; filtered like any other host."""
+
+    host: Name | None = None
+    node: Name | None = None
+    cell: Uuid | None = None
+    aggregates: list[Names] = []  # AND of ORs
+    forbidden_aggregates: Names = []
+
+
+class Flavor(Message, frozen=True, kw_only=True):
+    """What is known of the flavor, for filters that look at it."""
+
+    name: Text = ''
+    extra_specs: Extra = {}
+
+
+class Image(Message, frozen=True, kw_only=True):
+    """What is known of the image, for filters that look at it."""
+
+    uuid: Text | None = None
+    properties: Extra = {}
+
+
+class RequestSpec(Message, frozen=True, kw_only=True):
+    """What one member needs, and where it may and may not go."""
+
+    resources: Annotated[dict[Name, Positive], msgspec.Meta(min_length=1, max_length=64)]
+    consumer_type: Name = 'INSTANCE'
+    project_id: Text | None = None
+    user_id: Text | None = None
+    purpose: Purpose = Purpose.CREATE
+    availability_zone: Name | None = None
+    required_traits: Names = []
+    forbidden_traits: Names = []
+    any_traits: list[Names] = []  # each list: at least one of them
+    member_of: list[Names] = []  # aggregates by uuid or name: AND of ORs
+    forbidden_aggregates: Names = []
+    force_hosts: Names = []  # filters are skipped, capacity and group rules never
+    force_nodes: Names = []
+    ignore_hosts: Names = []
+    destination: Destination | None = None
+    group: GroupRef | None = None
+    same_host: Uuids = []
+    different_host: Uuids = []
+    flavor: Flavor = Flavor()
+    image: Image = Image()
+    hints: Annotated[dict[Name, list[Text]], msgspec.Meta(max_length=256)] = {}
+    move_id: Uuid | None = None
+
+
+class SelectDestinations(Message, frozen=True, kw_only=True):
+    """The request: place every consumer, claim its place, answer.
+
+    :ivar request_id: chosen once per logical request by the caller; repeating
+        it has the effect of one
+    :ivar budget_ms: how long the caller will wait, queueing included
+    :ivar lease_seconds: how long an unconfirmed claim is kept
+    """
+
+    request_id: Uuid
+    spec: RequestSpec
+    consumers: Annotated[list[Uuid], msgspec.Meta(min_length=1, max_length=message.LIST_MAX)]
+    alternates: Annotated[int, msgspec.Meta(ge=0, le=20)] = 2
+    budget_ms: Annotated[int, msgspec.Meta(ge=1, le=600_000)] = 30_000
+    lease_seconds: Annotated[int, msgspec.Meta(ge=5, le=86_400)] | None = None
+    lifecycle: Lifecycle = Lifecycle.HOST
+    dry_run: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what decides the outcome: a repeat must carry the same."""
+        body = (self.spec, self.consumers, self.alternates, self.lifecycle)
+        return hashlib.blake2b(msgspec.msgpack.encode(body), digest_size=16).hexdigest()
+
+
+class GetRequest(Message, frozen=True, kw_only=True):
+    """Ask for the stored answer of an earlier request."""
+
+    request_id: Uuid
+
+
+class CancelClaims(Message, frozen=True, kw_only=True):
+    """Take a request back: its reserved claims are released, it stays cancelled."""
+
+    request_id: Uuid
+    reason: Text = ''
+
+
+class ExtendClaims(Message, frozen=True, kw_only=True):
+    """Lengthen the lease of the reserved claims of a request, never their state."""
+
+    request_id: Uuid
+    seconds: Annotated[int, msgspec.Meta(ge=1, le=86_400)]
+
+
+def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -> None:
+    """What types cannot say.
+
+    :param declared: custom resource classes known at run time
+    :raises InvalidMessage: names the field
+    :raises UnknownResourceClass: a class that nobody declared
+    """
+    for name in request.spec.resources:
+        if name not in resources.STANDARD and name not in declared:
+            raise exceptions.UnknownResourceClass(field=f'request.spec.resources.{name}', name=name)
+    if len(set(request.consumers)) != len(request.consumers):
+        raise exceptions.InvalidMessage(
+            field='request.consumers', problem='expected distinct uuids, got one of them twice'
+        )
+    both = set(request.spec.required_traits) & set(request.spec.forbidden_traits)
+    if both:
+        raise exceptions.InvalidMessage(
+            field='request.spec.forbidden_traits',
+            problem=f'{min(both)} is required as well; expected it in one of the two lists only',
+        )
+
+
+__all__ = [
+    'Amount', 'CancelClaims', 'Destination', 'ExtendClaims', 'Flavor', 'GetRequest', 'GroupRef',
+    'Image', 'Lifecycle', 'Policy', 'Purpose', 'RequestSpec', 'SelectDestinations', 'check',
+]  # fmt: skip

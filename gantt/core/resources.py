@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resource classes, inventories and the integer arithmetic of capacity.
+
+Amounts are integers in the unit of their class (MEMORY_MB in MiB, DISK_GB in
+GiB).  ``cap`` is what may be promised: floor((total - reserved) * ratio).
+"""
+
+import math
+import re
+
+import msgspec
+
+#: Classes whose usage stands in columns of the provider's own row.
+HOT = ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB')
+
+#: The standard classes of the placement vocabulary; others start with CUSTOM_.
+STANDARD = frozenset(HOT) | {
+    'PCI_DEVICE', 'SRIOV_NET_VF', 'NUMA_SOCKET', 'NUMA_CORE', 'NUMA_THREAD', 'NUMA_MEMORY_MB',
+    'IPV4_ADDRESS', 'VGPU', 'VGPU_DISPLAY_HEAD', 'NET_BW_EGR_KILOBIT_PER_SEC',
+    'NET_BW_IGR_KILOBIT_PER_SEC', 'NET_PACKET_RATE_KILOPACKET_PER_SEC',
+    'NET_PACKET_RATE_EGR_KILOPACKET_PER_SEC', 'NET_PACKET_RATE_IGR_KILOPACKET_PER_SEC',
+    'MEM_ENCRYPTION_CONTEXT', 'FPGA', 'PGPU',
+}  # fmt: skip
+
+CUSTOM = re.compile(r'CUSTOM_[A-Z0-9_]{1,248}\Z')
+
+UNITS = {'MEMORY_MB': 'MiB', 'DISK_GB': 'GiB', 'VCPU': 'vCPU', 'PCPU': 'pCPU'}
+
+#: Amounts above this are absurd: they fit 63 bits with room for sums.
+AMOUNT_MAX = 2**40
+
+
+def is_class_name(name: str) -> bool:
+    """Whether ``name`` is a standard class or has the form of a custom one."""
+    return name in STANDARD or CUSTOM.match(name) is not None
+
+
+class Inventory(
+    msgspec.Struct, gc=False, frozen=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """How much of one class a provider has.
+
+    ``max_unit`` None means as much as the provider has.  The meaning of the
+    fields is Placement's.
+    """
+
+    total: int
+    reserved: int = 0
+    min_unit: int = 1
+    max_unit: int | None = None
+    step_size: int = 1
+    allocation_ratio: float = 1.0
+
+    @property
+    def cap(self) -> int:
+        """The largest sum of amounts that may be promised."""
+        return max(0, math.floor((self.total - self.reserved) * self.allocation_ratio))
+
+    @property
+    def largest(self) -> int:
+        """The largest single amount, never above the physical total."""
+        return min(self.total, self.max_unit if self.max_unit is not None else self.total)
+
+    def problem(self) -> str | None:
+        """What is absurd about these numbers, or None."""
+        if not 0 <= self.total <= AMOUNT_MAX:
+            return f'total: expected 0 to {AMOUNT_MAX}, got {self.total}'
+        if not 0 <= self.reserved <= self.total:
+            return f'reserved: expected 0 to total ({self.total}), got {self.reserved}'
+        if not (math.isfinite(self.allocation_ratio) and 0 < self.allocation_ratio <= 1000):
+            return f'allocation_ratio: expected above 0 to 1000, got {self.allocation_ratio}'
+        if self.min_unit < 1 or self.step_size < 1:
+            return 'min_unit and step_size: expected at least 1'
+        if self.max_unit is not None and self.max_unit < self.min_unit:
+            return f'max_unit: expected at least min_unit ({self.min_unit}), got {self.max_unit}'
+        return None
+
+
+def format_amount(resource_class: str, amount: int) -> str:
+    """An amount for people: ``6.2 GiB``, ``4 vCPU``, ``3 CUSTOM_LICENSE``."""
+    if resource_class == 'MEMORY_MB':
+        if abs(amount) < 1024:
+            return f'{amount} MiB'
+        gib = amount / 1024
+        return f'{gib:.4g} GiB' if abs(gib) < 10_000 else f'{gib:.0f} GiB'
+    return f'{amount} {UNITS.get(resource_class, resource_class)}'

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request looked at on one table: masks, verdicts, counts and scores.
+
+The verdict of a host is the number of filters that it passed, kept as a byte
+by adding ``alive`` after each.  Members after the first start from where the
+last filter that no pick can change has left the hosts; every filter that reads
+something a pick changes is asked again.
+"""
+
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
+
+from gantt import exceptions
+from gantt.core.columns import TAKEN, BoolArray, FloatArray, IntArray
+from gantt.core.decision import PASSED, FilterCount, Score
+from gantt.core.filters.base import Filter, PairwiseFilter, PerHostFilter
+from gantt.core.request import Purpose, RequestSpec
+from gantt.core.weighers.base import Weigher, normalize
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+    from gantt.core.pipeline import Pipeline
+
+#: Up to this many best are found by looking for the largest again and again.
+_FEW = 8
+
+
+def is_volatile(rule: Filter) -> bool:
+    """Whether a pick may change what the filter says; one that declares nothing may be anything."""
+    return rule.pairwise or walks(rule) or not rule.columns or not TAKEN.isdisjoint(rule.columns)
+
+
+def walks(rule: Filter) -> TypeGuard[PerHostFilter]:
+    """Whether the filter is asked host by host, and of survivors only."""
+    return isinstance(rule, PerHostFilter) and type(rule).mask is PerHostFilter.mask
+
+
+def top(values: FloatArray, count: int) -> IntArray:
+    """Indices of the ``count`` largest, largest first, the earlier first where equal."""
+    if count >= len(values):
+        return np.argsort(-values, kind='stable')
+    if count <= _FEW:
+        left, found = values.copy(), np.empty(count, np.int64)
+        for i in range(count):
+            found[i] = best = left.argmax()
+            left[best] = -np.inf
+        return found
+    bound = np.partition(values, len(values) - count)[len(values) - count]
+    near = np.flatnonzero(values >= bound)
+    return near[np.argsort(-values[near], kind='stable')[:count]]
+
+
+class Ranking:
+    """The survivors of one member with their scores.
+
+    :ivar rows: rows of the survivors, ascending
+    :ivar total: their weights, same order
+    :ivar parts: per weigher (raw values, low, high, multiplier) or None
+    """
+
+    def __init__(self, rows: IntArray) -> None:
+        self.rows = rows
+        self.total: FloatArray = np.zeros(len(rows))
+        self.parts: list[tuple[Weigher, np.ndarray, float, float, Any] | None] = []
+
+    def add(self, weigher: Weigher, raw: np.ndarray, multiplier: float | FloatArray) -> None:
+        """Add what one weigher says."""
+        values, low, high = weigher.scale(raw)
+        self.parts.append((weigher, raw, low, high, multiplier))
+        scaled = normalize(values, low, high)
+        if scaled is None:
+            return
+        if not (isinstance(multiplier, float) and multiplier == 1.0):
+            scaled *= multiplier
+        self.total += scaled
+
+    def scores(self, table: 'HostTable', finalists: list[int]) -> list[Score]:
+        """Lines of the score table for some of the survivors."""
+        count = len(finalists)
+        at = np.array(finalists)
+        nothing = [0.0] * count
+        raws, norms, weights = [], [], []
+        for part in self.parts:
+            given = scaled = weighted = nothing
+            if part is not None:
+                weigher, raw, low, high, multiplier = part
+                given = raw.take(at).astype(np.float64).tolist()
+                length = high - low
+                if length > 0:
+                    bounded = map(weigher.bounded, given)
+                    scaled = [(value - low) / length for value in bounded]
+                if isinstance(multiplier, float):
+                    weighted = [norm * multiplier for norm in scaled]
+                else:
+                    weighted = (np.array(scaled) * multiplier.take(at)).tolist()
+            raws.append(given)
+            norms.append(scaled)
+            weights.append(weighted)
+        totals = self.total.take(at).tolist()
+        return [
+            Score(
+                table.names[row],
+                table.hosts[row].id,
+                totals[i],
+                [values[i] for values in raws],
+                [values[i] for values in norms],
+                [values[i] for values in weights],
+            )
+            for i, row in enumerate(self.rows.take(at).tolist())
+        ]
+
+
+class Survey:
+    """See the module docstring.
+
+    :ivar alive: after :meth:`look`, who survived
+    :ivar left: how many survived
+    :ivar verdict: after :meth:`look`, the verdict bytes
+    :ivar skipped: plugins that raised and were left out, with what they said
+    """
+
+    def __init__(self, table: 'HostTable', spec: RequestSpec, pipeline: 'Pipeline') -> None:
+        self.table, self.spec, self.pipeline = table, spec, pipeline
+        count = len(table)
+        self.alive = np.ones(count, np.bool_)
+        self.verdict = np.zeros(count, np.uint8)
+        self.skipped: list[str] = []
+        self._bytes = self.alive.view(np.uint8)
+        self._level = 0  # verdict of those still alive
+        self.left = count
+        self._masks: dict[int, BoolArray | None] = {}
+        self._asked: dict[int, tuple[BoolArray, BoolArray]] = {}  # per host: (asked, said)
+        self._prefix: tuple[int, BoolArray, np.ndarray, int, int, list[FilterCount]] | None = None
+        self._changed: list[int] = []
+        # A rebuild names its host by force and is checked all the same.
+        forced = bool(spec.force_hosts or spec.force_nodes)
+        self._applies = pipeline.applying(
+            spec.purpose, forced and spec.purpose is not Purpose.REBUILD
+        )
+
+    def picked(self, row: int) -> None:
+        """A pick was laid over this row: per-host filters are asked about it again."""
+        self._changed.append(row)
+
+    def look(self, consumer: str, last: bool = True) -> list[FilterCount]:
+        """Run all filters for one member.
+
+        :param last: no other member follows: nothing need be kept for it
+        :returns: one count per filter, in order
+        """
+        pipeline, start, counts = self.pipeline, 0, []
+        if self._prefix is not None:
+            start, alive, verdict, self._level, self.left, kept = self._prefix
+            np.copyto(self.alive, alive)
+            np.copyto(self.verdict, verdict)
+            counts = list(kept)
+        volatile, applies, unmoved = pipeline.volatile, self._applies, pipeline.unmoved
+        alive, masks = self.alive, self._masks
+        for k in range(start, len(applies)):
+            if not last and self._prefix is None and volatile[k]:
+                self._keep_prefix(k, counts)
+            if not self.left or not applies[k]:
+                counts.append(unmoved[k])
+                continue
+            mask = masks[k] if k in masks else self._ask(k, consumer)
+            if mask is None:
+                counts.append(unmoved[k])
+                continue
+            self._raise_to(k)
+            np.logical_and(alive, mask, out=alive)
+            left = int(np.count_nonzero(alive))
+            removed, self.left = self.left - left, left
+            counts.append(self._removed(k, removed) if removed else unmoved[k])
+        if not last and self._prefix is None:
+            self._keep_prefix(len(applies), counts)
+        self._raise_to(PASSED)
+        if pipeline.detailed or not self.left:
+            counts = [self._explain(k, count) for k, count in enumerate(counts)]
+        return counts
+
+    def rank(self) -> Ranking:
+        """Weigh the survivors of the last look."""
+        ranking = Ranking(np.flatnonzero(self.alive))
+        for weigher in self.pipeline.weighers:
+            try:
+                raw = weigher.raw(self.table, self.spec, ranking.rows)
+                if raw is None:
+                    ranking.parts.append(None)
+                    continue
+                _check_shape(raw, (len(ranking.rows),), 'raw values')
+                ranking.add(weigher, raw, weigher.multipliers(self.table, ranking.rows))
+            except Exception as e:
+                self._failed(weigher.name, e)
+                ranking.parts.append(None)
+        return ranking
+
+    def mask_of(self, k: int, consumer: str, rows: IntArray | None = None) -> BoolArray | None:
+        """Filter ``k`` on its own: all hosts, or those at ``rows`` for a per-host one.
+
+        None where it does not apply, lets all pass, or raised and is to be skipped.
+        """
+        rule = self.pipeline.filters[k]
+        if not self._applies[k]:
+            return None
+        try:
+            if walks(rule) and rows is not None:
+                return (
+                    rule.mask_rows(self.table, self.spec, rows)
+                    if rule.concerns(self.spec)
+                    else None
+                )
+            if isinstance(rule, PairwiseFilter):
+                return rule.mask_for(self.table, self.spec, consumer)
+            return rule.mask(self.table, self.spec)
+        except Exception as e:
+            self._failed(rule.name, e)
+            return None
+
+    # -- inside ------------------------------------------------------------------
+
+    def _keep_prefix(self, k: int, counts: list[FilterCount]) -> None:
+        self._prefix = (
+            k, self.alive.copy(), self.verdict.copy(), self._level, self.left, list(counts),
+        )  # fmt: skip
+
+    def _raise_to(self, level: int) -> None:
+        """Bring the verdict of those alive to ``level``."""
+        lag = level - self._level
+        if lag == 1:
+            np.add(self.verdict, self._bytes, out=self.verdict)
+        elif lag:
+            np.add(self.verdict, self._bytes * np.uint8(lag), out=self.verdict)
+        self._level = level
+
+    def _removed(self, k: int, removed: int) -> FilterCount:
+        rule = self.pipeline.filters[k]
+        if self.pipeline.explains[k]:
+            return FilterCount(rule.name, removed, self.pipeline.general[k])
+        try:
+            return FilterCount(rule.name, removed, rule.reason_for(self.spec, {}))
+        except Exception as e:
+            self._failed(rule.name, e)
+            return FilterCount(rule.name, removed, '')
+
+    def _explain(self, k: int, count: FilterCount) -> FilterCount:
+        """The count with the numbers that only the filter itself can tell."""
+        if not count.removed or not self.pipeline.explains[k]:
+            return count
+        rule = self.pipeline.filters[k]
+        try:
+            detail = rule.detail(self.table, self.spec, np.flatnonzero(self.verdict == k))
+            return FilterCount(
+                count.name, count.removed, rule.reason_for(self.spec, detail), detail
+            )
+        except Exception as e:
+            self._failed(rule.name, e)
+            return count
+
+    def _ask(self, k: int, consumer: str) -> BoolArray | None:
+        rule = self.pipeline.filters[k]
+        try:
+            if walks(rule):
+                return self._mask_per_host(k, rule)
+            if isinstance(rule, PairwiseFilter):
+                mask = rule.mask_for(self.table, self.spec, consumer)
+            else:
+                mask = rule.mask(self.table, self.spec)
+            if mask is not None:
+                _check_shape(mask, self.alive.shape, 'mask', np.bool_)
+        except Exception as e:
+            # A wall around code that is not ours: whatever it raises is its failure.
+            self._failed(rule.name, e)
+            mask = None
+        if not self.pipeline.volatile[k]:
+            self._masks[k] = mask
+        return mask
+
+    def _mask_per_host(self, k: int, rule: PerHostFilter) -> BoolArray | None:
+        if not rule.concerns(self.spec):
+            return None
+        if k not in self._asked:
+            blank = np.zeros(len(self.alive), np.bool_)
+            self._asked[k] = (blank, blank.copy())
+        asked, said = self._asked[k]
+        asked[self._changed] = False
+        rows = np.flatnonzero(self.alive & ~asked)
+        if len(rows):
+            answers = rule.mask_rows(self.table, self.spec, rows)
+            _check_shape(answers, (len(rows),), 'mask', np.bool_)
+            said[rows] = answers
+            asked[rows] = True
+        return said
+
+    def _failed(self, name: str, error: Exception) -> None:
+        said = f'{type(error).__name__}: {error}'
+        if not self.pipeline.skip_failing:
+            raise exceptions.PluginError(
+                plugin=name, problem=f'failed on this request with {said}', fix='Disable or mend it'
+            ) from error
+        line = f'skipped {name}, which failed with {said}'
+        if line not in self.skipped:
+            self.skipped.append(line)
+
+
+def _check_shape(
+    array: object, shape: tuple[int, ...], what: str, dtype: type | None = None
+) -> None:
+    if not isinstance(array, np.ndarray) or array.shape != shape:
+        raise ValueError(f'{what}: expected one value per host, {shape[0]} of them')
+    if dtype is not None and array.dtype != dtype:
+        raise ValueError(f'{what}: expected {np.dtype(dtype)}, got {array.dtype}')

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a decision says about itself in words: the one-line verdict, the nearest feasible."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gantt.core.columns import BoolArray
+from gantt.core.decision import FilterCount, MemberDecision
+from gantt.core.survey import walks
+
+if TYPE_CHECKING:
+    from gantt.core.survey import Survey
+
+#: Hosts that a per-host filter is asked about to find the nearest feasible.
+_ASKED_MAX = 256
+#: Nearest feasible changes that a decision names.
+_NEAREST_MAX = 5
+#: Hosts named in the line of a placed request.
+_NAMED_MAX = 4
+
+
+def parts_of(counts: list[FilterCount]) -> list[tuple[int, str]]:
+    """(count, reason) of all that was removed, biggest first; the counts add up."""
+    parts: list[tuple[int, str]] = []
+    for count in counts:
+        if not count.removed:
+            continue
+        split = count.detail.get('parts')
+        if split and sum(split.values()) == count.removed:
+            parts.extend((number, text) for text, number in split.items())
+        else:
+            parts.append((count.removed, count.reason))
+    return sorted(parts, key=lambda part: -part[0])
+
+
+def refused_line(member: MemberDecision, hosts: int) -> str:
+    """``0/412 hosts fit: 230 too little free MEMORY_MB (…), 121 …``."""
+    if not hosts:
+        return 'no host is known'
+    said = ', '.join(f'{number} {text}' for number, text in parts_of(member.filters))
+    return f'{member.survivors}/{hosts} hosts fit: {said}'
+
+
+def placed_line(members: list[MemberDecision], hosts: int) -> str:
+    """``placed on cmp-4; 31/412 hosts fit``."""
+    names = list(dict.fromkeys(m.selection.host for m in members if m.selection))
+    more = f' and {len(names) - _NAMED_MAX} more' if len(names) > _NAMED_MAX else ''
+    many = f'{len(members)} members ' if len(members) > 1 else ''
+    fit = members[-1].survivors if members else 0
+    return f'{many}placed on {", ".join(names[:_NAMED_MAX])}{more}; {fit}/{hosts} hosts fit'
+
+
+def nearest(survey: 'Survey', consumer: str) -> list[str]:
+    """The smallest changes that would let some host in, one line per filter.
+
+    Looks at every filter on its own: a host that one filter alone keeps out is
+    one change away.  Where there is none, says how far the nearest host is.
+    """
+    table, pipeline = survey.table, survey.pipeline
+    if not len(table):
+        return []
+    failing = np.zeros(len(table), np.int64)
+    masks: dict[int, BoolArray] = {}
+    for k, rule in enumerate(pipeline.filters):
+        mask = None if walks(rule) else survey.mask_of(k, consumer)
+        if mask is not None:
+            masks[k] = mask
+            failing += ~mask
+    _ask_per_host(survey, failing, masks)
+    least = int(failing.min())
+    if least > 1:
+        rows = np.flatnonzero(failing == least)
+        row = int(rows[0])
+        names = [pipeline.filters[k].name for k, mask in masks.items() if not mask[row]]
+        return [f'no single change is enough; nearest is {table.names[row]}: {" and ".join(names)}']
+    lines = []
+    for k, mask in masks.items():
+        rows = np.flatnonzero((failing == 1) & ~mask)
+        if len(rows):
+            line = pipeline.filters[k].remedy(table, survey.spec, rows)
+            lines.append((len(rows), line))
+    lines.sort(key=lambda line: -line[0])
+    return [line for _, line in lines[:_NEAREST_MAX]]
+
+
+def _ask_per_host(survey: 'Survey', failing: np.ndarray, masks: dict[int, BoolArray]) -> None:
+    """Ask per-host filters about the hosts nearest so far; the others count as failing."""
+    for k, rule in enumerate(survey.pipeline.filters):
+        if not walks(rule):
+            continue
+        rows = np.argsort(failing, kind='stable')[:_ASKED_MAX]
+        answers = survey.mask_of(k, '', rows)
+        if answers is None:
+            continue
+        mask = np.zeros(len(failing), np.bool_)
+        mask[rows] = answers
+        masks[k] = mask
+        failing += ~mask

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NumInstancesWeigher: by the number of guests that a host has."""
+
+from typing import TYPE_CHECKING
+
+from gantt.core.columns import IntArray
+from gantt.core.plugin import Option
+from gantt.core.request import RequestSpec
+from gantt.core.weighers.base import Weigher
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+
+class NumInstancesWeigher(Weigher):
+    """More means: more live claims."""
+
+    columns = ('instances',)
+    multiplier_option = 'num_instances_weight_multiplier'
+    options = (
+        Option('num_instances_weight_multiplier', float, 0.0,
+               'Multiplier for the number of guests on a host; positive packs, negative '
+               'spreads, 0 does not look'),
+    )  # fmt: skip
+    num_instances_weight_multiplier: float
+
+    def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:
+        return hosts.instances.take(rows)

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Promises P1 to P4, checked by query: a line for each violation.
+
+All of it looks at one moment, so that a running system does not look broken
+only because it moves.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+
+from gantt.core.request import Purpose
+from gantt.core.resources import HOT
+from gantt.db import models, rows, session
+from gantt.db.models import HOT_COLUMNS
+
+_p = models.providers
+_c = models.claims
+_a = models.allocations
+_i = models.inventories
+_r = models.requests
+
+#: Lines of one kind: the first ones tell the story.
+LINES_MAX = 200
+#: A sweep and one report after the lease.
+GRACE_SECONDS = 80.0
+
+_live = _c.c.live == 1
+_sums = (
+    sa.select(
+        _a.c.provider_id,
+        *[sa.func.coalesce(sa.func.sum(_a.c[c]), 0).label(c) for c in HOT_COLUMNS.values()],
+    )
+    .join(_c, _c.c.id == _a.c.claim_id)
+    .where(_live)
+    .group_by(_a.c.provider_id)
+    .subquery()
+)
+USAGE = sa.select(
+    _p.c.name, _p.c.over_committed,
+    *[_p.c[f'cap_{c}'] for c in HOT_COLUMNS.values()],
+    *[_p.c[f'used_{c}'] for c in HOT_COLUMNS.values()],
+    *[_p.c[f'foreign_{c}'] for c in HOT_COLUMNS.values()],
+    *[sa.func.coalesce(_sums.c[c], 0).label(f'sum_{c}') for c in HOT_COLUMNS.values()],
+).select_from(_p.outerjoin(_sums, _sums.c.provider_id == _p.c.id)).where(
+    sa.or_(
+        *[_p.c[f'used_{c}'] != sa.func.coalesce(_sums.c[c], 0) for c in HOT_COLUMNS.values()],
+        *[
+            sa.and_(
+                _p.c[f'used_{c}'] + _p.c[f'foreign_{c}'] > _p.c[f'cap_{c}'],
+                _p.c.over_committed == 0,
+            )
+            for c in HOT_COLUMNS.values()
+        ],
+    )
+)  # fmt: skip
+OTHERS = (
+    sa.select(
+        _p.c.id, _p.c.name, _p.c.over_committed, models.resource_classes.c.name.label('class_name'),
+        _i.c.cap, _i.c.used, _i.c.foreign_use,
+    )
+    .select_from(
+        _i.join(_p, _p.c.id == _i.c.provider_id).join(
+            models.resource_classes, models.resource_classes.c.id == _i.c.class_id
+        )
+    )
+    .where(models.resource_classes.c.name.not_in(HOT))
+)  # fmt: skip
+OTHER_AMOUNTS = (
+    sa.select(_a.c.provider_id, _a.c.other)
+    .join(_c, _c.c.id == _a.c.claim_id)
+    .where(_live, _a.c.other.is_not(None))
+)
+HOMELESS = (
+    sa.select(_c.c.id, _c.c.consumer, _c.c.provider_id)
+    .select_from(_c.outerjoin(_p, _p.c.id == _c.c.provider_id))
+    .where(_live, _p.c.id.is_(None))
+)
+EMPTY = (
+    sa.select(_c.c.id, _c.c.consumer)
+    .where(_live, _c.c.adopted == 0, ~sa.exists().where(_a.c.claim_id == _c.c.id))
+)  # fmt: skip
+_made = (
+    sa.select(_c.c.request_id, _c.c.attempt, sa.func.count().label('count'))
+    .group_by(_c.c.request_id, _c.c.attempt)
+    .subquery()
+)
+MISSING = (
+    sa.select(_r.c.id, _r.c.claims, sa.func.coalesce(_made.c.count, 0).label('found'))
+    .select_from(
+        _r.outerjoin(_made, sa.and_(_made.c.request_id == _r.c.id, _made.c.attempt == _r.c.attempt))
+    )
+    .where(_r.c.state == 'placed', sa.func.coalesce(_made.c.count, 0) < _r.c.claims)
+)
+LEAKED = (
+    sa.select(_c.c.id, _c.c.consumer, _c.c.expires_at)
+    .where(_c.c.expires_at < sa.bindparam('before'))
+    .order_by(_c.c.expires_at)
+)
+_moves = [purpose.value for purpose in Purpose if purpose.is_move]
+TWICE = (
+    sa.select(_c.c.consumer, _c.c.purpose, sa.func.count().label('count'))
+    .where(_live, _c.c.purpose.not_in(_moves))
+    .group_by(_c.c.consumer, _c.c.purpose)
+    .having(sa.func.count() > 1)
+)
+TWICE_MADE = (
+    sa.select(_c.c.request_id, _c.c.member, sa.func.count().label('count'))
+    .where(_live, _c.c.request_id.is_not(None))
+    .group_by(_c.c.request_id, _c.c.member)
+    .having(sa.func.count() > 1)
+)
+
+
+def run(tx: session.Tx) -> dict[str, list[str]]:
+    """Violations by promise; empty lists are what one wants to see."""
+    tx.snapshot()
+    return {
+        'over_commit': _first(_over(tx)),
+        'lost': _first(_lost(tx)),
+        'leaked': _first(_leaked(tx)),
+        'doubled': _first(_doubled(tx)),
+    }
+
+
+def _first(lines: Iterable[str]) -> list[str]:
+    found = list(lines)
+    if len(found) > LINES_MAX:
+        return [*found[:LINES_MAX], f'and {len(found) - LINES_MAX} more']
+    return found
+
+
+def _over(tx: session.Tx) -> Iterable[str]:
+    for row in tx.all(USAGE):
+        for name, c in HOT_COLUMNS.items():
+            cap, used = getattr(row, f'cap_{c}'), getattr(row, f'used_{c}')
+            foreign, total = getattr(row, f'foreign_{c}'), int(getattr(row, f'sum_{c}'))
+            yield from _compare(row.name, name, bool(row.over_committed), cap, used, foreign, total)
+    sums: Counter[tuple[int, str]] = Counter()
+    for row in tx.all(OTHER_AMOUNTS):
+        for name, amount in rows.decode_amounts(row.other).items():
+            sums[(row.provider_id, name)] += amount
+    for row in tx.all(OTHERS):
+        total = sums[(row.id, row.class_name)]
+        flagged = bool(row.over_committed)
+        yield from _compare(
+            row.name, row.class_name, flagged, row.cap, row.used, row.foreign_use, total
+        )
+
+
+def _compare(
+    host: str, name: str, flagged: bool, cap: int, used: int, foreign: int, total: int
+) -> Iterable[str]:
+    if used + foreign > cap and not flagged:
+        yield f'{host}: {name} used {used} and foreign {foreign} are more than its capacity {cap}'
+    if used != total:
+        yield f'{host}: {name} used is {used}, its live claims take {total}'
+
+
+def _lost(tx: session.Tx) -> Iterable[str]:
+    for row in tx.all(HOMELESS):
+        yield f'claim {row.id} of {row.consumer}: its host {row.provider_id} is not there'
+    for row in tx.all(EMPTY):
+        yield f'claim {row.id} of {row.consumer}: nothing is allocated to it'
+    for row in tx.all(MISSING):
+        yield f'request {row.id}: placed with {row.claims} claims, of which {row.found} are there'
+
+
+def _leaked(tx: session.Tx) -> Iterable[str]:
+    now = tx.now
+    for row in tx.all(LEAKED, before=now - GRACE_SECONDS):
+        age = now - row.expires_at
+        yield f'claim {row.id} of {row.consumer}: reserved, {age:.0f} s past its lease'
+
+
+def _doubled(tx: session.Tx) -> Iterable[str]:
+    for row in tx.all(TWICE):
+        yield f'consumer {row.consumer}: {row.count} live claims for {row.purpose}'
+    for row in tx.all(TWICE_MADE):
+        yield f'request {row.request_id}: {row.count} live claims for member {row.member}'

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One batch of the group commit as values: what was read, what follows from it.
+
+No SQL here: ``ledger`` and ``postgresql`` feed a book with the rows they read
+under lock, in the same order, and write what it then says.
+
+    judge requests → judge groups → accept under the locks → what to write
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from gantt.core.claim import EXPIRES, Claim, State
+from gantt.core.commit import (
+    ClaimDraft,
+    CommitResult,
+    DecisionRecord,
+    Fate,
+    RequestDraft,
+    RequestFate,
+    accept,
+)
+from gantt.core.resources import HOT
+from gantt.db import providers, rows
+
+
+def one_of_each_group(drafts: Iterable[RequestDraft]) -> list[RequestDraft]:
+    """A draft for each group, ascending by its uuid: one that sees it first, if any does."""
+    one: dict[str, RequestDraft] = {}
+    for draft in drafts:
+        group = draft.group
+        if group is not None and (group.uuid not in one or group.generation == 0):
+            one[group.uuid] = draft
+    return [one[key] for key in sorted(one)]
+
+
+class Entry:
+    """One draft on its way through the book."""
+
+    __slots__ = ('accepted', 'draft', 'fate', 'fresh', 'row', 'took_over')
+
+    def __init__(self, draft: RequestDraft) -> None:
+        self.draft = draft
+        self.fate: RequestFate | None = None
+        self.fresh = False  # its row was inserted by this transaction
+        self.took_over = False
+        self.row: Any = None
+        self.accepted: list[int] = []
+
+    def end(self, fate: Fate, **more: Any) -> None:
+        """Nothing of this draft is made."""
+        as_found = self.row is not None and not self.fresh
+        attempt = self.row.attempt if as_found else self.draft.attempt
+        self.fate = RequestFate(id=self.draft.id, fate=fate, attempt=attempt, **more)
+
+    @property
+    def claims_before(self) -> int:
+        """Claims that earlier batches made for this attempt."""
+        return 0 if self.fresh or self.took_over else self.row.claims
+
+    @property
+    def is_whole(self) -> bool:
+        """All of this draft was accepted."""
+        return len(self.accepted) == len(self.draft.claims)
+
+
+class Book:
+    """A batch, from the rows read under lock to the rows to write."""
+
+    def __init__(self, batch: Sequence[RequestDraft]) -> None:
+        self.batch = batch
+        self.token = uuid.uuid4().hex
+        self.now = 0.0
+        self.entries = [Entry(draft) for draft in batch]
+        self.groups: dict[str, int] = {}
+        self.bumped: list[str] = []
+        self.released: list[Claim] = []
+        self.claims: list[Claim] = []
+        self.touched: set[int] = set()
+        #: provider id -> what is added to the hot classes, less what take-overs gave back
+        self.hot: dict[int, list[int]] = {}
+        self.cold: dict[tuple[int, str], int] = {}
+
+    # -- requests ------------------------------------------------------------
+    def insertable(self) -> list[RequestDraft]:
+        """Drafts whose row is to be inserted where it is not there, ascending."""
+        fresh = (draft for draft in self.batch if not draft.continues)
+        return sorted(fresh, key=lambda draft: draft.id)
+
+    def request_values(self, draft: RequestDraft) -> dict[str, Any]:
+        """A request row, as it becomes where all of the draft is accepted."""
+        return {
+            'id': draft.id,
+            'fingerprint': draft.fingerprint,
+            'state': 'placed' if draft.completes else 'open',
+            'owner': draft.owner,
+            'attempt': draft.attempt,
+            'deadline': self.now + draft.budget_seconds,
+            'token': self.token,
+            'answer': draft.answer if draft.completes else None,
+            'created_at': self.now,
+            'updated_at': self.now,
+            'claims': len(draft.claims),
+        }
+
+    def judge_requests(self, found: Mapping[str, Any]) -> None:
+        """Which drafts go on, by the request rows under lock.
+
+        :param found: id -> row with fingerprint, state, owner, attempt, deadline,
+            token and answer
+        """
+        for entry in self.entries:
+            row = found.get(entry.draft.id)
+            entry.row = row
+            if row is None:
+                entry.end(Fate.LOST)
+            elif row.token == self.token:
+                entry.fresh = True
+            elif row.state == 'cancelled':
+                entry.end(Fate.CANCELLED)  # it may have come before the request did
+            elif row.fingerprint != entry.draft.fingerprint:
+                entry.end(Fate.REUSED)
+            elif row.state == 'placed':
+                entry.end(Fate.REPEAT, answer=bytes(row.answer or b''))
+            else:
+                self._judge_open(entry, row)
+
+    def _judge_open(self, entry: Entry, row: Any) -> None:
+        draft = entry.draft
+        ours = row.owner == draft.owner
+        if draft.continues:
+            if not (ours and row.attempt == draft.attempt):
+                entry.end(Fate.LOST)
+            return
+        if draft.takes_over is not None and ours and row.attempt == draft.takes_over + 1:
+            return  # taken over by an earlier batch that placed nothing
+        wait = row.deadline - self.now
+        if wait > 0:
+            entry.end(Fate.OPEN, wait_seconds=wait)
+        elif row.attempt == draft.takes_over:
+            entry.took_over = True
+        else:
+            entry.end(Fate.OVERDUE)
+
+    def going(self) -> list[Entry]:
+        """Drafts that nothing has stopped yet."""
+        return [entry for entry in self.entries if entry.fate is None]
+
+    def take_overs(self) -> list[str]:
+        """Requests whose earlier attempt's claims are to be released."""
+        return [entry.draft.id for entry in self.entries if entry.took_over]
+
+    # -- groups ----------------------------------------------------------------
+    def swaps(self) -> list[RequestDraft]:
+        """Drafts with a group, one for each group, ascending by its uuid."""
+        return one_of_each_group(entry.draft for entry in self.going())
+
+    def judge_groups(self, generations: Mapping[str, int]) -> None:
+        """Stop the drafts that were planned on another generation of their group."""
+        for entry in self.going():
+            group = entry.draft.group
+            if group is None:
+                continue
+            if group.uuid in generations:
+                self.groups[group.uuid] = generations[group.uuid]
+            if generations.get(group.uuid) != group.generation:
+                entry.end(Fate.GROUP_CHANGED)
+
+    # -- claims ---------------------------------------------------------------------
+    def claim_ids(self) -> list[str]:
+        """Ids of the claims to be made."""
+        return [made.claim.id for entry in self.going() for made in entry.draft.claims]
+
+    def judge_claims(self, live: set[str]) -> None:
+        """Stop a draft whose claim is there and live: its guest runs in spite of everything."""
+        for entry in self.going():
+            if any(made.claim.id in live for made in entry.draft.claims):
+                entry.end(Fate.DROPPED)
+
+    # -- providers ---------------------------------------------------------------
+    def wanted(self) -> set[int]:
+        """Providers to lock: all that a draft names, those read back included."""
+        return {
+            pid for draft in self.batch for claim in draft.claims for pid in claim.claim.allocations
+        } | {pid for claim in self.released for pid in claim.allocations}
+
+    def settle(self, locked: providers.Locked) -> None:
+        """Accept what fits, and change the counters under lock accordingly."""
+        for claim in self.released:
+            for pid, amounts in claim.allocations.items():
+                self._add(locked, pid, amounts, -1)
+        going = self.going()
+        rooms = {pid: rows.room(row) for pid, row in locked.counters.items()}
+        generations = {pid: row.generation for pid, row in locked.counters.items()}
+        closed = [pid for pid in locked.counters if not locked.is_open(pid)]
+        accepted = accept(rooms, generations, closed, [entry.draft for entry in going])
+        for entry in going:
+            entry.accepted = accepted[entry.draft.id]
+            for index in entry.accepted:
+                self._make(locked, entry.draft, entry.draft.claims[index])
+            self._decide(entry)
+        self.bumped = sorted(
+            {e.draft.group.uuid for e in going if e.draft.group is not None and e.accepted}
+        )
+        for group in self.bumped:
+            self.groups[group] += 1
+
+    def _make(self, locked: providers.Locked, draft: RequestDraft, made: ClaimDraft) -> None:
+        claim = msgspec.structs.replace(
+            made.claim,
+            state=State.RESERVED,
+            lease_until=self.now + draft.lease_seconds
+            if made.claim.lifecycle in EXPIRES
+            else made.claim.lease_until,
+            created_at=self.now,
+            updated_at=self.now,
+        )
+        self.claims.append(claim)
+        for pid, amounts in claim.allocations.items():
+            self._add(locked, pid, amounts, 1)
+
+    def _add(
+        self, locked: providers.Locked, pid: int, amounts: Mapping[str, int], sign: int
+    ) -> None:
+        if pid not in locked.counters:
+            return  # removed since; what was taken there went with it
+        self.touched.add(pid)
+        rows.add(locked.counters[pid], amounts, sign)
+        hot = self.hot.setdefault(pid, [0] * len(HOT))
+        for name, amount in amounts.items():
+            index = rows.HOT_INDEX.get(name)
+            if index is not None:
+                hot[index] += sign * amount
+            else:
+                key = (pid, name)
+                self.cold[key] = self.cold.get(key, 0) + sign * amount
+
+    def _decide(self, entry: Entry) -> None:
+        draft = entry.draft
+        if entry.is_whole and draft.completes:
+            fate = Fate.PLACED
+        elif entry.accepted:
+            fate = Fate.PARTIAL
+        else:
+            fate = Fate.DROPPED
+        entry.fate = RequestFate(
+            id=draft.id, fate=fate, accepted=entry.accepted, attempt=draft.attempt
+        )
+
+    # -- what to write -------------------------------------------------------------
+    def step(self, locked: providers.Locked, stamp: int) -> None:
+        """Count up the generations and versions of what is written."""
+        for pid in self.touched:
+            row = locked.counters[pid]
+            row.generation += 1
+            row.version += 1
+            row.claims_stamp = stamp
+
+    def deleted_requests(self) -> list[str]:
+        """Rows that leave nothing behind: inserted here, or taken over, and nothing made."""
+        gone = (Fate.DROPPED, Fate.GROUP_CHANGED)
+        return [
+            entry.draft.id
+            for entry in self.entries
+            if (entry.fresh or entry.took_over) and entry.fate and entry.fate.fate in gone
+        ]
+
+    def corrected_requests(self) -> list[dict[str, Any]]:
+        """Rows to write again: not as inserted, or found there and carried on."""
+        values = []
+        for entry in self.entries:
+            fate = entry.fate.fate if entry.fate else None
+            if fate not in (Fate.PLACED, Fate.PARTIAL):
+                continue
+            placed = fate is Fate.PLACED
+            if entry.fresh and entry.is_whole:
+                continue
+            row = self.request_values(entry.draft)
+            values.append(
+                {
+                    'b_id': row['id'],
+                    'state': 'placed' if placed else 'open',
+                    'attempt': row['attempt'],
+                    'owner': row['owner'],
+                    'deadline': row['deadline'],
+                    'token': row['token'],
+                    'answer': row['answer'] if placed else None,
+                    'updated_at': row['updated_at'],
+                    'claims': entry.claims_before + len(entry.accepted),
+                }
+            )
+        return values
+
+    def decisions(self) -> Iterable[DecisionRecord]:
+        """Decisions of the drafts of which something was made."""
+        for entry in self.entries:
+            if entry.accepted and entry.draft.decision is not None:
+                yield entry.draft.decision
+
+    def result(self, locked: providers.Locked) -> CommitResult:
+        """What to answer, once all of this is committed."""
+        return CommitResult(
+            fates=[entry.fate for entry in self.entries if entry.fate],
+            hosts=[locked.row(pid) for pid in sorted(locked.counters)],
+            groups=self.groups,
+            now=self.now,
+        )

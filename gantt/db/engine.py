@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine, and what every connection is told.
+
+The engine comes from oslo.db's enginefacade, configured from the options that
+are passed in.  What oslo.db leaves to its users is set here: the isolation
+level, the bounds of waiting, and how SQLite begins.
+"""
+
+import contextlib
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from oslo_db import exception as oslo_exception
+from oslo_db.sqlalchemy import enginefacade
+
+from gantt import exceptions
+from gantt.db import retry
+
+#: The database's clock in seconds since the epoch, by dialect.
+CLOCK = {
+    'postgresql': 'CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS double precision)',
+    'mysql': 'CAST(UNIX_TIMESTAMP(SYSDATE(6)) AS DOUBLE)',
+    'sqlite': "((julianday('now') - 2440587.5) * 86400.0)",
+}
+
+
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of one connection, in seconds."""
+
+    lock: float = 5.0
+    idle_transaction: int = 30
+    statement: int = 60
+    connect: int = 5
+
+
+def family(engine: sa.Engine) -> str:
+    """``sqlite``, ``postgresql`` or ``mysql`` (MariaDB too)."""
+    name = engine.dialect.name
+    return 'mysql' if name == 'mariadb' else name
+
+
+def engine_from_conf(conf: Any) -> sa.Engine:
+    """The engine that ``[database]`` describes.
+
+    :raises Misconfigured: no connection url, or one that is not understood
+    :raises DatabaseUnavailable: it does not answer
+    """
+    options = conf.database
+    if not options.connection:
+        raise exceptions.Misconfigured(
+            option='[database] connection',
+            problem='no database is configured',
+            fix='Set it to a url such as postgresql+psycopg://gantt:secret@db.example/gantt, '
+            'mysql+pymysql://… or sqlite:////var/lib/gantt/gantt.db',
+        )
+    return build_engine(
+        options.connection,
+        waits=Waits(
+            lock=options.lock_wait_seconds,
+            idle_transaction=options.idle_transaction_seconds,
+            statement=options.statement_seconds,
+            connect=options.connect_seconds,
+        ),
+        sqlite_synchronous=options.sqlite_synchronous,
+        mysql_wsrep_sync_wait=options.mysql_wsrep_sync_wait,
+        mysql_sql_mode=options.mysql_sql_mode,
+        connection_recycle_time=options.connection_recycle_time,
+        connection_debug=options.connection_debug,
+        connection_trace=options.connection_trace,
+        connection_parameters=options.connection_parameters,
+        max_pool_size=options.max_pool_size,
+        max_overflow=options.max_overflow,
+        pool_timeout=options.pool_timeout,
+        max_retries=options.max_retries,
+        retry_interval=options.retry_interval,
+    )
+
+
+def build_engine(url: str, *, waits: Waits | None = None, **options: Any) -> sa.Engine:
+    """An engine for ``url``.
+
+    :param options: as enginefacade's ``configure`` takes them
+    :raises Misconfigured: the url is not understood
+    :raises DatabaseUnavailable: the database does not answer
+    """
+    manager = enginefacade.transaction_context()
+    settings: dict[str, Any] = {
+        'connection': _complete(url),
+        'slave_connection': None,
+        'sqlite_fk': True,
+        'max_retries': 0,
+        'retry_interval': 1,
+        'max_pool_size': 5,
+        'max_overflow': 50,
+        'pool_timeout': 30,
+        'connection_recycle_time': 3600,
+        'connection_debug': 0,
+        'connection_trace': False,
+        'connection_parameters': '',
+        'mysql_sql_mode': 'TRADITIONAL',
+        'mysql_wsrep_sync_wait': None,
+        'sqlite_synchronous': True,
+        'synchronous_reader': True,
+        'thread_checkin': False,
+    }
+    settings.update(options)
+    if settings['connection'].startswith('sqlite'):
+        settings.pop('pool_timeout')  # oslo.db opens SQLite without a pool
+    tries = settings.pop('max_retries')
+    manager.configure(max_retries=0, **settings)
+    engine = manager.writer.get_engine()
+    _install(engine, waits or Waits())
+    if tries:
+        _wait_for(engine, tries, settings['retry_interval'])
+    return engine
+
+
+def _complete(url: str) -> str:
+    """The url with the driver and character set that Gantt is tested with."""
+    try:
+        parsed = sa.make_url(url)
+        backend, plain = parsed.get_backend_name(), '+' not in parsed.drivername
+    except sa.exc.ArgumentError:
+        backend, plain, parsed = '', False, sa.URL.create('sqlite')
+    if backend not in ('sqlite', 'postgresql', 'mysql', 'mariadb'):
+        raise exceptions.Misconfigured(
+            option='[database] connection',
+            problem='expected the url of an SQLite, PostgreSQL or MariaDB database',
+            fix='Use sqlite:////path, postgresql+psycopg://… or mysql+pymysql://…',
+        )
+    if backend == 'sqlite' and parsed.database in (None, '', ':memory:'):
+        raise exceptions.Misconfigured(
+            option='[database] connection',
+            problem='SQLite in memory is one database for each connection',
+            fix='Name a file: sqlite:////path/to/gantt.db',
+        )
+    if backend == 'postgresql' and plain:
+        parsed = parsed.set(drivername='postgresql+psycopg')
+    if backend in ('mysql', 'mariadb'):
+        if plain:
+            parsed = parsed.set(drivername=f'{backend}+pymysql')
+        parsed = parsed.update_query_dict({'charset': parsed.query.get('charset', 'utf8mb4')})
+    return parsed.render_as_string(hide_password=False)
+
+
+def _wait_for(engine: sa.Engine, tries: int, interval: float) -> None:
+    """The first connection, tried as often as oslo.db's options say."""
+    policy = retry.Policy(
+        attempts=tries if tries > 0 else 10**6, seconds=3600.0, lost_max=max(0.01, interval)
+    )
+    for attempt in policy.rounds():
+        try:
+            with engine.connect():
+                return
+        except (sa.exc.DBAPIError, oslo_exception.DBError) as e:
+            attempt.failed(retry.Signal.LOST, e)
+
+
+# -- what every connection is told -----------------------------------------------
+def _install(engine: sa.Engine, waits: Waits) -> None:
+    """Listeners on ``engine``; it has no connection yet."""
+    kind = family(engine)
+    if kind == 'sqlite':
+        sa.event.listen(engine, 'connect', _sqlite_settings)
+        sa.event.listen(engine, 'begin', _begin_sqlite)
+        return
+
+    def on_connect(connection: Any, record: Any) -> None:
+        settings = _settings(kind, waits)
+        before = connection.autocommit if kind == 'postgresql' else None
+        if before is not None:
+            connection.autocommit = True
+        cursor = connection.cursor()
+        for statement, optional in settings:
+            with contextlib.suppress(Exception) if optional else contextlib.nullcontext():
+                cursor.execute(statement)
+        cursor.close()
+        if before is not None:
+            connection.autocommit = before
+
+    def on_dial(dialect: Any, record: Any, args: Any, parameters: dict[str, Any]) -> None:
+        parameters.setdefault('connect_timeout', waits.connect)
+        if kind == 'postgresql':
+            # A partition must not hold a thread for the hours that TCP would take.
+            parameters.setdefault('tcp_user_timeout', waits.statement * 1000)
+            parameters.setdefault('keepalives_idle', 30)
+        else:
+            parameters.setdefault('read_timeout', waits.statement + 10)
+            parameters.setdefault('write_timeout', waits.statement + 10)
+
+    sa.event.listen(engine, 'do_connect', on_dial)
+    sa.event.listen(engine, 'connect', on_connect)
+
+
+def _settings(kind: str, waits: Waits) -> list[tuple[str, bool]]:
+    """Statements for a new connection; True: not every server knows it."""
+    if kind == 'postgresql':
+        return [
+            ('SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED', False),
+            (f'SET lock_timeout = {int(waits.lock * 1000)}', False),
+            (f'SET statement_timeout = {waits.statement * 1000}', False),
+            (f'SET idle_in_transaction_session_timeout = {waits.idle_transaction * 1000}', False),
+            ('SET jit = off', True),
+        ]
+    return [
+        ('SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED', False),
+        (f'SET SESSION innodb_lock_wait_timeout = {max(1, round(waits.lock))}', False),
+        (f'SET SESSION idle_transaction_timeout = {waits.idle_transaction}', True),
+        (f'SET SESSION max_statement_time = {waits.statement}', True),
+    ]
+
+
+def _sqlite_settings(connection: Any, record: Any) -> None:
+    connection.execute('PRAGMA journal_mode = WAL')
+    connection.execute('PRAGMA busy_timeout = 5000')
+    connection.execute('PRAGMA foreign_keys = ON')
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    """Take the write lock at once, unless the transaction only reads.
+
+    A transaction that reads and then writes fails with BUSY whatever the
+    timeout.  oslo.db's own listener comes first, whatever is asked of
+    SQLAlchemy, and has emitted a plain BEGIN.
+    """
+    if connection.info.get('gantt_reads', False):
+        return
+    driver: Any = connection.connection.driver_connection
+    if driver.in_transaction:
+        driver.execute('ROLLBACK')
+    try:
+        driver.execute('BEGIN IMMEDIATE')
+    except Exception:
+        connection.info.pop('in_transaction', None)
+        raise

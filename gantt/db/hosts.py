@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts: registered, disabled, enabled, removed; and their long facts written."""
+
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core import reconcile
+from gantt.core.host import HostChange, HostFacts, HostRow
+from gantt.core.message import derived_id
+from gantt.core.report import Registered, RegisterHost
+from gantt.core.resources import HOT
+from gantt.db import models, providers, rows, session
+from gantt.db.retry import Again
+
+_p = models.providers
+_f = models.provider_facts
+_i = models.inventories
+_t = models.provider_traits
+_m = models.aggregate_members
+_h = models.former_hosts
+
+NAMED = sa.select(_p.c.id).where(_p.c.name == sa.bindparam('name'))
+FORMER = sa.select(_h.c.epoch).where(_h.c.name == sa.bindparam('name'))
+INCARNATION = sa.select(models.meta.c.incarnation)
+MEMBER_OF = (
+    sa.select(models.aggregates.c.uuid)
+    .join(_m, _m.c.aggregate_id == models.aggregates.c.id)
+    .where(_m.c.host == sa.bindparam('host'))
+    .order_by(models.aggregates.c.uuid)
+)
+WRITE_FACTS = (
+    _f.update()
+    .where(_f.c.provider_id == sa.bindparam('b_id'))
+    .values({c.name: sa.bindparam(c.name) for c in _f.c if c.name != 'provider_id'})
+)
+INVENTORIES = sa.select(_i).where(_i.c.provider_id == sa.bindparam('id'))
+TRAITS = sa.select(_t.c.trait_id).where(_t.c.provider_id == sa.bindparam('id'))
+LIVE_CLAIMS = sa.select(sa.func.count()).where(
+    sa.or_(
+        sa.and_(models.claims.c.provider_id == sa.bindparam('id'), models.claims.c.live == 1),
+        models.claims.c.id.in_(
+            sa.select(models.allocations.c.claim_id)
+            .join(models.claims, models.claims.c.id == models.allocations.c.claim_id)
+            .where(models.allocations.c.provider_id == sa.bindparam('id'))
+            .where(models.claims.c.live == 1)
+        ),
+    )
+)
+
+
+class Hosts:
+    """The verbs about hosts, within one transaction."""
+
+    def __init__(
+        self,
+        tx: session.Tx,
+        memory: rows.Memory,
+        classes: providers.Classes,
+        traits: providers.Classes,
+    ) -> None:
+        self.tx = tx
+        self.memory = memory
+        self.classes = classes
+        self.traits = traits
+
+    # -- verbs ------------------------------------------------------------------
+    def register(self, message: RegisterHost, report_seconds: int) -> tuple[Registered, HostChange]:
+        """Hand out the next epoch; the same nonce again gets the same one."""
+        self._make(message)
+        locked, counters, _ = self._lock(message.name)
+        before = locked.row(counters.id)
+        row = reconcile.register(before, message, provider_id=before.id)
+        self.say(locked, msgspec.structs.replace(locked.templates[row.id], **_said(row)))
+        counters.epoch, counters.generation = row.epoch, row.generation
+        counters.sequence, counters.full_sequence = row.sequence, row.full_sequence
+        change = self._save(locked, row.id)
+        registered = Registered(
+            name=row.name,
+            uuid=row.uuid,
+            epoch=row.epoch,
+            incarnation=self.tx.first(INCARNATION).incarnation,
+            report_seconds=report_seconds,
+        )
+        return registered, change
+
+    def _make(self, message: RegisterHost) -> None:
+        """Insert the host where it is not known yet, at epoch 0."""
+        if self.tx.first(NAMED, name=message.name) is not None:
+            return
+        former = self.tx.first(FORMER, name=message.name)
+        last_epoch = former.epoch if former is not None else 0
+        uuid = message.uuid or derived_id('host', message.name, last_epoch)
+        self._check_uuid(uuid)
+        self.tx.insert_new(
+            _p,
+            [
+                {
+                    'uuid': uuid,
+                    'name': message.name,
+                    'kind': 'host',
+                    'facts_stamp': self.tx.stamp,
+                    'epoch': last_epoch,
+                }
+            ],
+            'name',
+        )
+        row = self.tx.first(NAMED, name=message.name)
+        if row is None:
+            raise Again('the host was removed meanwhile')
+        member_of = [found.uuid for found in self.tx.all(MEMBER_OF, host=message.name)]
+        blank = HostRow(id=row.id, uuid=uuid, name=message.name, aggregates=member_of)
+        self.tx.insert_new(_f, [{'provider_id': row.id, **facts_values(blank)}], 'provider_id')
+
+    def _check_uuid(self, uuid: str) -> None:
+        taken = self.tx.first(sa.select(_p.c.name).where(_p.c.uuid == uuid))
+        if taken is not None:
+            raise exceptions.InvalidMessage(
+                field='register_host.uuid',
+                problem=f'{uuid} is the uuid of another host; expected one of its own',
+            )
+
+    def disable(self, name: str, reason: str, by: str) -> HostChange:
+        """Nothing new lands here."""
+        locked, row, template = self._lock(name)
+        self.say(locked, msgspec.structs.replace(template, disabled=reason, disabled_by=by))
+        return self._save(locked, row.id)
+
+    def enable(self, name: str) -> HostChange:
+        """Take an operator's disabling back."""
+        locked, row, template = self._lock(name)
+        self.say(locked, msgspec.structs.replace(template, disabled=None, disabled_by=None))
+        return self._save(locked, row.id)
+
+    def remove(self, name: str) -> HostChange:
+        """Forget a host without live claims."""
+        locked, row, _ = self._lock(name)
+        count = self.tx.connection.execute(LIVE_CLAIMS, {'id': row.id}).scalar_one()
+        if count:
+            raise exceptions.Refused(
+                f'host {name!r} has {count} live claims; move or release what runs there first',
+                name=name,
+                claims=count,
+            )
+        self.tx.run(_h.delete().where(_h.c.name == name))
+        self.tx.run(_h.insert().values(name=name, epoch=row.epoch))
+        for table in (_f, _i, _t):
+            self.tx.run(table.delete().where(table.c.provider_id == row.id))
+        self.tx.run(_p.delete().where(_p.c.id == row.id))
+        providers.announce(self.tx, 'host', [row.id])
+        return HostChange(provider_id=row.id, row=None)
+
+    # -- parts of them --------------------------------------------------------------
+    def _lock(self, name: str) -> tuple[providers.Locked, rows.Counters, HostRow]:
+        found = self.tx.first(NAMED, name=name)
+        locked = providers.lock(self.tx, self.memory, [found.id] if found else [])
+        if found is None or found.id not in locked.counters:
+            raise exceptions.NotFound(kind='host', name=name)
+        return locked, locked.counters[found.id], locked.templates[found.id]
+
+    def say(self, locked: providers.Locked, said: HostRow) -> None:
+        """Write what the host's row says beyond its counters, where it differs."""
+        if said == locked.templates[said.id]:
+            return
+        self.tx.many(WRITE_FACTS, [{'b_id': said.id, **facts_values(said)}])
+        locked.templates[said.id] = said
+        locked.counters[said.id].facts_stamp = self.tx.stamp
+        self.memory.keep(said, self.tx.stamp)
+
+    def _save(self, locked: providers.Locked, provider_id: int) -> HostChange:
+        providers.save(self.tx, locked, [provider_id], self.classes)
+        return providers.changes_of(self.tx, self.memory, locked, [provider_id])[0]
+
+    # -- what a report changes beyond counters ------------------------------------------
+    def write_inventories(
+        self, provider_id: int, facts: HostFacts, others: dict[str, list[int]]
+    ) -> int:
+        """Bring the inventories in line with the facts.
+
+        :param others: class -> [cap, used, foreign] of the classes that are not
+            hot; what is used without an inventory keeps a row of nothing
+        :returns: how many rows of such classes there are now
+        """
+        names = set(facts.inventories) | set(others)
+        ids = self.classes.ids_of(self.tx, names)
+        before = {row.class_id for row in self.tx.all(INVENTORIES, id=provider_id)}
+        values = [
+            inventory_values(provider_id, ids[name], facts, name, others.get(name))
+            for name in sorted(names)
+        ]
+        gone = before - {value['class_id'] for value in values}
+        if gone:
+            self.tx.run(
+                _i.delete().where(_i.c.provider_id == provider_id, _i.c.class_id.in_(sorted(gone)))
+            )
+        self.tx.many(_i.insert(), [value for value in values if value['class_id'] not in before])
+        self.tx.many(
+            UPDATE_INVENTORY,
+            [
+                {'b_provider': provider_id, 'b_class': value['class_id'],
+                 **{k: v for k, v in value.items() if k not in ('provider_id', 'class_id')}}
+                for value in values
+                if value['class_id'] in before
+            ],
+        )  # fmt: skip
+        return sum(name not in HOT for name in names)
+
+    def write_traits(self, provider_id: int, names: list[str]) -> None:
+        """Bring the traits in line with the facts."""
+        wanted = set(self.traits.ids_of(self.tx, names).values())
+        before = {row.trait_id for row in self.tx.all(TRAITS, id=provider_id)}
+        gone = sorted(before - wanted)
+        if gone:
+            self.tx.run(_t.delete().where(_t.c.provider_id == provider_id, _t.c.trait_id.in_(gone)))
+        self.tx.many(
+            _t.insert(),
+            [{'provider_id': provider_id, 'trait_id': one} for one in sorted(wanted - before)],
+        )
+
+
+UPDATE_INVENTORY = (
+    _i.update()
+    .where(_i.c.provider_id == sa.bindparam('b_provider'), _i.c.class_id == sa.bindparam('b_class'))
+    .values(
+        {c.name: sa.bindparam(c.name) for c in _i.c if c.name not in ('provider_id', 'class_id')}
+    )
+)
+
+
+def inventory_values(
+    provider_id: int, class_id: int, facts: HostFacts, name: str, other: list[int] | None
+) -> dict[str, Any]:
+    """A row of ``inventories``."""
+    inventory = facts.inventories.get(name)
+    values: dict[str, Any] = {
+        'provider_id': provider_id, 'class_id': class_id, 'total': 0, 'reserved': 0,
+        'min_unit': 1, 'max_unit': None, 'step_size': 1, 'allocation_ratio': 1.0, 'cap': 0,
+        'used': other[1] if other else 0, 'foreign_use': other[2] if other else 0,
+    }  # fmt: skip
+    if inventory is not None:
+        values.update(msgspec.structs.asdict(inventory), cap=inventory.cap)
+    return values
+
+
+def _said(row: HostRow) -> dict[str, Any]:
+    """What a registration says beyond counters."""
+    return {
+        'node': row.node, 'cell': row.cell, 'zone': row.zone,
+        'build_topic': row.build_topic, 'boot_nonce': row.boot_nonce,
+    }  # fmt: skip
+
+
+def facts_values(row: HostRow) -> dict[str, Any]:
+    """The columns of ``provider_facts``, without the provider's id."""
+    return {
+        'node': row.node,
+        'cell': row.cell,
+        'zone': row.zone,
+        'build_topic': row.build_topic,
+        'boot_nonce': row.boot_nonce,
+        'speaks_for': row.speaks_for,
+        'disabled': row.disabled,
+        'disabled_by': row.disabled_by,
+        'service_disabled': row.service_disabled,
+        'aggregates': rows.text(row.aggregates),
+        'facts': rows.text(row.facts),
+    }

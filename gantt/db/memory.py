@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Store port in memory: for tests, simulation and one-process use.
+
+One lock stands for the database's transactions: every method is atomic, and a
+method that raises has changed nothing.  It says in the simplest way what the
+SQL store must do, and the same contract suite holds both to it.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import UNSET
+
+from gantt import exceptions
+from gantt.core import reconcile
+from gantt.core.claim import EXPIRES, Claim, Event, State
+from gantt.core.commit import CommitResult, RequestDraft
+from gantt.core.host import Aggregate, HostChange
+from gantt.core.message import derived_id
+from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
+from gantt.db import memory_commit
+from gantt.db.memory_operators import Operators, atomic
+from gantt.db.memory_table_log import Part, TableLogs
+from gantt.db.memory_tables import RequestRow
+from gantt.scheduler.clock import SystemClock
+from gantt.scheduler.ports import (
+    ClaimFate,
+    ClaimResult,
+    Clock,
+    ReportFate,
+    ReportResult,
+    StoredRequest,
+)
+
+_replace = msgspec.structs.replace
+
+
+class MemoryStore(Operators):
+    """See ``scheduler.ports.Store``: here is what callers, hosts and time do.
+
+    :param clock: its ``wall`` is the database's clock
+    :param report_seconds: how often hosts are told to report
+    """
+
+    def __init__(self, clock: Clock | None = None, *, report_seconds: int = 60) -> None:
+        super().__init__(clock or SystemClock())
+        self._report_seconds = report_seconds
+        self._table_logs = TableLogs()
+
+    # -- the group commit and the life of requests -------------------------
+    @atomic
+    def commit(self, batch: Sequence[RequestDraft]) -> CommitResult:
+        """Commit a batch of requests; see ``core.commit`` for the rule."""
+        return memory_commit.commit(self._tables, batch, self._now)
+
+    @atomic
+    def give_up(self, request_id: str, owner: str, attempt: int) -> ClaimResult:
+        """Release everything an open request of ours has claimed and delete its row."""
+        row = self._tables.requests.get(request_id)
+        if row is None or (row.state, row.owner, row.attempt) != ('open', owner, attempt):
+            return ClaimResult(fates=[])
+        del self._tables.requests[request_id]
+        live = self._tables.of_request(request_id, live=True)
+        return self._happen(live, Event.CANCEL, 'given up')
+
+    @atomic
+    def load_request(self, request_id: str) -> StoredRequest | None:
+        """The request row with its claims, or None."""
+        row = self._tables.requests.get(request_id)
+        if row is None:
+            return None
+        return StoredRequest(
+            id=row.id,
+            state=row.state,
+            fingerprint=row.fingerprint,
+            attempt=row.attempt,
+            answer=row.answer,
+            claims=self._tables.of_request(request_id),
+        )
+
+    @atomic
+    def cancel_request(self, request_id: str, reason: str) -> tuple[StoredRequest, ClaimResult]:
+        """Set it cancelled (inserting it if need be) and release its reserved claims."""
+        row = self._tables.requests.setdefault(
+            request_id,
+            RequestRow(id=request_id, fingerprint='', state='', owner='', attempt=0, deadline=0.0),
+        )
+        row.state = 'cancelled'
+        row.written_at = self._now
+        live = self._tables.of_request(request_id, live=True)
+        result = self._happen(live, Event.CANCEL, reason or 'cancelled')
+        stored = self.load_request(request_id)
+        assert stored is not None
+        return stored, result
+
+    @atomic
+    def extend_request(self, request_id: str, seconds: float, most: float) -> ClaimResult:
+        """Lengthen the leases of its reserved claims to now + seconds, at most ``most``."""
+        now = self._now
+        until = now + min(seconds, most)
+        fates = []
+        for claim in self._tables.of_request(request_id, live=True):
+            reserved = claim.state is State.RESERVED
+            leased = reserved and claim.lifecycle in EXPIRES
+            if leased and claim.lease_until < until:
+                self._tables.put_claim(_replace(claim, lease_until=until, updated_at=now))
+            fates.append(
+                ClaimFate(
+                    claim_id=claim.id, fate='ok' if reserved else 'kept', state=claim.state.value
+                )
+            )
+        return ClaimResult(fates=fates, hosts=self._tables.write())
+
+    def _happen(self, claims: Sequence[Claim], event: Event, reason: str) -> ClaimResult:
+        fates = self._tables.happen(claims, event, reason, self._now)
+        return ClaimResult(fates=fates, hosts=self._tables.write())
+
+    # -- hosts ------------------------------------------------------------------
+    @atomic
+    def register_host(self, message: RegisterHost) -> tuple[Registered, HostChange]:
+        """Hand out the next epoch; the same nonce again gets the same epoch."""
+        tables = self._tables
+        before = tables.named(message.name)
+        if before is None:
+            taken = {row.uuid for row in tables.hosts.values()}
+            if message.uuid in taken:
+                raise exceptions.InvalidMessage(
+                    field='register_host.uuid', problem='another host is registered with this uuid'
+                )
+        row = reconcile.register(
+            before,
+            message,
+            provider_id=tables.next_id() if before is None else before.id,
+            last_epoch=tables.epochs.get(message.name, 0),
+        )
+        tables.hosts[row.id] = row
+        tables.ids[row.name] = row.id
+        if before is None:
+            tables.refresh_membership([row.name])
+        change = tables.write(written=[row.id])[0]
+        registered = Registered(
+            name=row.name,
+            uuid=row.uuid,
+            epoch=row.epoch,
+            incarnation=self.incarnation,
+            report_seconds=self._report_seconds,
+        )
+        return registered, change
+
+    @atomic
+    def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:
+        """Fold reports into their hosts and claims, in the order given."""
+        now = self._now
+        written: set[int] = set()
+        fates = [self._apply(report, now, written) for report in reports]
+        return ReportResult(fates=fates, hosts=self._tables.write(written), now=now)
+
+    def _apply(self, report: HostReport, now: float, written: set[int]) -> ReportFate:
+        tables = self._tables
+        row = tables.named(report.name)
+        if row is None:
+            return ReportFate(name=report.name, fate='unknown_host')
+        accepted = reconcile.judge(row, report) == reconcile.APPLIED
+        if accepted and report.aggregates is not UNSET:
+            report = _replace(report, aggregates=self._join(row.name, report.aggregates))
+        live = tables.live_on(row.id)
+        here = {claim.id for claim in live}
+        known = {
+            claim_id: tables.claims[claim_id]
+            for entry in (*(report.running or ()), *(report.pending or ()))
+            if (claim_id := entry.claim_id) in tables.claims and claim_id not in here
+        }
+        effect = reconcile.apply_report(row, live, known, report, now)
+        if accepted:
+            tables.hosts[row.id] = effect.row
+            written.add(row.id)
+        for claim in effect.claims:
+            tables.put_claim(claim, count=False)
+        for group in effect.groups:
+            tables.bump_group(group)
+        return ReportFate(
+            name=row.name,
+            fate=effect.fate,
+            changed=effect.changed,
+            confirmed=effect.confirmed,
+            released=effect.released,
+            adopted=effect.adopted,
+            current_epoch=effect.row.epoch,
+            current_sequence=effect.row.sequence,
+        )
+
+    def _join(self, host: str, said: Sequence[str]) -> list[str]:
+        """Make a host a member of exactly these aggregates; a name never heard makes one."""
+        tables = self._tables
+        uuids: dict[str, str] = {}
+        for aggregate in tables.aggregates.values():
+            uuids.setdefault(aggregate.uuid, aggregate.uuid)
+            uuids[aggregate.name] = aggregate.uuid
+        for name in said:
+            if name not in uuids:
+                uuids[name] = derived_id('aggregate', name)
+                tables.put_aggregate(Aggregate(id=tables.next_id(), uuid=uuids[name], name=name))
+        wanted = {uuids[name] for name in said}
+        for aggregate in list(tables.aggregates.values()):
+            if (host in aggregate.hosts) != (aggregate.uuid in wanted):
+                hosts = set(aggregate.hosts) ^ {host}
+                tables.put_aggregate(_replace(aggregate, hosts=sorted(hosts)))
+        return sorted(wanted)
+
+    @atomic
+    def confirm_claims(self, words: ClaimWords) -> ClaimResult:
+        """Reserved -> confirmed; already confirmed is ok; anything else is gone."""
+        return self._said(words, Event.CONFIRM)
+
+    @atomic
+    def refuse_claims(self, words: ClaimWords) -> ClaimResult:
+        """Reserved -> refused, counted against the host."""
+        result = self._said(words, Event.REFUSE)
+        refused = sum(fate.fate == 'ok' for fate in result.fates)
+        if refused:
+            provider_id = self._tables.ids[words.name]
+            count = self._tables.refusals.get(provider_id, 0)
+            self._tables.refusals[provider_id] = count + refused
+        return result
+
+    @atomic
+    def release_claims(self, words: ClaimWords) -> ClaimResult:
+        """Live -> released, for claims of this host, in order of (epoch, sequence)."""
+        return self._said(words, Event.RELEASE)
+
+    def _said(self, words: ClaimWords, event: Event) -> ClaimResult:
+        tables = self._tables
+        row = tables.named(words.name)
+        if row is None or row.epoch != words.epoch:
+            return ClaimResult(
+                fates=[ClaimFate(claim_id=claim_id, fate='gone') for claim_id in words.claim_ids]
+            )
+        is_late = words.sequence <= row.sequence
+        if not is_late:
+            tables.hosts[row.id] = _replace(row, sequence=words.sequence)
+            tables.touch(row.id)
+        fates = [self._word(row.id, one, event, is_late, words.reason) for one in words.claim_ids]
+        return ClaimResult(fates=fates, hosts=tables.write())
+
+    def _word(
+        self, provider_id: int, claim_id: str, event: Event, is_late: bool, reason: str
+    ) -> ClaimFate:
+        """One word about one claim.
+
+        Late ones are as good as others where their effect rests on the state of
+        the claim alone; a release is not: the guest may have been started since.
+        """
+        claim = self._tables.claims.get(claim_id)
+        if claim is None or claim.provider_id != provider_id:
+            return ClaimFate(claim_id=claim_id, fate='gone')
+        if event is Event.RELEASE and is_late:
+            fate = 'kept' if claim.is_live else 'gone'
+            return ClaimFate(claim_id=claim_id, fate=fate, state=claim.state.value)
+        said = self._tables.happen([claim], event, reason, self._now)[0]
+        if event is Event.CONFIRM and said.state == State.CONFIRMED:
+            return _replace(said, fate='ok')
+        return said
+
+    @atomic
+    def sweep(self, limit: int) -> ClaimResult:
+        """Expire reserved claims past their lease, at most ``limit``."""
+        return self._happen(self._tables.overdue(self._now)[:limit], Event.EXPIRE, 'lease ran out')
+
+    # -- the change logs of host tables ---------------------------------------
+    @atomic
+    def save_table_log(
+        self, worker: str, first: int, last: int, checkpoint: bool, chunks: list[bytes]
+    ) -> None:
+        """Keep a part of the log of a worker's table."""
+        self._table_logs.save(worker, Part(first, checkpoint, self._now, chunks))
+
+    @atomic
+    def load_table_log(self, worker: str, position: int) -> list[list[bytes]]:
+        """From the last checkpoint before ``position`` on; [] where it is gone."""
+        return self._table_logs.load(worker, position)
+
+    @atomic
+    def purge_table_log(self, keep_seconds: float) -> int:
+        """Forget what no decision of the last ``keep_seconds`` needs."""
+        return self._table_logs.purge(self._now - keep_seconds)

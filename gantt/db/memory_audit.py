@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Violations of the promises P1 to P4 in the rows of the in-memory store."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from gantt.db.memory_tables import Tables
+
+#: A sweep and one report after the lease.
+GRACE_SECONDS = 80.0
+
+
+def audit(tables: Tables, now: float) -> dict[str, list[str]]:
+    """A line for each violation, under ``over_commit``, ``lost``, ``leaked`` and ``doubled``."""
+    return {
+        'over_commit': list(_over_commit(tables)),
+        'lost': list(_lost(tables)),
+        'leaked': list(_leaked(tables, now)),
+        'doubled': list(_doubled(tables)),
+    }
+
+
+def _over_commit(tables: Tables) -> Iterable[str]:
+    claimed: dict[int, Counter[str]] = defaultdict(Counter)
+    for claim in tables.all_live():
+        for provider_id, amounts in claim.allocations.items():
+            claimed[provider_id].update(amounts)
+    for provider_id, row in sorted(tables.hosts.items()):
+        for name in sorted({*row.used, *row.foreign, *claimed[provider_id]}):
+            used, foreign, cap = row.used.get(name, 0), row.foreign.get(name, 0), row.cap(name)
+            if used + foreign > cap and not row.over_committed:
+                yield (
+                    f'{row.name}: {name} used {used} and foreign {foreign} are more than its '
+                    f'capacity {cap}'
+                )
+            if used != claimed[provider_id][name]:
+                total = claimed[provider_id][name]
+                yield f'{row.name}: {name} used is {used}, its live claims take {total}'
+
+
+def _lost(tables: Tables) -> Iterable[str]:
+    for claim in tables.all_live():
+        if claim.provider_id not in tables.hosts:
+            yield f'claim {claim.id} of {claim.consumer}: its host {claim.host} is not there'
+        if not claim.allocations and not claim.adopted:
+            yield f'claim {claim.id} of {claim.consumer}: nothing is allocated to it'
+    for row in tables.requests.values():
+        found = sum(claim.attempt == row.attempt for claim in tables.of_request(row.id))
+        if row.state == 'placed' and found < row.claims:
+            yield f'request {row.id}: placed with {row.claims} claims, of which {found} are there'
+
+
+def _leaked(tables: Tables, now: float) -> Iterable[str]:
+    for claim in tables.overdue(now, GRACE_SECONDS):
+        age = now - claim.lease_until
+        yield f'claim {claim.id} of {claim.consumer}: reserved, {age:.0f} s past its lease'
+
+
+def _doubled(tables: Tables) -> Iterable[str]:
+    of_member: Counter[tuple[str, int]] = Counter()
+    of_purpose: Counter[tuple[str, str]] = Counter()
+    for claim in tables.all_live():
+        if claim.request_id is not None:
+            of_member[(claim.request_id, claim.member)] += 1
+        if not claim.purpose.is_move:
+            of_purpose[(claim.consumer, claim.purpose.value)] += 1
+    for (consumer, purpose), count in of_purpose.items():
+        if count > 1:
+            yield f'consumer {consumer}: {count} live claims for {purpose}'
+    for (request_id, member), count in of_member.items():
+        if count > 1:
+            yield f'request {request_id}: {count} live claims for member {member}'

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The group commit on the rows of the in-memory store, step by step.
+
+Plain on purpose: what every other store must do, said in the simplest way.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gantt.core.claim import EXPIRES, State
+from gantt.core.commit import CommitResult, Fate, RequestDraft, RequestFate, accept
+from gantt.core.host import Group
+from gantt.db.memory_tables import RequestRow, Tables
+
+_replace = msgspec.structs.replace
+
+
+def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitResult:
+    """One batch; see ``core.commit``."""
+    fates: dict[str, RequestFate] = {}
+    overtaken: set[str] = set()
+    released: set[int] = set()
+    for draft in batch:
+        fate = judge(tables.requests.get(draft.id), draft, now)
+        if fate is not None:
+            fates[draft.id] = fate
+        elif _takes_over(tables.requests.get(draft.id), draft):
+            overtaken.add(draft.id)
+            for claim in tables.of_request(draft.id, live=True):
+                released |= set(claim.allocations)
+                tables.put_claim(
+                    _replace(claim, state=State.RELEASED, reason='taken over', updated_at=now)
+                )
+    going = [draft for draft in batch if draft.id not in fates]
+    groups = _judge_groups(tables, going, fates)
+    going = [draft for draft in going if draft.id not in fates]
+    accepted = _accept(tables, going)
+    for draft in going:
+        fates[draft.id] = _write(tables, draft, accepted[draft.id], now)
+    for uuid in sorted({d.group.uuid for d in going if d.group and accepted[d.id]}):
+        tables.bump_group(uuid)
+        groups[uuid] = tables.groups[uuid].generation
+    for request_id in overtaken:
+        if fates[request_id].fate in (Fate.DROPPED, Fate.GROUP_CHANGED):
+            del tables.requests[request_id]
+    tables.write()
+    named = {p for d in batch for c in d.claims for p in c.claim.allocations}
+    return CommitResult(
+        fates=[fates[draft.id] for draft in batch],
+        hosts=[tables.hosts[p] for p in sorted(named | released) if p in tables.hosts],
+        groups=groups,
+        now=now,
+    )
+
+
+def judge(row: RequestRow | None, draft: RequestDraft, now: float) -> RequestFate | None:
+    """What the request's row says against the draft, or None."""
+
+    def fate(what: Fate, answer: bytes = b'', wait_seconds: float = 0.0) -> RequestFate:
+        attempt = row.attempt if row is not None else draft.attempt
+        return RequestFate(
+            id=draft.id, fate=what, attempt=attempt, answer=answer, wait_seconds=wait_seconds
+        )
+
+    if row is None:
+        return fate(Fate.LOST) if draft.continues else None
+    if row.state == 'cancelled':
+        return fate(Fate.CANCELLED)
+    if row.fingerprint != draft.fingerprint:
+        return fate(Fate.REUSED)
+    if row.state == 'placed':
+        return fate(Fate.REPEAT, answer=row.answer)
+    is_ours = row.owner == draft.owner
+    if draft.continues:
+        return None if is_ours and row.attempt == draft.attempt else fate(Fate.LOST)
+    if draft.takes_over is not None and is_ours and row.attempt == draft.takes_over + 1:
+        return None  # taken over by an earlier batch of ours
+    wait = row.deadline - now
+    if wait > 0:
+        return fate(Fate.OPEN, wait_seconds=wait)
+    return None if _takes_over(row, draft) else fate(Fate.OVERDUE)
+
+
+def _takes_over(row: RequestRow | None, draft: RequestDraft) -> bool:
+    return row is not None and not draft.continues and row.attempt == draft.takes_over
+
+
+def _judge_groups(
+    tables: Tables, going: Sequence[RequestDraft], fates: dict[str, RequestFate]
+) -> dict[str, int]:
+    """Stop what was planned on another generation; generations of all groups named."""
+    generations: dict[str, int] = {}
+    for draft in going:
+        swap = draft.group
+        if swap is None:
+            continue
+        if swap.uuid not in tables.groups and swap.generation == 0:
+            tables.groups[swap.uuid] = Group(
+                uuid=swap.uuid,
+                policy=swap.policy,
+                max_per_host=swap.max_per_host,
+                project_id=draft.project_id,
+            )
+        known = tables.groups.get(swap.uuid)
+        if known is not None:
+            generations[swap.uuid] = known.generation
+        if known is None or known.generation != swap.generation:
+            fates[draft.id] = RequestFate(id=draft.id, fate=Fate.GROUP_CHANGED)
+    return generations
+
+
+def _accept(tables: Tables, going: Sequence[RequestDraft]) -> dict[str, list[int]]:
+    named = {p for d in going for c in d.claims for p in c.claim.allocations}
+    rows = {p: tables.hosts[p] for p in named if p in tables.hosts}
+    classes = {n for d in going for c in d.claims for a in c.claim.allocations.values() for n in a}
+    return accept(
+        {p: {name: row.free(name) for name in classes} for p, row in rows.items()},
+        {p: row.generation for p, row in rows.items()},
+        [p for p, row in rows.items() if not row.is_open],
+        going,
+    )
+
+
+def _write(tables: Tables, draft: RequestDraft, took: list[int], now: float) -> RequestFate:
+    for index in took:
+        claim = draft.claims[index].claim
+        expires = claim.lifecycle in EXPIRES
+        tables.put_claim(
+            _replace(
+                claim,
+                state=State.RESERVED,
+                lease_until=now + draft.lease_seconds if expires else claim.lease_until,
+                created_at=now,
+                updated_at=now,
+            )
+        )
+    placed = draft.completes and len(took) == len(draft.claims)
+    if not took and not placed:
+        return RequestFate(id=draft.id, fate=Fate.DROPPED, attempt=draft.attempt)
+    before = tables.requests.get(draft.id)
+    made = before.claims if before is not None and before.attempt == draft.attempt else 0
+    tables.requests[draft.id] = RequestRow(
+        id=draft.id,
+        fingerprint=draft.fingerprint,
+        state='placed' if placed else 'open',
+        owner=draft.owner,
+        attempt=draft.attempt,
+        deadline=now + draft.budget_seconds,
+        answer=draft.answer if placed else b'',
+        claims=made + len(took),
+        written_at=now,
+    )
+    if draft.decision is not None and took:
+        record = _replace(draft.decision, created_at=now)
+        tables.decisions.setdefault(record.id, record)
+    return RequestFate(
+        id=draft.id,
+        fate=Fate.PLACED if placed else Fate.PARTIAL,
+        accepted=took,
+        attempt=draft.attempt,
+    )

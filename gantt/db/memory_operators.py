@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The in-memory store as operators and readers use it."""
+
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core import resources
+from gantt.core.claim import Claim, Event
+from gantt.core.commit import DecisionRecord
+from gantt.core.host import Aggregate, Group, HostChange, HostRow
+from gantt.core.message import derived_id
+from gantt.db import memory_audit
+from gantt.db.memory_tables import Tables
+from gantt.scheduler.ports import ClaimFate, ClaimResult, Clock, Everything, Feed
+
+F = TypeVar('F', bound=Callable[..., Any])
+
+#: Characters that a prefix of a decision's or request's id must have.
+PREFIX_MIN = 6
+
+_replace = msgspec.structs.replace
+
+
+def atomic(method: F) -> F:
+    """One transaction: nobody else is inside meanwhile."""
+
+    @functools.wraps(method)
+    def run(self: 'Operators', *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+class Operators:
+    """What operators and readers do; callers and hosts are in ``MemoryStore``.
+
+    :ivar incarnation: another number makes every reader load everything anew
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.incarnation = 1
+        self._tables = Tables()
+        self._lock = threading.RLock()
+
+    @property
+    def _now(self) -> float:
+        return self.clock.wall()
+
+    def close(self) -> None:
+        """Nothing is held outside this object."""
+
+    def ping(self) -> float:
+        """The database's clock."""
+        return self._now
+
+    # -- writing ----------------------------------------------------------------
+    @atomic
+    def force_release(self, claim_id: str, reason: str) -> ClaimResult:
+        """An operator's release of a live claim."""
+        claim = self._tables.claims.get(claim_id)
+        if claim is None:
+            return ClaimResult(fates=[ClaimFate(claim_id=claim_id, fate='gone')])
+        fates = self._tables.happen([claim], Event.FORCE, reason, self._now)
+        return ClaimResult(fates=fates, hosts=self._tables.write())
+
+    @atomic
+    def disable_host(self, name: str, reason: str, by: str) -> HostChange:
+        """Nothing new lands here.  :raises NotFound:"""
+        return self._put(_replace(self._host(name), disabled=reason, disabled_by=by))
+
+    @atomic
+    def enable_host(self, name: str) -> HostChange:
+        """:raises NotFound:"""
+        return self._put(_replace(self._host(name), disabled=None, disabled_by=None))
+
+    @atomic
+    def remove_host(self, name: str) -> HostChange:
+        """Forget a host without live claims.  :raises NotFound, Refused:"""
+        row, tables = self._host(name), self._tables
+        count = sum(row.id in claim.allocations for claim in tables.all_live())
+        count = max(count, len(tables.live_on(row.id)))
+        if count:
+            raise exceptions.Refused(
+                f'host {name!r} has {count} live claims; move or release what runs there first',
+                name=name,
+                claims=count,
+            )
+        del tables.hosts[row.id], tables.ids[name]
+        tables.epochs[name] = row.epoch
+        tables.tell('host', row.id)
+        return HostChange(provider_id=row.id, row=None)
+
+    def _host(self, name: str) -> HostRow:
+        row = self._tables.named(name)
+        if row is None:
+            raise exceptions.NotFound(kind='host', name=name)
+        return row
+
+    def _put(self, row: HostRow) -> HostChange:
+        self._tables.hosts[row.id] = row
+        self._tables.touch(row.id)
+        return self._tables.write()[0]
+
+    @atomic
+    def save_aggregate(
+        self,
+        name: str,
+        metadata: dict[str, str | None],
+        hosts: list[str] | None,
+        uuid: str | None = None,
+    ) -> Aggregate:
+        """Create or change an aggregate; a None value removes its key."""
+        tables = self._tables
+        other = next((a for a in tables.aggregates.values() if a.uuid == uuid), None)
+        if other is not None and other.name != name:
+            raise exceptions.Refused(
+                f'aggregate {other.name!r} has the uuid {uuid} already', uuid=uuid
+            )
+        before = tables.aggregate(name)
+        if before is None:
+            number = tables.next_id()
+            made = uuid or derived_id('aggregate', name, number)
+            before = Aggregate(id=number, uuid=made, name=name)
+        merged: dict[str, str | None] = {**before.metadata, **metadata}
+        now = _replace(
+            before,
+            uuid=uuid or before.uuid,
+            metadata={key: value for key, value in merged.items() if value is not None},
+            hosts=before.hosts if hosts is None else sorted(set(hosts)),
+        )
+        tables.put_aggregate(now)
+        tables.refresh_membership({*before.hosts, *now.hosts})
+        tables.write()
+        return tables.aggregates[now.id]
+
+    @atomic
+    def remove_aggregate(self, name: str) -> None:
+        """:raises NotFound:"""
+        aggregate = self._tables.aggregate(name)
+        if aggregate is None:
+            raise exceptions.NotFound(kind='aggregate', name=name)
+        del self._tables.aggregates[aggregate.id]
+        self._tables.tell('aggregate', aggregate.id)
+        self._tables.refresh_membership(aggregate.hosts)
+        self._tables.write()
+
+    @atomic
+    def save_group(self, group: Group) -> Group:
+        """Create a server group, or return it unchanged where it is the same.
+
+        :raises Refused: it exists with another policy
+        """
+        tables = self._tables
+        known = tables.groups.get(group.uuid)
+        if known is None:
+            tables.groups[group.uuid] = _replace(group, policy=str(group.policy))
+            tables.tell('group', group.uuid)
+        elif (known.policy, known.max_per_host) != (str(group.policy), group.max_per_host):
+            raise exceptions.Refused(
+                f'server group {group.uuid} exists with policy {known.policy!r} and max_per_host '
+                f'{known.max_per_host}; a group keeps its rule: remove it first, or choose a new '
+                'uuid',
+                uuid=group.uuid,
+            )
+        saved = tables.group(group.uuid)
+        assert saved is not None
+        return saved
+
+    @atomic
+    def remove_group(self, uuid: str) -> None:
+        """:raises NotFound, Refused: it has live claims"""
+        tables = self._tables
+        if uuid not in tables.groups:
+            raise exceptions.NotFound(kind='server group', name=uuid)
+        count = sum(claim.group == uuid for claim in tables.all_live())
+        if count:
+            raise exceptions.Refused(
+                f'server group {uuid} has {count} live claims; it can be removed without any',
+                uuid=uuid,
+                claims=count,
+            )
+        del tables.groups[uuid]
+        tables.tell('group', uuid)
+
+    @atomic
+    def declare_class(self, name: str) -> None:
+        """Declare a CUSTOM_ resource class.
+
+        :raises UnknownResourceClass: neither a standard class nor of that form
+        """
+        if not resources.is_class_name(name):
+            raise exceptions.UnknownResourceClass(field='name', name=name)
+        self._tables.classes.add(name)
+
+    @atomic
+    def declared_classes(self) -> frozenset[str]:
+        """The CUSTOM_ resource classes declared so far."""
+        return frozenset(self._tables.classes)
+
+    # -- reading ------------------------------------------------------------
+    @atomic
+    def load_everything(self) -> Everything:
+        """All hosts with what is placed on them, aggregates and groups."""
+        tables = self._tables
+        return Everything(
+            position=tables.position,
+            hosts=[tables.change_of(provider_id) for provider_id in sorted(tables.hosts)],
+            aggregates=self._aggregates(),
+            groups={uuid: group.generation for uuid, group in tables.groups.items()},
+            resource_classes=frozenset(tables.classes),
+            now=self._now,
+            incarnation=self.incarnation,
+        )
+
+    @atomic
+    def poll(self, position: int, known: dict[int, int]) -> Feed:
+        """What changed since ``position``.
+
+        :param known: provider id -> version, of hosts whose news we have
+            written ourselves; entries not newer are left out
+        """
+        tables = self._tables
+        news = itertools.takewhile(lambda item: item[1] > position, reversed(tables.news.items()))
+        refs: dict[str, list[Any]] = {'host': [], 'aggregate': [], 'group': []}
+        for (kind, ref), _ in news:
+            refs[kind].append(ref)
+        return Feed(
+            position=max(position, tables.position),
+            hosts=[tables.change_of(p) for p in sorted(refs['host']) if self._is_news(p, known)],
+            aggregates=self._aggregates() if refs['aggregate'] else None,
+            groups={
+                uuid: tables.groups[uuid].generation if uuid in tables.groups else 0
+                for uuid in refs['group']
+            },
+            now=self._now,
+            incarnation=self.incarnation,
+        )
+
+    @atomic
+    def compare(self, known: dict[int, int]) -> Feed:
+        """Everything that differs from what is known, whenever it changed."""
+        tables = self._tables
+        ids = sorted(set(tables.hosts) | set(known))
+        return Feed(
+            position=tables.position,
+            hosts=[tables.change_of(p) for p in ids if self._is_news(p, known)],
+            aggregates=self._aggregates(),
+            groups={uuid: group.generation for uuid, group in tables.groups.items()},
+            now=self._now,
+            incarnation=self.incarnation,
+        )
+
+    def _is_news(self, provider_id: int, known: dict[int, int]) -> bool:
+        row = self._tables.hosts.get(provider_id)
+        if row is None:
+            return provider_id in known
+        return row.version > known.get(provider_id, -1)
+
+    def _aggregates(self) -> list[Aggregate]:
+        return [self._tables.aggregates[number] for number in sorted(self._tables.aggregates)]
+
+    @atomic
+    def load_group(self, uuid: str) -> Group | None:
+        """The group with the consumers of its live claims."""
+        return self._tables.group(uuid)
+
+    @atomic
+    def groups(self, limit: int, marker: str | None = None) -> list[Group]:
+        """Groups by uuid, after ``marker``."""
+        uuids = [u for u in sorted(self._tables.groups) if marker is None or u > marker]
+        found = (self._tables.group(uuid) for uuid in uuids[:limit])
+        return [group for group in found if group is not None]
+
+    @atomic
+    def claims(
+        self,
+        *,
+        state: str | None = None,
+        host: str | None = None,
+        consumer: str | None = None,
+        request_id: str | None = None,
+        limit: int = 100,
+        marker: str | None = None,
+    ) -> list[Claim]:
+        """Claims by id, after ``marker``."""
+        found = [
+            claim
+            for claim in self._tables.claims.values()
+            if (state is None or claim.state == state)
+            and (host is None or claim.host == host)
+            and (consumer is None or claim.consumer == consumer)
+            and (request_id is None or claim.request_id == request_id)
+            and (marker is None or claim.id > marker)
+        ]
+        return sorted(found, key=lambda claim: claim.id)[:limit]
+
+    @atomic
+    def load_claim(self, claim_id: str) -> Claim | None:
+        """One claim, live or tombstone."""
+        return self._tables.claims.get(claim_id)
+
+    @atomic
+    def audit(self) -> dict[str, list[str]]:
+        """Violations of P1 to P4; see ``db.memory_audit``."""
+        return memory_audit.audit(self._tables, self._now)
+
+    # -- decisions ------------------------------------------------------------
+    @atomic
+    def save_decisions(self, records: Sequence[DecisionRecord]) -> None:
+        """Keep decisions that were not stored by a commit (refusals)."""
+        for record in records:
+            kept = _replace(record, created_at=self._now)
+            self._tables.decisions.setdefault(record.id, kept)
+
+    @atomic
+    def load_decision(self, id_or_request: str) -> tuple[bytes, bytes, float] | None:
+        """Packed decision, provider ids, created at; by decision or newest of a request id.
+
+        A unique prefix of at least 6 characters will do.
+        """
+        newest_first = list(reversed(self._tables.decisions.values()))
+        found = [r for r in newest_first if r.id == id_or_request]
+        found = found or [r for r in newest_first if r.request_id == id_or_request]
+        if not found and len(id_or_request) >= PREFIX_MIN:
+            found = [r for r in newest_first if r.id.startswith(id_or_request)]
+            if len(found) > 1:
+                return None
+            if not found:
+                found = [r for r in newest_first if r.request_id.startswith(id_or_request)]
+                if len({r.request_id for r in found}) > 1:
+                    return None
+        return (found[0].packed, found[0].provider_ids, found[0].created_at) if found else None
+
+    @atomic
+    def decisions(
+        self, *, outcome: str | None = None, limit: int = 100, marker: str | None = None
+    ) -> list[DecisionRecord]:
+        """Newest first, without the packed part."""
+        newest = list(reversed(self._tables.decisions.values()))
+        if marker is not None:
+            ids = [record.id for record in newest]
+            newest = newest[ids.index(marker) + 1 :] if marker in ids else []
+        found = [r for r in newest if outcome is None or r.outcome == outcome]
+        return [_replace(r, packed=b'', provider_ids=b'') for r in found[:limit]]
+
+    @atomic
+    def purge(
+        self, *, decisions: int, tombstone_seconds: float, request_seconds: float, limit: int
+    ) -> int:
+        """Delete what is past its bound, at most ``limit`` rows of a kind; how many went.
+
+        A request stays as long as one of its claims is live, and an open one until
+        its deadline has passed; a tombstone as long as the request that made it.
+        """
+        tables, now = self._tables, self._now
+        beyond = max(0, min(limit, len(tables.decisions) - decisions))
+        old = list(itertools.islice(tables.decisions, beyond))
+        for decision_id in old:
+            del tables.decisions[decision_id]
+        before = now - request_seconds
+        requests = [
+            row.id
+            for row in tables.requests.values()
+            if row.written_at < before
+            and (row.state != 'open' or row.deadline < before)
+            and not tables.of_request(row.id, live=True)
+        ][:limit]
+        claims = [claim.id for one in requests for claim in tables.of_request(one)]
+        for request_id in requests:
+            del tables.requests[request_id]
+        claims += [
+            claim.id
+            for claim in tables.claims.values()
+            if not claim.is_live
+            and claim.updated_at < now - tombstone_seconds
+            and claim.request_id not in tables.requests
+            and claim.request_id not in requests
+        ][:limit]
+        for claim_id in claims:
+            tables.forget_claim(claim_id)
+        return len(old) + len(requests) + len(claims)

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The group commit on PostgreSQL: the same book, two round trips.
+
+psycopg is used directly, in pipeline mode and with arrays, so that a batch of
+any size is one prepared statement for each step:
+
+1. insert the request rows, lock the rows that are continued, the groups and
+   the providers, in that order and by one statement each;
+2. write usage, claims, allocations, consumers, decisions and feed in one
+   statement, and COMMIT.
+
+What is rare (take-overs, groups to bump, classes that are not hot, rows to
+correct) goes through the portable statements in the same transaction.  The
+contract suite holds this path and the portable one to the same outcomes.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+from psycopg.rows import namedtuple_row
+
+from gantt.core.commit import CommitResult, RequestDraft
+from gantt.db import decisions, ledger, models, providers, retry, rows, session
+from gantt.db.book import Book, one_of_each_group
+from gantt.db.models import HOT_COLUMNS, storable
+
+NOW = session.CLOCK['postgresql']
+_hot = list(HOT_COLUMNS.values())
+
+
+def _sql(text: str) -> Any:
+    """A statement of ours for psycopg: made of constants and placeholders only."""
+    return ' '.join(text.split()).encode()
+
+
+REQUESTS = _sql(f"""
+    INSERT INTO requests (id, fingerprint, state, owner, attempt, deadline, token, answer,
+                          created_at, updated_at, claims)
+    SELECT q.id, q.fingerprint, q.state, q.owner, q.attempt, n.now + q.budget, %s, q.answer,
+           n.now, n.now, q.claims
+      FROM unnest(%b::text[], %b::text[], %b::text[], %b::text[], %b::int[], %b::float8[],
+                  %b::bytea[], %b::int[])
+           AS q (id, fingerprint, state, owner, attempt, budget, answer, claims),
+           (SELECT {NOW} AS now) n
+     ORDER BY q.id COLLATE "C"
+        ON CONFLICT (id) DO NOTHING
+    RETURNING id
+""")  # noqa: S608 - the clock's expression is a constant
+
+_STATE = 'id, fingerprint, state, owner, attempt, deadline, token, answer, claims'
+CONTINUED = _sql(f"""
+    SELECT {_STATE} FROM requests WHERE id = ANY(%b::text[]) ORDER BY id FOR UPDATE
+""")  # noqa: S608
+#: Rows that were there already and are not ours to change: no lock.
+REPEATED = _sql(f'SELECT {_STATE} FROM requests WHERE id = ANY(%b::text[])')  # noqa: S608
+
+GROUPS_UNSEEN = _sql("""
+    INSERT INTO group_rules (uuid, name, policy, max_per_host, project_id, generation, members)
+    SELECT g.uuid, '', g.policy, g.max_per_host, g.project_id, 0, '[]'
+      FROM unnest(%b::text[], %b::text[], %b::int[], %b::text[])
+           AS g (uuid, policy, max_per_host, project_id)
+     ORDER BY g.uuid COLLATE "C"
+        ON CONFLICT (uuid) DO NOTHING
+    RETURNING uuid
+""")
+GROUPS = _sql("""
+    SELECT uuid, generation FROM group_rules WHERE uuid = ANY(%b::text[])
+     ORDER BY uuid FOR NO KEY UPDATE
+""")
+DELETE_GROUPS = models.group_rules.delete().where(
+    models.group_rules.c.uuid.in_(sa.bindparam('ids', expanding=True))
+)
+PROVIDERS = _sql(f"""
+    SELECT {', '.join(rows.COUNTERS)}, {NOW} FROM providers WHERE id = ANY(%b::bigint[])
+     ORDER BY id FOR NO KEY UPDATE
+""")  # noqa: S608
+
+_CLAIM = (
+    ('id', 'text'), ('request_id', 'text'), ('attempt', 'int'), ('member', 'int'),
+    ('consumer', 'text'), ('provider_id', 'bigint'), ('lifecycle', 'text'), ('purpose', 'text'),
+    ('lease_until', 'float8'), ('expires_at', 'float8'), ('group_uuid', 'text'),
+    ('move_id', 'text'), ('parent_key', 'text'), ('layout', 'text'),
+)  # fmt: skip
+_ALLOCATION = (
+    ('claim_id', 'text'), ('provider_id', 'bigint'), *((c, 'bigint') for c in _hot),
+    ('other', 'text'),
+)  # fmt: skip
+_CONSUMER = (('uuid', 'text'), ('project_id', 'text'), ('user_id', 'text'), ('type', 'text'))
+_DECISION = (
+    ('id', 'text'), ('request_id', 'text'), ('outcome', 'text'), ('project_id', 'text'),
+    ('reason', 'text'), ('worker', 'text'), ('table_seq', 'bigint'), ('host_set', 'text'),
+    ('packed', 'bytea'), ('created_at', 'float8'),
+)  # fmt: skip
+
+
+def _unnest(columns: Sequence[tuple[str, str]], name: str) -> str:
+    arrays = ', '.join(f'%b::{kind}[]' for _, kind in columns)
+    return f'unnest({arrays}) AS {name} ({", ".join(column for column, _ in columns)})'
+
+
+def _names(columns: Sequence[tuple[str, str]]) -> str:
+    return ', '.join(column for column, _ in columns)
+
+
+_fits = ' AND '.join(
+    f'(d.{c} <= 0 OR p.used_{c} + p.foreign_{c} + d.{c} <= p.cap_{c})' for c in _hot
+)
+_adds = ', '.join(f'used_{c} = p.used_{c} + d.{c}' for c in _hot)
+#: The division fails, and with it the transaction, where a guard refused a row
+#: that was accepted under the lock.
+WRITE = _sql(f"""
+    WITH u AS (
+        UPDATE providers p
+           SET generation = p.generation + 1, version = p.version + 1, claims_stamp = %b, {_adds}
+          FROM {_unnest((('id', 'bigint'), *((c, 'bigint') for c in _hot)), 'd')}
+         WHERE p.id = d.id AND {_fits}
+        RETURNING p.id
+    ), k AS (
+        INSERT INTO consumers ({_names(_CONSUMER)})
+        SELECT {_names(_CONSUMER)} FROM {_unnest(_CONSUMER, 't')}
+            ON CONFLICT (uuid) DO NOTHING
+    ), c AS (
+        INSERT INTO claims ({_names(_CLAIM)}, state, live, reason, created_at, updated_at)
+        SELECT {_names(_CLAIM)}, 'reserved', 1, '', n.now, n.now
+          FROM {_unnest(_CLAIM, 't')}, (SELECT %b::float8 AS now) n
+    ), a AS (
+        INSERT INTO allocations ({_names(_ALLOCATION)})
+        SELECT {_names(_ALLOCATION)} FROM {_unnest(_ALLOCATION, 't')}
+    ), e AS (
+        INSERT INTO decisions ({_names(_DECISION)})
+        SELECT {_names(_DECISION)} FROM {_unnest(_DECISION, 't')}
+            ON CONFLICT (id) DO NOTHING
+    ), x AS (
+        INSERT INTO changes (kind, ref)
+        SELECT 'host', t.id::text FROM unnest(%b::bigint[]) AS t (id)
+    )
+    SELECT 1 / (CASE WHEN (SELECT count(*) FROM u) = %b THEN 1 ELSE 0 END)
+""")  # noqa: S608
+
+
+#: Planning a batch anew each time takes longer than running it.  Its statements are
+#: alike for all values; others are not, hence connections of its own.
+GREETING = ('SET plan_cache_mode = force_generic_plan',)
+
+
+def is_for(engine: sa.Engine) -> bool:
+    """Whether this path may be used: PostgreSQL through psycopg 3."""
+    return engine.dialect.name == 'postgresql' and engine.dialect.driver == 'psycopg'
+
+
+class _Done:
+    """The request row of a draft that this transaction inserted."""
+
+    __slots__ = ('claims', 'token')
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        self.claims = 0
+
+
+class FastLedger(ledger.Ledger):
+    """Writes batches in two round trips; the portable path where that does not serve."""
+
+    def commit(self, database: session.Database, batch: Sequence[RequestDraft]) -> CommitResult:
+        """See ``ledger.Ledger.commit``."""
+        if not batch or any(draft.takes_over is not None for draft in batch):
+            return super().commit(database, batch)
+        tried: list[tuple[Book, CommitResult]] = []
+        plain = False
+
+        def work(tx: session.Tx) -> CommitResult:
+            nonlocal plain
+            book = Book(batch)
+            if plain:
+                result = self.write(tx, book)
+                tried.append((book, result))
+                return result
+            try:
+                return self._write_fast(tx, book, tried)
+            except (psycopg.errors.UniqueViolation, psycopg.errors.DivisionByZero) as e:
+                # A tombstone with the id of a claim, or a guard that refused:
+                # the portable path knows what to do.
+                plain = True
+                raise retry.Again(str(e)) from e
+
+        return database.write(work, lambda tx: ledger.find_committed(tx, tried))
+
+    def _write_fast(
+        self, tx: session.Tx, book: Book, tried: list[tuple[Book, CommitResult]]
+    ) -> CommitResult:
+        raw = tx.connection.connection.driver_connection
+        if raw is None:
+            raise retry.Again('the connection was closed')
+        locked = self._lock(tx, raw, book)
+        book.settle(locked)
+        self._write_rare(tx, book)
+        book.step(locked, tx.stamp)
+        result = book.result(locked)
+        tried.append((book, result))
+        self._flush(raw, tx, book)
+        return result
+
+    # -- the first round trip -----------------------------------------------------------
+    def _lock(self, tx: session.Tx, raw: Any, book: Book) -> providers.Locked:
+        fresh = book.insertable()
+        continued = [draft.id for draft in book.batch if draft.continues]
+        grouped = one_of_each_group(book.batch)
+        with raw.pipeline():
+            inserted = self.execute(raw, REQUESTS, _request_arrays(book, fresh)) if fresh else None
+            found = self.execute(raw, CONTINUED, [continued]) if continued else None
+            made, rules = self._lock_groups(raw, grouped) if grouped else (None, None)
+            counters = self.execute(raw, PROVIDERS, [sorted(book.wanted())])
+        known: dict[str, Any] = {}
+        if inserted is not None:
+            known = {row[0]: _Done(book.token) for row in inserted.fetchall()}
+        if found is not None:
+            found.row_factory = namedtuple_row
+            known.update((row.id, row) for row in found.fetchall())
+        hosts = counters.fetchall()
+        book.now = hosts[0][-1] if hosts else tx.now
+        missing = [draft.id for draft in fresh if draft.id not in known]
+        if missing:
+            again = self.execute(raw, REPEATED, [missing])
+            again.row_factory = namedtuple_row
+            known.update((row.id, row) for row in again.fetchall())
+        book.judge_requests(known)
+        if rules is not None:
+            book.judge_groups(dict(rules.fetchall()))
+        if made is not None:
+            # The rule of a draft that goes no further was not asked for.
+            needed = {draft.group.uuid for draft in book.swaps() if draft.group}
+            idle = [row[0] for row in made.fetchall() if row[0] not in needed]
+            if idle:
+                tx.run(DELETE_GROUPS, ids=idle)
+        found_rows = (rows.counters(row) for row in hosts)
+        return providers.complete(tx, self.memory, {row.id: row for row in found_rows})
+
+    def _lock_groups(self, raw: Any, grouped: Sequence[RequestDraft]) -> tuple[Any, Any]:
+        values = [ledger.group_values(draft) for draft in grouped]
+        unseen = [
+            row
+            for row, draft in zip(values, grouped, strict=True)
+            if draft.group and draft.group.generation == 0
+        ]
+        columns = ('uuid', 'policy', 'max_per_host', 'project_id')
+        arrays = [[_clean(row[column]) for row in unseen] for column in columns]
+        made = self.execute(raw, GROUPS_UNSEEN, arrays) if unseen else None
+        return made, self.execute(raw, GROUPS, [[row['uuid'] for row in values]])
+
+    # -- the second ------------------------------------------------------------------------
+    def _write_rare(self, tx: session.Tx, book: Book) -> None:
+        """What most batches do not need, by the portable statements."""
+        self.swap_groups(tx, book)
+        self.use_others(tx, book)
+        self.write_requests(tx, book)
+        providers.announce(tx, 'group', book.bumped)
+        decisions.save_sets(tx, self.host_sets, list(book.decisions()), book.now)
+
+    def _flush(self, raw: Any, tx: session.Tx, book: Book) -> None:
+        """Write and commit; nothing is read after this."""
+        if not book.touched:
+            return
+        try:
+            with raw.pipeline():
+                self.execute(raw, WRITE, _write_arrays(book, tx.stamp))
+                self.send_commit(raw)
+        except psycopg.Error as e:
+            if retry.signal_of(e) is retry.Signal.LOST:
+                raise retry.LostInCommit(retry.problem_of(e)) from e
+            raise
+
+    def send_commit(self, raw: Any) -> None:
+        """COMMIT, behind the writes; its own method so that a test can lose it."""
+        raw.commit()
+
+    def execute(self, raw: Any, statement: Any, parameters: Sequence[Any]) -> Any:
+        """One prepared statement; its own method so that a test can fail it."""
+        return raw.cursor(binary=True).execute(statement, parameters, prepare=True)
+
+
+def _request_arrays(book: Book, fresh: Sequence[RequestDraft]) -> list[Any]:
+    return [
+        book.token,
+        [draft.id for draft in fresh],
+        [draft.fingerprint for draft in fresh],
+        ['placed' if draft.completes else 'open' for draft in fresh],
+        [draft.owner for draft in fresh],
+        [draft.attempt for draft in fresh],
+        [float(draft.budget_seconds) for draft in fresh],
+        [draft.answer if draft.completes else None for draft in fresh],
+        [len(draft.claims) for draft in fresh],
+    ]
+
+
+def _write_arrays(book: Book, stamp: int) -> list[Any]:
+    touched = sorted(book.touched)
+    made = book.claims
+    shares = [
+        (claim.id, pid, amounts) for claim in made for pid, amounts in claim.allocations.items()
+    ]
+    values = [rows.amount_values(amounts) for _, _, amounts in shares]
+    people = rows.consumer_values(made)
+    records = list(book.decisions())
+    return [
+        stamp,
+        touched,
+        *([book.hot[pid][i] for pid in touched] for i in range(len(_hot))),
+        *([_clean(row[column]) for row in people] for column, _ in _CONSUMER),
+        [claim.id for claim in made],
+        [claim.request_id for claim in made],
+        [claim.attempt for claim in made],
+        [claim.member for claim in made],
+        [claim.consumer for claim in made],
+        [claim.provider_id for claim in made],
+        [claim.lifecycle.value for claim in made],
+        [claim.purpose.value for claim in made],
+        [float(claim.lease_until) for claim in made],
+        [rows.expires_at(claim) for claim in made],
+        [claim.group for claim in made],
+        [claim.move_id for claim in made],
+        [claim.parent_key for claim in made],
+        [None if claim.layout is None else rows.text(claim.layout) for claim in made],
+        book.now,
+        [claim_id for claim_id, _, _ in shares],
+        [pid for _, pid, _ in shares],
+        *([row[column] for row in values] for column in _hot),
+        [row['other'] for row in values],
+        *([_decision(record, column, book.now) for record in records] for column, _ in _DECISION),
+        touched,
+        len(touched),
+    ]
+
+
+def _decision(record: Any, column: str, now: float) -> Any:
+    return now if column == 'created_at' else _clean(getattr(record, column))
+
+
+def _clean(value: Any) -> Any:
+    return storable(value) if isinstance(value, str) else value

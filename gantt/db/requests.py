@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of a request outside the group commit: read, given up, cancelled, extended.
+
+The request's row is locked before the providers of its claims.
+"""
+
+import uuid
+
+import msgspec
+import sqlalchemy as sa
+
+from gantt.core.claim import Claim, Event, State
+from gantt.db import models, rows
+from gantt.db.claims import Changes, end_claims, load_claims, providers_of
+from gantt.scheduler.ports import ClaimFate, ClaimResult, StoredRequest
+
+_r = models.requests
+
+READ = sa.select(_r).where(_r.c.id == sa.bindparam('id'))
+LOCK = READ.with_for_update()
+DELETE = _r.delete().where(_r.c.id == sa.bindparam('b_id'))
+CANCEL = (
+    _r.update()
+    .where(_r.c.id == sa.bindparam('b_id'))
+    .values(state='cancelled', token=sa.bindparam('token'), updated_at=sa.bindparam('updated_at'))
+)
+
+
+def load(changes: Changes, request_id: str) -> StoredRequest | None:
+    """The request row with its claims."""
+    row = changes.tx.first(READ, id=request_id)
+    if row is None:
+        return None
+    return StoredRequest(
+        id=row.id,
+        state=row.state,
+        fingerprint=row.fingerprint,
+        attempt=row.attempt,
+        answer=bytes(row.answer or b''),
+        claims=load_claims(changes.tx, request_ids=[request_id]),
+    )
+
+
+def _live(changes: Changes, request_id: str) -> list[Claim]:
+    return load_claims(changes.tx, request_ids=[request_id], live=True)
+
+
+def give_up(changes: Changes, request_id: str, owner: str, attempt: int) -> ClaimResult:
+    """Release what an open request of ours has claimed, and forget it."""
+    tx = changes.tx
+    row = tx.first(LOCK, id=request_id)
+    if row is None or (row.state, row.owner, row.attempt) != ('open', owner, attempt):
+        return ClaimResult(fates=[])
+    result = end_claims(changes, _live(changes, request_id), Event.CANCEL, 'given up')
+    tx.run(DELETE, b_id=request_id)
+    return result
+
+
+def cancel(changes: Changes, request_id: str, reason: str) -> tuple[StoredRequest, ClaimResult]:
+    """Set it cancelled, inserting it if need be, and release what is only reserved."""
+    tx = changes.tx
+    now = tx.now
+    blank = {
+        'id': request_id, 'fingerprint': '', 'state': 'cancelled', 'owner': '', 'attempt': 0,
+        'deadline': 0.0, 'token': uuid.uuid4().hex, 'answer': None, 'created_at': now,
+        'updated_at': now, 'claims': 0,
+    }  # fmt: skip
+    tx.insert_new(_r, [blank], 'id')
+    tx.first(LOCK, id=request_id)
+    tx.run(CANCEL, b_id=request_id, token=blank['token'], updated_at=now)
+    result = end_claims(changes, _live(changes, request_id), Event.CANCEL, reason or 'cancelled')
+    stored = load(changes, request_id)
+    if stored is None:
+        raise ValueError('a row that this transaction wrote is not there')
+    return stored, result
+
+
+def extend(changes: Changes, request_id: str, seconds: float, most: float) -> ClaimResult:
+    """Lengthen the leases of reserved claims, never shorten them."""
+    tx = changes.tx
+    tx.first(LOCK, id=request_id)
+    claims = _live(changes, request_id)
+    changes.lock(providers_of(claims))
+    until = tx.now + min(seconds, most)
+    fates = []
+    for claim in load_claims(tx, ids=[claim.id for claim in claims]) if claims else ():
+        reserved = claim.state is State.RESERVED
+        if reserved and rows.expires_at(claim) is not None and claim.lease_until < until:
+            longer = msgspec.structs.replace(claim, lease_until=until, updated_at=tx.now)
+            changes.change(claim, longer)
+        fate = 'ok' if reserved else ('kept' if claim.is_live else 'gone')
+        fates.append(ClaimFate(claim_id=claim.id, fate=fate, state=claim.state.value))
+    changes.write()
+    return changes.result(fates)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a database error means, and how often a transaction is run again.
+
+oslo.db's decorator is not used: it does not recognize a serialization failure
+of PostgreSQL or a busy SQLite, and its first pause is a whole second.
+"""
+
+import enum
+import random
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from gantt import exceptions
+
+
+class Signal(enum.Enum):
+    """What an error says about the transaction it ended."""
+
+    CONFLICT = 'conflict'  # nothing was written; run it again
+    LOST = 'lost'  # no connection; in COMMIT the outcome is not known
+
+
+class Again(Exception):
+    """Raised by the work of a transaction that wants to be run again."""
+
+
+class LostInCommit(Exception):
+    """The connection broke while COMMIT was under way: the outcome is not known."""
+
+
+#: PostgreSQL: serialization failure, deadlock, lock not available.
+PG_CONFLICT = {'40001', '40P01', '55P03'}
+#: PostgreSQL: shutdown, cannot connect now, too many connections, ended while
+#: idle in a transaction, read-only (a primary that is not one any more).
+PG_LOST = {'57P01', '57P02', '57P03', '53300', '25P03', '25006'}
+#: MariaDB: lock wait timeout, deadlock, record has changed since last read.
+MYSQL_CONFLICT = {1205, 1213, 1020}
+#: MariaDB: too many connections, node not ready for use, shutdown, read-only,
+#: connection killed, query interrupted by it, cannot connect, gone, lost.
+MYSQL_LOST = {1040, 1047, 1053, 1290, 1317, 1927, 2002, 2003, 2006, 2013, 2014, 2055}
+SQLITE_CONFLICT = {5, 6}  # busy, locked
+
+
+def signal_of(error: BaseException | None) -> Signal | None:
+    """What ``error``, or what it wraps, says; None: nothing that trying again would cure."""
+    seen = 0
+    while error is not None and seen < 8:
+        if isinstance(error, Again):
+            return Signal.CONFLICT
+        if isinstance(error, LostInCommit):
+            return Signal.LOST
+        found = _driver_signal(error)
+        if found is not None:
+            return found
+        error = (
+            getattr(error, 'inner_exception', None) or getattr(error, 'orig', None)
+            or error.__cause__
+        )  # fmt: skip
+        seen += 1
+    return None
+
+
+def _driver_signal(error: BaseException) -> Signal | None:
+    module = type(error).__module__.partition('.')[0]
+    if module == 'psycopg':
+        return _psycopg_signal(error)
+    if module == 'pymysql':
+        return _pymysql_signal(error)
+    if module == 'sqlite3':
+        code = getattr(error, 'sqlite_errorcode', 0) or 0
+        return Signal.CONFLICT if code & 0xFF in SQLITE_CONFLICT else None
+    return None
+
+
+def _psycopg_signal(error: BaseException) -> Signal | None:
+    state = getattr(error, 'sqlstate', None)
+    if state is None:
+        # libpq has no code where there is no server to give one.
+        return Signal.LOST if type(error).__name__ == 'OperationalError' else None
+    if state in PG_CONFLICT:
+        return Signal.CONFLICT
+    return Signal.LOST if state in PG_LOST or state.startswith('08') else None
+
+
+def _pymysql_signal(error: BaseException) -> Signal | None:
+    code = error.args[0] if error.args else None
+    if code in MYSQL_CONFLICT:
+        return Signal.CONFLICT
+    # PyMySQL answers (0, '') on a connection that it has closed itself.
+    closed = type(error).__name__ == 'InterfaceError' and code == 0
+    return Signal.LOST if code in MYSQL_LOST or closed else None
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of trying again; both hold."""
+
+    attempts: int = 8
+    seconds: float = 15.0
+    #: Full jitter: each pause is drawn from 2 ms up to a bound that doubles.
+    conflict_max: float = 0.05
+    lost_max: float = 0.5
+
+    def rounds(self) -> 'Iterator[Round]':
+        """Rounds to try in; the last one raises where it fails.
+
+        :raises DatabaseUnavailable: from ``Round.failed``
+        """
+        until = time.monotonic() + self.seconds
+        for number in range(1, self.attempts + 1):
+            yield Round(self, number, until)
+
+
+class Round:
+    """One attempt."""
+
+    def __init__(self, policy: Policy, number: int, until: float) -> None:
+        self._policy = policy
+        self.number = number
+        self._until = until
+
+    def failed(self, signal: Signal, error: BaseException) -> None:
+        """Wait before the next round.
+
+        :raises DatabaseUnavailable: there is none within the bounds
+        """
+        policy = self._policy
+        left = self._until - time.monotonic()
+        if self.number >= policy.attempts or left <= 0:
+            raise exceptions.DatabaseUnavailable(problem=problem_of(error)) from error
+        most = policy.lost_max if signal is Signal.LOST else policy.conflict_max
+        bound = min(most, 0.004 * 2**self.number)
+        time.sleep(min(left, random.uniform(0.002, bound)))
+
+
+def problem_of(error: BaseException) -> str:
+    """The innermost message of an error, one line, without the statement."""
+    root = root_of(error)
+    return (' '.join(str(root).split()) or type(root).__name__)[:300]
+
+
+def root_of(error: BaseException) -> BaseException:
+    """The driver's own error inside of what SQLAlchemy and oslo.db made of it."""
+    for _ in range(8):
+        inner = getattr(error, 'inner_exception', None) or getattr(error, 'orig', None)
+        if inner is None or inner is error:
+            break
+        error = inner
+    return error

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transactions: run, run again where that helps, within bounds.
+
+``Database`` keeps its connections checked out between transactions: oslo.db's
+pool asks the server whether it is there each time one is taken, which is one
+round trip more, and opens SQLite's file anew each time.  A connection that
+broke meanwhile is one that the retry policy replaces.
+"""
+
+import contextlib
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
+
+from gantt import exceptions
+from gantt.db import retry
+from gantt.db.engine import CLOCK, Waits, build_engine, engine_from_conf, family
+
+__all__ = ['CLOCK', 'Database', 'Now', 'Tx', 'Waits', 'build_engine', 'engine_from_conf', 'family']
+
+T = TypeVar('T')
+
+
+class Now(sa.FunctionElement[float]):
+    """The database's clock, to be read along with something else."""
+
+    name = 'gantt_now'
+    type = sa.Double()
+    inherit_cache = True
+
+
+@compiles(Now)
+def _now(element: Now, compiler: Any, **options: Any) -> str:
+    return CLOCK['mysql' if compiler.dialect.name == 'mariadb' else compiler.dialect.name]
+
+
+class Tx:
+    """A transaction under way."""
+
+    def __init__(self, connection: sa.Connection, kind: str) -> None:
+        self.connection = connection
+        self.kind = kind
+        #: For the stamps that this transaction writes: drawn, not counted, so that what
+        #: a process remembers of a transaction that failed is never taken for another's.
+        self.stamp = random.getrandbits(62)
+        #: Called once the transaction is committed.
+        self.after: list[Callable[[], None]] = []
+        self._now: float | None = None
+
+    @property
+    def now(self) -> float:
+        """The database's clock, read once per transaction."""
+        if self._now is None:
+            self._now = float(
+                self.connection.exec_driver_sql(f'SELECT {CLOCK[self.kind]}').scalar_one()
+            )
+        return self._now
+
+    @now.setter
+    def now(self, seconds: float) -> None:
+        if self._now is None:
+            self._now = float(seconds)
+
+    def snapshot(self) -> None:
+        """Let every statement see the same moment; the first word of a transaction."""
+        if self.kind != 'sqlite':  # there it is always so
+            self.connection.exec_driver_sql('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ')
+
+    def all(self, statement: Any, **parameters: Any) -> Sequence[Any]:
+        """Rows of a query."""
+        return self.connection.execute(statement, parameters).all()
+
+    def stream(self, statement: Any, **parameters: Any) -> Iterator[Any]:
+        """Rows of a large query, made a few thousand at a time."""
+        for part in self.connection.execute(statement, parameters).partitions(5000):
+            yield from part
+
+    def first(self, statement: Any, **parameters: Any) -> Any:
+        """First row of a query, or None."""
+        return self.connection.execute(statement, parameters).first()
+
+    def run(self, statement: Any, **parameters: Any) -> int:
+        """Rows matched by a change."""
+        return self.connection.execute(statement, parameters).rowcount
+
+    def many(self, statement: Any, rows: Sequence[dict[str, Any]]) -> int:
+        """Rows matched by a change run for each of ``rows``; nothing where there is none."""
+        return self.connection.execute(statement, rows).rowcount if rows else 0
+
+    def insert_new(self, table: sa.Table, rows: Sequence[dict[str, Any]], key: str) -> None:
+        """Insert rows, leaving out those whose ``key`` is there; ascending by it.
+
+        A row that another transaction is just inserting is waited for.
+        """
+        if rows:
+            rows = sorted(rows, key=lambda row: row[key])
+            self.connection.execute(_insert_new(table, key, self.kind), rows)
+
+
+_inserts: dict[tuple[str, str], Any] = {}
+
+
+def _insert_new(table: sa.Table, key: str, kind: str) -> Any:
+    statement = _inserts.get((table.name, kind))
+    if statement is None:
+        if kind == 'mysql':
+            # Not IGNORE, which hides other errors and takes a shared lock first.
+            statement = mysql.insert(table).on_duplicate_key_update({key: table.c[key]})
+        else:
+            dialect = postgresql if kind == 'postgresql' else sqlite
+            statement = dialect.insert(table).on_conflict_do_nothing(index_elements=[key])
+        _inserts[(table.name, kind)] = statement
+    return statement
+
+
+def _ours(error: Exception) -> Exception:
+    """What callers are told of an error that trying again would not cure."""
+    root = retry.root_of(error)
+    module = type(root).__module__.partition('.')[0]
+    if module not in ('psycopg', 'pymysql', 'sqlite3'):
+        return error
+    kinds = {kind.__name__ for kind in type(root).__mro__}
+    if kinds & {'IntegrityError', 'ProgrammingError', 'DataError'}:
+        return exceptions.Bug(invariant=f'the database takes what it is given: {root}')
+    return exceptions.DatabaseUnavailable(problem=retry.problem_of(error))
+
+
+def _discard(connection: sa.Connection) -> None:
+    """Close a connection that may be in any state, and the one to the server with it."""
+    with contextlib.suppress(Exception):
+        connection.invalidate()
+    with contextlib.suppress(Exception):
+        connection.close()
+
+
+class Database:
+    """Runs work in transactions, again where that helps, within bounds.
+
+    :param keep: how many connections are kept while nobody uses them
+    :param greeting: statements that its connections are told beside the usual ones
+    """
+
+    def __init__(
+        self,
+        engine: sa.Engine,
+        policy: retry.Policy | None = None,
+        keep: int = 8,
+        greeting: Sequence[str] = (),
+    ) -> None:
+        self.engine = engine
+        self.kind = family(engine)
+        self.policy = policy or retry.Policy()
+        self._keep = keep
+        self._greeting = greeting
+        self._idle: list[sa.Connection] = []
+        self._lock = threading.Lock()
+        self._orphans: list[sa.Connection] = []
+        self._pid = os.getpid()
+        # SQLite has one writer anyway: queue for it instead of polling.
+        self._writer = threading.Lock() if self.kind == 'sqlite' else None
+
+    def write(self, work: Callable[[Tx], T], settled: Callable[[Tx], T | None] | None = None) -> T:
+        """Run ``work`` in a transaction and commit.
+
+        :param settled: run first after a COMMIT whose outcome is not known:
+            the result where that transaction turns out to be committed, else None
+        :raises DatabaseUnavailable: it did not work within the bounds
+        """
+        unknown = False
+        for attempt in self.policy.rounds():
+            try:
+                if unknown and settled is not None:
+                    done = self._once(settled, False)
+                    if done is not None:
+                        return done
+                    unknown = False
+                return self._once(work, False)
+            except Exception as e:
+                signal = retry.signal_of(e)
+                if signal is None:
+                    raise _ours(e) from e
+                unknown = unknown or isinstance(e, retry.LostInCommit)
+                attempt.failed(signal, e)
+        raise exceptions.Bug(invariant='the last round of a retry raises')
+
+    def read(self, work: Callable[[Tx], T]) -> T:
+        """Run ``work`` in a transaction that only reads.
+
+        :raises DatabaseUnavailable: it did not work within the bounds
+        """
+        for attempt in self.policy.rounds():
+            try:
+                return self._once(work, True)
+            except Exception as e:
+                signal = retry.signal_of(e)
+                if signal is None:
+                    raise _ours(e) from e
+                attempt.failed(signal, e)
+        raise exceptions.Bug(invariant='the last round of a retry raises')
+
+    def _once(self, work: Callable[[Tx], T], reads: bool) -> T:
+        if self._writer is None or reads:
+            return self._on_connection(work, reads)
+        if not self._writer.acquire(timeout=self.policy.seconds):
+            raise retry.Again('another thread keeps the database')
+        try:
+            return self._on_connection(work, reads)
+        finally:
+            self._writer.release()
+
+    def _on_connection(self, work: Callable[[Tx], T], reads: bool) -> T:
+        with self.connection() as connection:
+            if self.kind == 'sqlite':
+                connection.info['gantt_reads'] = reads
+            transaction = connection.begin()
+            tx = Tx(connection, self.kind)
+            try:
+                result = work(tx)
+            except BaseException:
+                # Broken connections cannot roll back; the error at hand says more.
+                with contextlib.suppress(Exception):
+                    transaction.rollback()
+                raise
+            try:
+                self.commit(transaction)
+            except Exception as e:
+                with contextlib.suppress(Exception):
+                    transaction.rollback()
+                if retry.signal_of(e) is retry.Signal.LOST:
+                    raise retry.LostInCommit(retry.problem_of(e)) from e
+                raise
+            for done in tx.after:
+                done()
+            return result
+
+    def commit(self, transaction: sa.Transaction) -> None:
+        """COMMIT; its own method so that a test can lose the answer to it."""
+        transaction.commit()
+
+    @contextlib.contextmanager
+    def connection(self) -> Any:
+        """A connection for one transaction; kept afterwards unless it failed."""
+        connection = self._take()
+        try:
+            yield connection
+        except BaseException as e:
+            sound = isinstance(e, exceptions.GanttError | retry.Again)
+            if sound or retry.signal_of(e) is retry.Signal.CONFLICT:
+                self._give(connection)
+                raise
+            _discard(connection)
+            raise
+        self._give(connection)
+
+    def _take(self) -> sa.Connection:
+        with self._lock:
+            if self._pid != os.getpid():
+                # A fork: these belong to the parent and must not even be closed,
+                # which would say goodbye to the server in its name.
+                self._orphans += self._idle
+                self._pid, self._idle = os.getpid(), []
+            while self._idle:
+                connection = self._idle.pop()
+                if not (connection.closed or connection.invalidated):
+                    return connection
+        connection = self.engine.connect()
+        try:
+            if self._greeting:
+                with connection.begin():
+                    for statement in self._greeting:
+                        connection.exec_driver_sql(statement)
+        except BaseException:
+            _discard(connection)
+            raise
+        return connection
+
+    def _give(self, connection: sa.Connection) -> None:
+        with self._lock:
+            if len(self._idle) < self._keep:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Give every connection back to the engine's pool; those in use follow."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            with contextlib.suppress(Exception):
+                connection.close()

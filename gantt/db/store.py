@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real store: every method of the port is one transaction.
+
+The queries are in the modules beside this one, a file for each thing that they
+are about.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core import resources
+from gantt.core.claim import Claim
+from gantt.core.commit import CommitResult, DecisionRecord, RequestDraft
+from gantt.core.host import Aggregate, Group, HostChange
+from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
+from gantt.db import (
+    aggregates,
+    audit,
+    claims,
+    decisions,
+    feed,
+    groups,
+    ledger,
+    migration,
+    models,
+    postgresql,
+    providers,
+    purge,
+    reports,
+    requests,
+    retry,
+    rows,
+    session,
+    table_log,
+)
+from gantt.db.hosts import Hosts
+from gantt.scheduler.ports import (
+    ClaimResult,
+    Everything,
+    Feed,
+    ReportResult,
+    StoredRequest,
+)
+
+T = TypeVar('T')
+
+_c = models.claims
+
+
+def connect(conf: Any) -> 'SqlStore':
+    """The store that ``[database]`` describes.
+
+    :raises Misconfigured: no connection url, or one that is not understood
+    :raises DatabaseNotSynced: the schema is older or newer than the code
+    :raises DatabaseUnavailable: it does not answer
+    """
+    engine = session.engine_from_conf(conf)
+    migration.check(engine)
+    options = conf.database
+    policy = retry.Policy(
+        attempts=options.transaction_attempts, seconds=options.transaction_seconds
+    )
+    return SqlStore(engine, policy)
+
+
+class SqlStore:
+    """The ``Store`` port on SQLite, PostgreSQL or MariaDB.
+
+    What it remembers is a cache; any number of stores may share a database.
+    """
+
+    def __init__(
+        self,
+        engine: sa.Engine,
+        policy: retry.Policy | None = None,
+        *,
+        report_seconds: int = 60,
+        fast: bool = True,
+    ) -> None:
+        self.database = session.Database(engine, policy)
+        self.memory = rows.Memory()
+        self._report_seconds = report_seconds
+        self._classes = providers.Classes(models.resource_classes)
+        self._traits = providers.Classes(models.traits)
+        self._host_sets = decisions.HostSets()
+        self._window = feed.Window()
+        self._cursor = purge.Cursor()
+        kind: type[ledger.Ledger] = ledger.Ledger
+        #: Where batches are committed.
+        self.commits = self.database
+        if fast and postgresql.is_for(engine):
+            kind = postgresql.FastLedger
+            self.commits = session.Database(engine, policy, 2, postgresql.GREETING)
+        self.ledger = kind(self.memory, self._classes, self._host_sets)
+
+    @classmethod
+    def for_url(cls, url: str, **options: Any) -> 'SqlStore':
+        """A store on ``url``; an SQLite file that is not there yet is made and synced.
+
+        :raises DatabaseNotSynced: a database that is there has another schema
+        """
+        engine = session.build_engine(url)
+        if session.family(engine) == 'sqlite' and migration.current(engine) is None:
+            migration.sync(engine)
+        migration.check(engine)
+        return cls(engine, **options)
+
+    @property
+    def engine(self) -> sa.Engine:
+        """For migrations and tests."""
+        return self.database.engine
+
+    def close(self) -> None:
+        """Close its connections."""
+        self.commits.close()
+        self.database.close()
+        self.engine.dispose()
+
+    # -- how every method runs ------------------------------------------------------
+    def _change(self, work: Callable[[claims.Changes], T]) -> T:
+        return self.database.write(lambda tx: work(self._changes(tx)))
+
+    def _changes(self, tx: session.Tx) -> claims.Changes:
+        return claims.Changes(tx, self.memory, self._classes)
+
+    def _hosts(self, tx: session.Tx) -> Hosts:
+        return Hosts(tx, self.memory, self._classes, self._traits)
+
+    # -- the group commit and the life of requests ------------------------------------
+    def commit(self, batch: Sequence[RequestDraft]) -> CommitResult:
+        """See the port."""
+        return self.ledger.commit(self.commits, batch)
+
+    def give_up(self, request_id: str, owner: str, attempt: int) -> ClaimResult:
+        """See the port."""
+        return self._change(lambda c: requests.give_up(c, request_id, owner, attempt))
+
+    def load_request(self, request_id: str) -> StoredRequest | None:
+        """See the port."""
+        if not _is_id(request_id):
+            return None
+        return self.database.read(lambda tx: requests.load(self._changes(tx), request_id))
+
+    def cancel_request(self, request_id: str, reason: str) -> tuple[StoredRequest, ClaimResult]:
+        """See the port."""
+        return self._change(lambda c: requests.cancel(c, request_id, reason))
+
+    def extend_request(self, request_id: str, seconds: float, most: float) -> ClaimResult:
+        """See the port."""
+        return self._change(lambda c: requests.extend(c, request_id, seconds, most))
+
+    # -- hosts --------------------------------------------------------------------------
+    def register_host(self, message: RegisterHost) -> tuple[Registered, HostChange]:
+        """See the port."""
+        return self.database.write(
+            lambda tx: self._hosts(tx).register(message, self._report_seconds)
+        )
+
+    def apply_reports(self, batch: Sequence[HostReport]) -> ReportResult:
+        """See the port."""
+        fold = reports.Fold(batch)
+        return self.database.write(lambda tx: fold.run(self._changes(tx), self._hosts(tx)))
+
+    def confirm_claims(self, words: ClaimWords) -> ClaimResult:
+        """See the port."""
+        return self._change(lambda c: claims.confirm(c, words))
+
+    def refuse_claims(self, words: ClaimWords) -> ClaimResult:
+        """See the port."""
+        return self._change(lambda c: claims.refuse(c, words))
+
+    def release_claims(self, words: ClaimWords) -> ClaimResult:
+        """See the port."""
+        return self._change(lambda c: claims.release(c, words))
+
+    def sweep(self, limit: int) -> ClaimResult:
+        """See the port."""
+        return self._change(lambda c: claims.sweep(c, limit))
+
+    # -- for operators --------------------------------------------------------------------
+    def force_release(self, claim_id: str, reason: str) -> ClaimResult:
+        """See the port."""
+        return self._change(lambda c: claims.force(c, claim_id, reason))
+
+    def disable_host(self, name: str, reason: str, by: str) -> HostChange:
+        """See the port."""
+        return self.database.write(lambda tx: self._hosts(tx).disable(name, reason, by))
+
+    def enable_host(self, name: str) -> HostChange:
+        """See the port."""
+        return self.database.write(lambda tx: self._hosts(tx).enable(name))
+
+    def remove_host(self, name: str) -> HostChange:
+        """See the port."""
+        return self.database.write(lambda tx: self._hosts(tx).remove(name))
+
+    def save_aggregate(
+        self,
+        name: str,
+        metadata: dict[str, str | None],
+        hosts: list[str] | None,
+        uuid: str | None = None,
+    ) -> Aggregate:
+        """See the port."""
+        return self.database.write(
+            lambda tx: aggregates.save(self._hosts(tx), name, metadata, hosts, uuid)
+        )
+
+    def remove_aggregate(self, name: str) -> None:
+        """See the port."""
+        self.database.write(lambda tx: aggregates.remove(self._hosts(tx), name))
+
+    def save_group(self, group: Group) -> Group:
+        """See the port."""
+        return self.database.write(lambda tx: groups.save(tx, group))
+
+    def remove_group(self, uuid: str) -> None:
+        """See the port."""
+        self.database.write(lambda tx: groups.remove(tx, uuid))
+
+    def declare_class(self, name: str) -> None:
+        """See the port."""
+        if not resources.is_class_name(name):
+            raise exceptions.UnknownResourceClass(field='name', name=name)
+        self.database.write(lambda tx: self._classes.id_of(tx, name))
+
+    def declared_classes(self) -> frozenset[str]:
+        """See the port."""
+        return self.database.read(lambda tx: frozenset(row.name for row in tx.all(feed.CLASSES)))
+
+    # -- reading --------------------------------------------------------------------------
+    def load_everything(self) -> Everything:
+        """See the port."""
+        return self.database.read(lambda tx: feed.load_everything(tx, self.memory))
+
+    def poll(self, position: int, known: dict[int, int]) -> Feed:
+        """See the port."""
+        return self.database.read(
+            lambda tx: feed.poll(tx, self.memory, self._window, position, known)
+        )
+
+    def compare(self, known: dict[int, int]) -> Feed:
+        """See the port."""
+        return self.database.read(lambda tx: feed.compare(tx, self.memory, known))
+
+    def load_group(self, uuid: str) -> Group | None:
+        """See the port."""
+        return self.database.read(lambda tx: groups.load(tx, uuid)) if _is_id(uuid) else None
+
+    def groups(self, limit: int, marker: str | None = None) -> list[Group]:
+        """See the port."""
+        return self.database.read(lambda tx: groups.page(tx, limit, marker))
+
+    def claims(
+        self,
+        *,
+        state: str | None = None,
+        host: str | None = None,
+        consumer: str | None = None,
+        request_id: str | None = None,
+        limit: int = 100,
+        marker: str | None = None,
+    ) -> list[Claim]:
+        """See the port."""
+        where: list[Any] = []
+        for column, value in (
+            (_c.c.state, state), (_c.c.consumer, consumer), (_c.c.request_id, request_id),
+        ):  # fmt: skip
+            if value is not None:
+                if not _is_id(value):
+                    return []
+                where.append(column == value)
+        if host is not None:
+            where.append(models.providers.c.name == host)
+        if marker is not None:
+            where.append(_c.c.id > marker)
+        return self.database.read(lambda tx: claims.load_claims(tx, where=where, limit=limit))
+
+    def load_claim(self, claim_id: str) -> Claim | None:
+        """See the port."""
+        if not _is_id(claim_id):
+            return None
+        found = self.database.read(lambda tx: claims.load_claims(tx, ids=[claim_id]))
+        return found[0] if found else None
+
+    def audit(self) -> dict[str, list[str]]:
+        """See the port."""
+        return self.database.read(audit.run)
+
+    # -- decisions --------------------------------------------------------------------------
+    def save_decisions(self, records: Sequence[DecisionRecord]) -> None:
+        """See the port."""
+        self.database.write(lambda tx: decisions.save(tx, self._host_sets, records, tx.now))
+
+    def load_decision(self, id_or_request: str) -> tuple[bytes, bytes, float] | None:
+        """See the port."""
+        return self.database.read(lambda tx: decisions.load(tx, id_or_request))
+
+    def decisions(
+        self, *, outcome: str | None = None, limit: int = 100, marker: str | None = None
+    ) -> list[DecisionRecord]:
+        """See the port."""
+        return self.database.read(lambda tx: decisions.page(tx, outcome, limit, marker))
+
+    def purge(
+        self, *, decisions: int, tombstone_seconds: float, request_seconds: float, limit: int
+    ) -> int:
+        """See the port."""
+        return self.database.write(
+            lambda tx: purge.run(
+                tx,
+                self._cursor,
+                kept=decisions,
+                tombstone_seconds=tombstone_seconds,
+                request_seconds=request_seconds,
+                limit=limit,
+            )
+        )
+
+    # -- the change logs of host tables ------------------------------------------------------
+    def save_table_log(
+        self, worker: str, first: int, last: int, checkpoint: bool, chunks: list[bytes]
+    ) -> None:
+        """See the port."""
+        self.database.write(lambda tx: table_log.save(tx, worker, first, last, checkpoint, chunks))
+
+    def load_table_log(self, worker: str, position: int) -> list[list[bytes]]:
+        """See the port."""
+        return self.database.read(lambda tx: table_log.load(tx, worker, position))
+
+    def purge_table_log(self, keep_seconds: float) -> int:
+        """See the port."""
+        return self.database.write(lambda tx: table_log.purge(tx, keep_seconds))
+
+    def ping(self) -> float:
+        """See the port."""
+        return self.database.read(lambda tx: tx.now)
+
+
+def _is_id(text: str) -> bool:
+    """Whether an id could be stored at all: ids are ASCII, of bounded length."""
+    return text.isascii() and 0 < len(text) <= 64 and '\x00' not in text

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demonstration: the whole service in one process, on embedded parts.
+
+``stage`` puts the real parts together (SQLite, the in-process broker, the real
+RPC, a farm of fake hosts, the agent of this machine); ``acts`` is what is
+played on it, one function each; ``say`` prints.
+"""

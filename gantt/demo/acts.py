@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is played: hosts appear, Nova asks, a conductor asks a thousand times."""
+
+import collections
+import itertools
+import queue
+import random
+import threading
+import time
+import uuid
+from typing import Any
+
+from gantt import exceptions
+from gantt.client.compute import topic_of
+from gantt.compute.orders import Order, Selector
+from gantt.core.build import Build, Delete
+from gantt.core.decision import Answer
+from gantt.core.request import GroupRef, Policy, RequestSpec, SelectDestinations
+from gantt.demo import nova, say
+from gantt.demo.stage import Stage, wait_until
+from gantt.rpc.transport import nova_transport
+from gantt.scheduler.insights import Insights
+
+FLAVORS = {
+    'small': {'VCPU': 1, 'MEMORY_MB': 2048, 'DISK_GB': 20},
+    'medium': {'VCPU': 4, 'MEMORY_MB': 8192, 'DISK_GB': 40},
+    'large': {'VCPU': 16, 'MEMORY_MB': 65_536, 'DISK_GB': 160},
+}
+CALLERS = 16
+
+
+def hosts_appear(stage: Stage, count: int) -> None:
+    """The farm and this machine register and report."""
+    started = time.monotonic()
+    wanted = count + 1
+
+    def ready() -> bool:
+        found = stage.hosts_reporting()
+        say.progress(f'{found} of {wanted} hosts have reported')
+        return found >= wanted
+
+    if not wait_until(ready):
+        raise RuntimeError(f'only {stage.hosts_reporting()} of {wanted} hosts have reported')
+    say.progress_done()
+    seconds = time.monotonic() - started
+    say.line(f'{count} fake hosts and this machine have registered and reported in {seconds:.1f} s')
+    table = stage.scheduler.cache.working
+    host = table.host_state(stage.host)
+    parts = [f'{host.name} (this machine)']
+    for name, inventory in sorted(host.inventories.items()):
+        parts.append(f'{name} {inventory.total}')
+    say.paragraph(', '.join(parts), '  ')
+
+
+def nova_asks(stage: Stage) -> None:
+    """Captured messages of an unmodified Nova, on Nova's own topic."""
+    conductor = nova.NovaConductor(nova_transport(stage.conf))
+    rows = []
+    for name, what in nova.CAPTURES:
+        try:
+            answer = conductor.call(name)
+            hosts = ', '.join(selections[0]['service_host'] for selections in answer)
+            rows.append((what, hosts))
+        except nova.NoValidHost as e:
+            rows.append((what, 'NoValidHost'))
+            verdict = str(e)
+    say.table(('what Nova asked', 'answer'), rows)
+    say.paragraph(verdict, '  ')
+
+
+class Tally:
+    """What became of the requests."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.answers: list[Answer] = []
+        self.refusals: list[exceptions.NoValidHost] = []
+        self.outcomes: collections.Counter[str] = collections.Counter()
+        self.running: dict[str, str] = {}  # consumer -> host, as the hosts said
+        self.seconds: list[float] = []
+
+    @property
+    def asked(self) -> int:
+        return len(self.answers) + len(self.refusals) + self.outcomes['trouble']
+
+
+def _requests(count: int, seed: int) -> list[SelectDestinations]:
+    """A mix: sizes, zones, several members, groups, and some that nobody can serve."""
+    rng = random.Random(seed)
+    groups = [
+        GroupRef(uuid=str(uuid.UUID(int=rng.getrandbits(128))), policy=policy)
+        for policy in (Policy.ANTI_AFFINITY, Policy.AFFINITY, Policy.SOFT_ANTI_AFFINITY) * 4
+    ]
+    made = []
+    for i in range(count):
+        flavor = rng.choices(list(FLAVORS), (6, 3, 1))[0]
+        spec = RequestSpec(
+            resources=dict(FLAVORS[flavor]) if i % 100 else {'VCPU': 500},
+            availability_zone=rng.choice(['nova', 'az-1', 'az-2', None, None]),
+            required_traits=['CUSTOM_SSD'] if rng.random() < 0.02 else [],
+            group=rng.choice(groups) if rng.random() < 0.1 else None,
+            project_id='demo',
+        )
+        members = rng.choices((1, 2, 5), (8, 1, 1))[0]
+        made.append(
+            SelectDestinations(
+                request_id=str(uuid.UUID(int=rng.getrandbits(128), version=4)),
+                spec=spec,
+                consumers=[str(uuid.UUID(int=rng.getrandbits(128), version=4))
+                           for _ in range(members)],
+                budget_ms=20_000,
+            )
+        )  # fmt: skip
+    return made
+
+
+def conductor_asks(stage: Stage, count: int, seed: int) -> Tally:
+    """``count`` requests from several callers; hosts die and come back meanwhile."""
+    tally = Tally()
+    work: queue.SimpleQueue[SelectDestinations | None] = queue.SimpleQueue()
+    for request in _requests(count, seed):
+        work.put(request)
+    for _ in range(CALLERS):
+        work.put(None)
+    callers = [
+        threading.Thread(target=_caller, args=(stage, work, tally), daemon=True)
+        for _ in range(CALLERS)
+    ]
+    started = time.monotonic()
+    for thread in callers:
+        thread.start()
+    disturbances = _disturbances(stage, count)
+    while any(thread.is_alive() for thread in callers):
+        say.progress(f'{tally.asked} of {count} requests answered')
+        if disturbances and tally.asked >= disturbances[0][0]:
+            say.progress_done()
+            say.line(f'  after {tally.asked:4d} requests: {disturbances.pop(0)[1]()}')
+        time.sleep(0.05)
+    say.progress_done()
+    seconds = time.monotonic() - started
+    _say_tally(stage, tally, seconds)
+    return tally
+
+
+def _disturbances(stage: Stage, count: int) -> list[tuple[int, Any]]:
+    def order(**fields: Any) -> dict[str, Any]:
+        return stage.farm.command(Order(**fields))
+
+    def die() -> str:
+        done = order(do='die', hosts=Selector(count=10))
+        return f'{done["count"]} hosts are killed, builds under way included'
+
+    def disagree() -> str:
+        done = order(do='disagree', hosts=Selector(count=3))
+        return f'{done["count"]} hosts begin to refuse every build at their second check'
+
+    def revive() -> str:
+        done = order(do='revive', guests='gone')
+        order(do='agree')
+        return f'{done["count"]} hosts come back empty, with a new epoch; all agree again'
+
+    return [(count * 3 // 10, die), (count * 6 // 10, disagree), (count * 8 // 10, revive)]
+
+
+def _caller(stage: Stage, work: Any, tally: Tally) -> None:
+    while (request := work.get()) is not None:
+        began = time.monotonic()
+        try:
+            answer = stage.conductor.select_destinations(request)
+        except exceptions.NoValidHost as e:
+            with tally.lock:
+                tally.refusals.append(e)
+            continue
+        except exceptions.GanttError as e:
+            with tally.lock:
+                tally.outcomes['trouble'] += 1
+                tally.outcomes[e.code] += 1
+            continue
+        with tally.lock:
+            tally.answers.append(answer)
+            tally.seconds.append(time.monotonic() - began)
+        for selections in answer.selections:
+            _build(stage, request, selections[0], tally)
+
+
+def _build(stage: Stage, request: SelectDestinations, chosen: Any, tally: Tally) -> None:
+    """Have the guest started; now and then delete it again."""
+    build = Build(
+        claim_id=chosen.claim_id, consumer=chosen.consumer, host=chosen.host,
+        resources=chosen.resources, lease_seconds=chosen.lease_seconds,
+        request_id=request.request_id,
+    )  # fmt: skip
+    topic = chosen.build_topic or topic_of(chosen.host)
+    try:
+        said = stage.builder.build(topic, build, wait=True)['outcome']
+    except exceptions.Unavailable:
+        said = 'no answer'
+    with tally.lock:
+        tally.outcomes[said] += 1
+        if said == 'running':
+            tally.running[chosen.consumer] = chosen.host
+        unlucky = said == 'running' and tally.outcomes['running'] % 10 == 0
+    if unlucky:
+        delete = Delete(consumer=chosen.consumer, host=chosen.host, claim_id=chosen.claim_id)
+        try:
+            stage.builder.delete(topic, delete, wait=True)
+        except exceptions.Unavailable:
+            return
+        with tally.lock:
+            tally.running.pop(chosen.consumer, None)
+            tally.outcomes['deleted again'] += 1
+
+
+def _say_tally(stage: Stage, tally: Tally, seconds: float) -> None:
+    placed = sum(len(answer.selections) for answer in tally.answers)
+    say.line(
+        f'{len(tally.answers)} requests placed ({placed} guests), '
+        f'{len(tally.refusals)} refused, in {seconds:.1f} s'
+    )
+    say.line(
+        f'{tally.asked / seconds:.0f} requests/s and {placed / seconds:.0f} guests/s from '
+        f'{CALLERS} callers, who wait for every guest to run'
+    )
+    waits = sorted(tally.seconds)
+    half, most = waits[len(waits) // 2], waits[len(waits) * 99 // 100]
+    say.line(f'half of the answers came within {half * 1000:.0f} ms, 99 % within {most:.1f} s')
+    builds = ', '.join(f'{name} {n}' for name, n in tally.outcomes.most_common())
+    say.paragraph(f'builds: {builds}', '  ')
+
+
+def where_it_went(tally: Tally, stage: Stage) -> None:
+    """What was placed where, by zone and by kind of host."""
+    by: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    kinds = {host.name: host.shape for host in stage.farm.hosts.values()}
+    for selections in itertools.chain.from_iterable(a.selections for a in tally.answers):
+        chosen = selections[0]
+        by[chosen.zone or '-'][kinds.get(chosen.host, 'this machine')] += 1
+    names = sorted({kind for counts in by.values() for kind in counts})
+    rows = [[zone, *(by[zone][k] for k in names), by[zone].total()] for zone in sorted(by)]
+    say.table(['zone', *names, 'guests'], rows)
+
+
+def explanations(stage: Stage, tally: Tally) -> None:
+    """One placement and one refusal, to the end."""
+    insights = Insights(stage.store, stage.scheduler.placing.pipeline, stage.scheduler.settings)
+    single = next(a for a in tally.answers if len(a.selections) == 1)
+    say.line('A placement:')
+    say.block(insights.explain(single.decision_id).lines)
+    say.line()
+    say.line('A refusal:')
+    refused = tally.refusals[-1]
+    wait_until(lambda: stage.store.load_decision(str(refused.kwargs['decision_id'])), 5)
+    say.block(insights.explain(str(refused.kwargs['decision_id'])).lines)
+
+
+def audit(stage: Stage, tally: Tally) -> bool:
+    """Quiet, then every promise by query, and the hosts against the database."""
+    lease = stage.conf.claims.lease_seconds
+    say.line(f'waiting {lease + 6:.0f} s: leases run out, the sweeper sweeps, hosts report')
+    time.sleep(lease + 6)
+    violations = stage.store.audit()
+    confirmed = {}
+    marker = None
+    while page := stage.store.claims(state='confirmed', limit=500, marker=marker):
+        confirmed.update({claim.consumer: claim.host for claim in page})
+        marker = page[-1].id
+    guests = {
+        guest.consumer: host.name
+        for host in stage.farm.hosts.values()
+        for guest in host.driver.guests() or ()
+    }
+    fake = {consumer: host for consumer, host in confirmed.items() if host != stage.host}
+    violations['lost'] += [f'{c} runs on {h} without a claim' for c, h in guests.items()
+                           if fake.get(c) != h]  # fmt: skip
+    violations['leaked'] += [f'{c} is claimed on {h} and runs nowhere' for c, h in fake.items()
+                             if guests.get(c) != h]  # fmt: skip
+    counts = {name: len(lines) for name, lines in violations.items()}
+    say.line(
+        f'over-commit {counts["over_commit"]}, lost {counts["lost"]}, '
+        f'leaked {counts["leaked"]}, doubled {counts["doubled"]}'
+    )
+    for lines in violations.values():
+        say.block(lines[:5])
+    say.line(f'{len(confirmed)} guests run, each under its confirmed claim')
+    return not any(counts.values())

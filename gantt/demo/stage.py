@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the demonstration, wired as the entry points wire them.
+
+Only three things differ from a real site: the database is a SQLite file, the
+broker is in this process, and leases and report periods are short, so that
+what takes minutes elsewhere can be watched.
+"""
+
+import pathlib
+import random
+import threading
+import time
+import uuid
+from typing import Any
+
+from gantt import client
+from gantt.client.compute import topic_of
+from gantt.cmd import wiring
+from gantt.compute.drivers.start_locks import StartLocks
+from gantt.compute.drivers.this_machine import ThisMachine
+from gantt.compute.farm import Farm, Plan
+from gantt.compute.journal import SqliteJournal
+from gantt.compute.listen import Listener, Methods
+from gantt.compute.member import Member, Settings, with_agent
+from gantt.compute.over_rpc import OverRpc
+from gantt.compute.runner import Runner
+from gantt.compute.shapes import Shape
+from gantt.core.report import RegisterHost
+from gantt.db import migration, session, store
+from gantt.http.app import make_app
+from gantt.http.server import Server
+from gantt.http.settings import HttpSettings
+from gantt.rpc.service import RpcService
+from gantt.scheduler.insights import Insights
+from gantt.telemetry.metrics import Metrics
+
+FARM = 'farm'
+WAIT_SECONDS = 120.0
+#: A conductor waits so long for a host that may be dead.
+BUILD_SECONDS = 2.0
+
+CONFIG = """\
+[DEFAULT]
+transport_url = kombu+memory:///
+state_path = {folder}
+log_file = {folder}/demo.log
+host = {host}
+
+[database]
+connection = sqlite:///{folder}/gantt.db
+
+[scheduler]
+report_seconds = 4
+unknown_after_seconds = 30
+feed_seconds = 0.2
+
+[filters]
+service_down_time = 10
+
+[claims]
+lease_seconds = 8
+sweep_seconds = 1
+
+[rpc]
+nova_enabled = true
+drain_seconds = 5
+
+[compute]
+guest_start_command = true
+guest_stop_command = true
+"""
+
+#: Three kinds of machines in three zones.
+SHAPES = [
+    Shape(name='general', weight=6, vcpus=32, memory_mb=131_072, disk_gb=2000,
+          zones=['nova', 'az-1', 'az-2'], traits=['HW_CPU_X86_AVX2']),
+    Shape(name='large', weight=3, vcpus=96, memory_mb=524_288, disk_gb=4000, numa_cells=2,
+          zones=['nova', 'az-1', 'az-2'], traits=['HW_CPU_X86_AVX2', 'HW_CPU_X86_AVX512F']),
+    Shape(name='dense', weight=1, vcpus=64, memory_mb=1_048_576, disk_gb=1000, numa_cells=2,
+          zones=['az-1'], traits=['HW_CPU_X86_AVX2', 'CUSTOM_SSD']),
+]  # fmt: skip
+
+
+class Stage:
+    """Everything that runs during the demonstration."""
+
+    def __init__(self, folder: pathlib.Path, hosts: int, seed: int, host: str) -> None:
+        self.folder = folder
+        self.host = host
+        config = folder / 'gantt.conf'
+        config.write_text(CONFIG.format(folder=folder, host=host))
+        self.conf: Any = wiring.parse(['--config-file', str(config)], 'gantt-demo')
+        engine = session.engine_from_conf(self.conf)
+        migration.sync(engine)
+        engine.dispose()
+        self.metrics = Metrics()
+        self.store = store.connect(self.conf)
+        self.scheduler = wiring.scheduler(self.conf, self.store, self.metrics)
+        self.rpc = RpcService(self.conf, self.scheduler, server='demo', count=self.metrics.count)
+        self.transport = client.get_transport(self.conf)
+        self.conductor = client.SchedulerClient(self.transport)
+        self.builder = client.ComputeClient(self.transport, timeout=BUILD_SECONDS)
+        self._port = OverRpc(self.transport)
+        self.farm = Farm(
+            Plan(count=hosts, seed=seed, shapes=SHAPES, build_topic=topic_of(FARM)), self._port
+        )
+        self._farm_listener = Listener(
+            self.transport, FARM, Methods(self.farm, self.farm.command), threads=8
+        )
+        self.machine = self._this_machine()
+        self._runner = Runner(2)
+        self._machine_listener: Listener | None = None
+        self._server: Server | None = None
+
+    def _this_machine(self) -> Member:
+        locks = StartLocks(self.folder / 'starting')
+        driver = ThisMachine(self.conf.compute, self.host, locks)
+        announcement = RegisterHost(name=self.host, boot_nonce=str(uuid.uuid4()))
+        journal = SqliteJournal(self.folder / 'this-machine.journal')
+        return with_agent(
+            announcement, self._port, driver, journal, Settings(), random.Random(self.host)
+        )
+
+    def open(self) -> None:
+        """Start the service, then the hosts."""
+        self.scheduler.start()
+        self.rpc.start()
+        self._farm_listener.start()
+        self.farm.start()
+        assert self.machine.agent is not None
+        self._machine_listener = Listener(self.transport, self.host, Methods(self.machine.agent))
+        self._machine_listener.start()
+        self._runner.add(self.machine)
+        self._runner.start()
+
+    def hosts_reporting(self) -> int:
+        """Hosts that the scheduler knows and has heard of."""
+        table = self.scheduler.cache.working
+        return len(table) - table.count_stale(1e6)
+
+    def serve(self, port: int) -> str:
+        """Serve the HTTP interface; returns its URL."""
+        insights = Insights(self.store, self.scheduler.placing.pipeline, self.scheduler.settings)
+        app = make_app(insights, self.store, self.conductor, self.metrics, HttpSettings(), {})
+        self._server = Server(app, '127.0.0.1', port, 4)
+        self._server.start()
+        return f'http://127.0.0.1:{self._server.port}'
+
+    def close(self) -> None:
+        """Stop everything, hosts first."""
+        if self._server is not None:
+            self._server.stop(2.0)
+        self.farm.stop()
+        self._runner.stop()
+        for listener in (self._farm_listener, self._machine_listener):
+            if listener is not None:
+                listener.stop(2.0)
+        self.rpc.stop()
+        self.scheduler.stop(5.0)
+
+
+def wait_until(what: Any, seconds: float = WAIT_SECONDS, step: float = 0.1) -> bool:
+    """Until ``what()`` is true; whether it became so in time."""
+    end = time.monotonic() + seconds
+    pause = threading.Event()
+    while not what():
+        if time.monotonic() > end:
+            return False
+        pause.wait(step)
+    return True

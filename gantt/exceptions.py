@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every error that Gantt raises, with its stable code.
+
+    GanttError
+    ├── Refused              the answer is no; asking again changes nothing
+    │   ├── NoValidHost          no host fits (the one-line verdict says why)
+    │   ├── InvalidMessage       a field is wrong; names it and what was expected
+    │   ├── UnknownResourceClass
+    │   ├── UnsupportedVersion   the sender speaks a version we do not
+    │   ├── PayloadTooLarge
+    │   ├── RequestIdReused      same request id, other body
+    │   ├── RequestCancelled
+    │   ├── NotFound             host, claim, request, decision, group or aggregate
+    │   ├── StaleEpoch           an older registration of the host speaks
+    │   └── StaleReport          repeated or overtaken report
+    ├── Conflict             others were faster; the retries within the budget are used up
+    ├── Unavailable          a dependency is away, or too little is known to answer
+    │   ├── Busy                 the queue is full; carries a hint when to retry
+    │   ├── Expired              the caller's budget ran out before the work began
+    │   ├── DatabaseUnavailable
+    │   ├── BrokerUnavailable
+    │   └── HostsUnknown         "do not know": no host has reported lately enough
+    ├── Misconfigured        names option or file, and the fix
+    │   ├── PluginError
+    │   └── DatabaseNotSynced
+    └── Bug                  an invariant does not hold
+
+``code`` is used in JSON, logs, metrics and the documentation and never
+changes its meaning.  ``kwargs`` travels with the error over RPC: an error is
+rebuilt at the caller as ``cls(*args, **kwargs)``.
+"""
+
+
+class GanttError(Exception):
+    """Base of all errors of Gantt."""
+
+    code = 'gantt.error'
+    http_status = 500
+    template = 'Gantt met an error.'
+
+    def __init__(self, message: str | None = None, **kwargs: object) -> None:
+        self.kwargs = kwargs
+        if message is None:
+            message = self.template.format(**kwargs) if kwargs else self.template
+        self.message = message
+        super().__init__(message)
+
+    def to_dict(self) -> dict[str, object]:
+        """The form used in JSON answers: code, message, details."""
+        return {'code': self.code, 'message': self.message, 'details': self.kwargs}
+
+
+class Refused(GanttError):
+    """The answer is no."""
+
+    code = 'gantt.refused'
+    http_status = 400
+    template = 'The request was refused.'
+
+
+class NoValidHost(Refused):
+    """No host fits; the message is the decision's one-line verdict."""
+
+    code = 'gantt.no_valid_host'
+    http_status = 409
+    template = 'No valid host was found. {reason}'
+
+
+class InvalidMessage(Refused):
+    """A field of a message is missing, unknown, of a wrong type or absurd."""
+
+    code = 'gantt.invalid_message'
+    template = '{field}: {problem}'
+
+
+class UnknownResourceClass(InvalidMessage):
+    """A resource class that is neither standard nor declared."""
+
+    code = 'gantt.unknown_resource_class'
+    template = (
+        '{field}: resource class {name!r} is neither a standard class nor declared; '
+        'expected a standard class such as VCPU or MEMORY_MB, or a declared CUSTOM_ class'
+    )
+
+
+class UnsupportedVersion(Refused):
+    """The sender speaks a major version that this service does not."""
+
+    code = 'gantt.unsupported_version'
+    template = '{method}: version {version} is not understood here; expected {expected}'
+
+
+class PayloadTooLarge(Refused):
+    """A message above the size limit; it was not parsed."""
+
+    code = 'gantt.payload_too_large'
+    http_status = 413
+    template = 'the message has {size} bytes; at most {limit} are accepted'
+
+
+class RequestIdReused(Refused):
+    """A request id came again with another body."""
+
+    code = 'gantt.request_id_reused'
+    http_status = 409
+    template = (
+        'request_id {request_id} was used before with another body; '
+        'choose a new id for a new request'
+    )
+
+
+class RequestCancelled(Refused):
+    """The request was cancelled."""
+
+    code = 'gantt.request_cancelled'
+    http_status = 409
+    template = 'request {request_id} was cancelled'
+
+
+class NotFound(Refused):
+    """Something named does not exist."""
+
+    code = 'gantt.not_found'
+    http_status = 404
+    template = '{kind} {name!r} is not known here'
+
+
+class StaleEpoch(Refused):
+    """A message of an older registration of the host, or of one never made."""
+
+    code = 'gantt.stale_epoch'
+    http_status = 409
+    template = (
+        'host {host!r}: epoch {epoch} is not the current one ({current}); '
+        'the host has registered again since, or must register first'
+    )
+
+
+class StaleReport(Refused):
+    """A report that was applied already or overtaken by a later one."""
+
+    code = 'gantt.stale_report'
+    http_status = 409
+    template = (
+        'host {host!r}: report {sequence} of epoch {epoch} is not newer than '
+        'report {current}; it was repeated or overtaken'
+    )
+
+
+class Conflict(GanttError):
+    """Other schedulers or reports were faster until the budget was used up."""
+
+    code = 'gantt.conflict'
+    http_status = 409
+    template = 'request {request_id}: gave up after {attempts} attempts, each lost to a conflict'
+
+
+class Unavailable(GanttError):
+    """A dependency is away, or too little is known to answer."""
+
+    code = 'gantt.unavailable'
+    http_status = 503
+    template = 'The service cannot answer now.'
+
+
+class Busy(Unavailable):
+    """The queue is full, or somebody else works on this very request."""
+
+    code = 'gantt.busy'
+    template = 'busy: {reason}; retry after {retry_after_ms} ms'
+
+
+class Expired(Unavailable):
+    """The caller's budget was spent before the work began; nothing was done."""
+
+    code = 'gantt.expired'
+    http_status = 504
+    template = 'the budget of {budget_ms} ms was spent before the request could be placed'
+
+
+class DatabaseUnavailable(Unavailable):
+    """The database does not answer."""
+
+    code = 'gantt.database_unavailable'
+    template = 'the database does not answer: {problem}'
+
+
+class BrokerUnavailable(Unavailable):
+    """The message broker does not answer."""
+
+    code = 'gantt.broker_unavailable'
+    template = 'the message broker at {url} does not answer: {problem}'
+
+
+class HostsUnknown(Unavailable):
+    """ "Do not know" as opposed to "no room"."""
+
+    code = 'gantt.hosts_unknown'
+    template = 'nothing can be said about the hosts: {problem}'
+
+
+class Misconfigured(GanttError):
+    """Names the option or file that is wrong, and the fix."""
+
+    code = 'gantt.misconfigured'
+    template = '{option}: {problem}. {fix}'
+
+
+class PluginError(Misconfigured):
+    """A plugin that is unknown, does not load or breaks its contract."""
+
+    code = 'gantt.plugin'
+    template = 'plugin {plugin!r}: {problem}'
+
+
+class DatabaseNotSynced(Misconfigured):
+    """The schema is older or newer than the code."""
+
+    code = 'gantt.database_not_synced'
+    template = (
+        'the database schema is at {current}, this version of Gantt needs {expected}; '
+        'run "gantt-manage db sync"'
+    )
+
+
+class Bug(GanttError):
+    """An invariant does not hold; loud on purpose."""
+
+    code = 'gantt.bug'
+    template = 'invariant broken: {invariant}'

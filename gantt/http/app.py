@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP interface on one screen: its routes, its middleware, its maker."""
+
+from typing import Any
+
+import falcon
+import msgspec
+
+from gantt import exceptions
+from gantt.http import auth, errors, middleware, openapi
+from gantt.http.dispatch import Observer, Raw, Resource, Route, check
+from gantt.http.handlers import (
+    aggregates,
+    capacity,
+    claims,
+    decisions,
+    groups,
+    hosts,
+    requests,
+    root,
+)
+from gantt.http.settings import HttpSettings
+from gantt.http.world import Caller, Checks, Metrics, RequestsClient, World
+from gantt.scheduler.insights import Insights
+from gantt.scheduler.ports import Store
+
+
+def openapi_document(world: World, caller: Caller) -> dict[str, Any]:
+    """Show this interface as an OpenAPI 3.1 document."""
+    body = msgspec.json.encode(openapi.document(ROUTES))
+    return Raw(body, falcon.MEDIA_JSON)  # type: ignore[return-value]
+
+
+ROUTES = (
+    Route('GET', '/', root.discover, 'gantt:root:show', 300),
+    Route('GET', '/v1', root.discover_v1, 'gantt:root:show'),
+    Route('GET', '/v1/openapi.json', openapi_document, 'gantt:root:show'),
+    Route('GET', '/v1/health', root.health, 'gantt:health:show'),
+    Route('GET', '/metrics', root.metrics, 'gantt:metrics:show'),
+    Route('GET', '/v1/status', root.status, 'gantt:status:show'),
+    Route('GET', '/v1/hosts', hosts.list_hosts, 'gantt:hosts:list'),
+    Route('GET', '/v1/hosts/{name}', hosts.show_host, 'gantt:hosts:show'),
+    Route('DELETE', '/v1/hosts/{name}', hosts.remove_host, 'gantt:hosts:remove'),
+    Route('PUT', '/v1/hosts/{name}/disable', hosts.disable_host, 'gantt:hosts:disable'),
+    Route('PUT', '/v1/hosts/{name}/enable', hosts.enable_host, 'gantt:hosts:enable'),
+    Route('GET', '/v1/aggregates', aggregates.list_aggregates, 'gantt:aggregates:list'),
+    Route('GET', '/v1/aggregates/{name}', aggregates.show_aggregate, 'gantt:aggregates:show'),
+    Route('PUT', '/v1/aggregates/{name}', aggregates.set_aggregate, 'gantt:aggregates:set'),
+    Route('DELETE', '/v1/aggregates/{name}', aggregates.remove_aggregate,
+          'gantt:aggregates:remove'),
+    Route('GET', '/v1/server-groups', groups.list_groups, 'gantt:server_groups:list'),
+    Route('POST', '/v1/server-groups', groups.create_group, 'gantt:server_groups:create'),
+    Route('GET', '/v1/server-groups/{uuid}', groups.show_group, 'gantt:server_groups:show'),
+    Route('DELETE', '/v1/server-groups/{uuid}', groups.remove_group,
+          'gantt:server_groups:remove'),
+    Route('POST', '/v1/requests', requests.create_request, 'gantt:requests:create'),
+    Route('GET', '/v1/requests/{request_id}', requests.show_request, 'gantt:requests:show'),
+    Route('DELETE', '/v1/requests/{request_id}', requests.cancel_request,
+          'gantt:requests:cancel'),
+    Route('GET', '/v1/decisions', decisions.list_decisions, 'gantt:decisions:list'),
+    Route('GET', '/v1/decisions/{decision_id}', decisions.show_decision, 'gantt:decisions:show'),
+    Route('GET', '/v1/claims', claims.list_claims, 'gantt:claims:list'),
+    Route('GET', '/v1/claims/{claim_id}', claims.show_claim, 'gantt:claims:show'),
+    Route('DELETE', '/v1/claims/{claim_id}', claims.release_claim, 'gantt:claims:release'),
+    Route('POST', '/v1/capacity', capacity.capacity, 'gantt:capacity:show'),
+    Route('GET', '/v1/resource-classes', capacity.list_classes, 'gantt:resource_classes:list'),
+    Route('PUT', '/v1/resource-classes/{name}', capacity.set_class,
+          'gantt:resource_classes:set'),
+)  # fmt: skip
+
+
+def make_app(
+    insights: Insights,
+    store: Store,
+    requests_client: RequestsClient,
+    metrics: Metrics,
+    settings: HttpSettings | None = None,
+    checks: Checks | None = None,
+) -> middleware.Wsgi:
+    """The WSGI application.
+
+    :param requests_client: asks the schedulers, over RPC or in-process
+    :param checks: further health checks by name, e.g. ``{'broker': ask}``; each
+        returns a line or raises GanttError
+    :raises Misconfigured: the authentication strategy is not known
+    """
+    settings = settings or HttpSettings()
+    strategy = auth.strategy(settings.auth_strategy)
+    world = World(
+        insights=insights,
+        store=store,
+        client=requests_client,
+        metrics=metrics,
+        settings=settings,
+        checks={**_own_checks(insights, store, settings), **(checks or {})},
+    )
+    app = falcon.App(middleware=[Observer(world)])
+    app.req_options.strip_url_path_trailing_slash = True
+    errors.Handlers(metrics).install(app)
+    by_path: dict[str, dict[str, Route]] = {}
+    for route in ROUTES:
+        check(route)
+        by_path.setdefault(route.path, {})[route.method] = route
+    for path, routes in by_path.items():
+        app.add_route(path, Resource(path, routes, world, strategy))
+    return middleware.stack(app, world)
+
+
+def _own_checks(insights: Insights, store: Store, settings: HttpSettings) -> Checks:
+    def database() -> str:
+        store.ping()
+        return 'the database answers'
+
+    def host_table() -> str:
+        age = insights.freshen()
+        if age > settings.table_age_unhealthy_seconds:
+            raise exceptions.HostsUnknown(problem=f'the host table is {age:.0f} s old')
+        return f'the host table is {age:.1f} s old'
+
+    return {'database': database, 'host_table': host_table}

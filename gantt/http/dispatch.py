@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a route and a request to a handler's call, and back.
+
+A handler is ``f(world, caller, *path, query=…, body=…) -> answer``; its
+annotations are read once, when the application is made.
+"""
+
+import functools
+import inspect
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
+
+import falcon
+import msgspec
+from oslo_context import context
+
+from gantt import exceptions
+from gantt.core import message
+from gantt.http import errors, microversion, policy
+from gantt.http.auth import Strategy
+from gantt.http.world import World
+from gantt.scheduler import views
+from gantt.scheduler.views import Change
+
+LOG = logging.getLogger(__name__)
+
+_PATH_NAME = re.compile(r'{(\w+)}')
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One line of the route table.
+
+    :ivar status: of a success
+    """
+
+    method: str
+    path: str
+    handler: Callable[..., Any]
+    rule: str
+    status: int = 200
+
+
+class Raw(msgspec.Struct, frozen=True):
+    """An answer that is not JSON of ours."""
+
+    body: bytes
+    content_type: str
+    status: int = 200
+
+
+class NoQuery(message.Message, frozen=True, kw_only=True):
+    """No query parameter is known here."""
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """What a handler's annotations say."""
+
+    path: tuple[str, ...]
+    query: type
+    body: type | None
+    answer: Any
+    summary: str
+    description: str
+
+
+@functools.cache
+def signature_of(handler: Callable[..., Any]) -> Signature:
+    """Read a handler's annotations and docstring."""
+    hints = get_type_hints(handler, include_extras=True)
+    names = list(inspect.signature(handler).parameters)[2:]
+    summary, _, rest = inspect.cleandoc(handler.__doc__ or '').partition('\n')
+    return Signature(
+        path=tuple(n for n in names if n not in ('query', 'body')),
+        query=hints.get('query', NoQuery),
+        body=hints.get('body'),
+        answer=hints.get('return'),
+        summary=summary.strip(),
+        description=rest.strip(),
+    )
+
+
+def check(route: Route) -> None:
+    """A route that cannot work is found when the application is made.
+
+    :raises Bug: names the route
+    """
+    wants = set(signature_of(route.handler).path)
+    if set(_PATH_NAME.findall(route.path)) != wants:
+        raise exceptions.Bug(invariant=f'{route.path} gives its handler {sorted(wants)}')
+    if route.rule not in policy.RULES:
+        raise exceptions.Bug(invariant=f'{route.rule} of {route.path} is a rule of the policy')
+
+
+class Resource:
+    """All methods of one path, as falcon wants them."""
+
+    def __init__(
+        self, path: str, routes: Mapping[str, Route], world: World, strategy: Strategy
+    ) -> None:
+        self.path = path
+        for method, route in routes.items():
+            responder = functools.partial(_respond, route, world, strategy)
+            setattr(self, f'on_{method.lower()}', responder)
+
+
+def _respond(
+    route: Route,
+    world: World,
+    strategy: Strategy,
+    req: falcon.Request,
+    resp: falcon.Response,
+    **path: str,
+) -> None:
+    version = microversion.parse(req.get_header(microversion.HEADER))
+    resp.set_header(microversion.HEADER, f'{microversion.SERVICE} {version}')
+    resp.append_header('Vary', microversion.HEADER)
+    caller = strategy(req)
+    policy.check(route.rule, caller)
+    signature = signature_of(route.handler)
+    for name, value in path.items():
+        _check_text(name, value)
+    given: dict[str, Any] = dict(path)
+    query = _query(req, signature.query)
+    if signature.query is not NoQuery:
+        given['query'] = query
+    if signature.body is not None:
+        given['body'] = _body(req, signature.body, world.settings.body_bytes_max)
+    answer = route.handler(world, caller, **given)
+    if isinstance(answer, Change) and not answer.dry_run:
+        LOG.info('%s, asked by %s', answer.what, caller.user or 'somebody')
+    resp.status = route.status
+    if isinstance(answer, Raw):
+        resp.status = answer.status
+        resp.content_type = answer.content_type
+        resp.data = answer.body
+    else:
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(views.whole(answer))
+
+
+def _check_text(field: str, value: str) -> None:
+    """No database has a name with a control character in it, and some choke on one."""
+    if len(value) > message.TEXT_MAX or not value.isprintable():
+        raise exceptions.InvalidMessage(
+            field=field, problem=f'expected at most {message.TEXT_MAX} printable characters'
+        )
+
+
+def _query(req: falcon.Request, tp: type) -> Any:
+    for name, value in req.params.items():
+        if not isinstance(value, str):
+            raise exceptions.InvalidMessage(
+                field=f'query.{name}', problem='expected it once, got it several times'
+            )
+        _check_text(f'query.{name}', value)
+    try:
+        return msgspec.convert(req.params, tp, strict=False)
+    except msgspec.ValidationError as e:
+        raise message.invalid(e, tp, 'query') from None
+
+
+def _body(req: falcon.Request, tp: type, limit: int) -> Any:
+    given = (req.content_type or 'application/json').partition(';')[0].strip().lower()
+    if given != 'application/json':
+        raise errors.UnsupportedMediaType(given=given)
+    # One byte more than allowed, so that a body without a length is refused too.
+    stream = req.bounded_stream if req.content_length is not None else req.stream
+    terminated = req.content_length is not None or req.env.get('wsgi.input_terminated')
+    data = stream.read(limit + 1) if terminated else b''
+    if not data and req.env.get('HTTP_TRANSFER_ENCODING'):
+        raise errors.LengthRequired()
+    if len(data) > limit:
+        raise exceptions.PayloadTooLarge(f'the body has more than {limit} bytes', limit=limit)
+    if not data.strip():
+        raise exceptions.InvalidMessage(field='body', problem='is empty; expected a JSON object')
+    return message.decode_json(data, tp, inside='body')
+
+
+class Observer:
+    """falcon middleware: the log's request id, and one measure per request."""
+
+    def __init__(self, world: World) -> None:
+        self._metrics = world.metrics
+
+    def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Note when it began, and let every log line carry the id."""
+        req.context.began = time.monotonic()
+        context.RequestContext(request_id=errors.request_id_of(req.env) or None, overwrite=True)
+
+    def process_response(
+        self, req: falcon.Request, resp: falcon.Response, resource: Any, succeeded: bool
+    ) -> None:
+        """Measure by route, never by path: the labels stay few."""
+        self._metrics.observe(
+            'gantt_http_seconds',
+            time.monotonic() - req.context.began,
+            method=req.method if resource else 'any',
+            route=req.uri_template or 'unknown',
+            status=str(resp.status_code),
+        )

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every refusal in one form: ``{"errors": [{code, title, detail, …}]}``.
+
+``code`` is the stable code of ``gantt.exceptions``; ``details`` carries the
+facts that the sentence was made from, so that programs need not parse it.
+"""
+
+import logging
+import math
+import re
+from typing import Any
+
+import falcon
+import msgspec
+import webob.exc
+from oslo_middleware import request_id as request_id_middleware
+
+from gantt import exceptions
+from gantt.http.world import Metrics
+
+LOG = logging.getLogger(__name__)
+
+_WORDS = re.compile(r'(?<=[a-z])(?=[A-Z])')
+
+
+class Error(msgspec.Struct, frozen=True, kw_only=True):
+    """One error of an answer.
+
+    :ivar request_id: of this HTTP request, as in ``x-openstack-request-id``
+    """
+
+    code: str
+    title: str
+    detail: str
+    status: int
+    request_id: str
+    details: dict[str, Any] = {}
+
+
+class Errors(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of every answer that is not a success."""
+
+    errors: list[Error]
+
+
+class UnsupportedMicroversion(exceptions.UnsupportedVersion):
+    """A microversion of the HTTP interface that is not served here."""
+
+    http_status = 406
+
+
+class MethodNotAllowed(exceptions.Refused):
+    """The path is known, the method is not one of its."""
+
+    code = 'gantt.method_not_allowed'
+    http_status = 405
+    template = '{path} does not know {method}; expected one of {allowed}'
+
+
+class UnsupportedMediaType(exceptions.Refused):
+    """The body is not JSON."""
+
+    code = 'gantt.unsupported_media_type'
+    http_status = 415
+    template = 'Content-Type {given!r} is not understood here; expected application/json'
+
+
+class LengthRequired(exceptions.Refused):
+    """A body whose end the WSGI server cannot tell."""
+
+    code = 'gantt.length_required'
+    http_status = 411
+    template = 'a body needs Content-Length here'
+
+
+def title_of(error: exceptions.GanttError) -> str:
+    """``NoValidHost`` as ``No valid host``."""
+    words = _WORDS.sub(' ', type(error).__name__.lstrip('_'))
+    return words[:1] + words[1:].lower()
+
+
+def body_of(error: exceptions.GanttError, request_id: str) -> bytes:
+    """The JSON body that says ``error``."""
+    return msgspec.json.encode(
+        Errors(
+            errors=[
+                Error(
+                    code=error.code,
+                    title=title_of(error),
+                    detail=error.message,
+                    status=error.http_status,
+                    request_id=request_id,
+                    details=error.kwargs,
+                )
+            ]
+        ),
+        enc_hook=str,
+    )
+
+
+def request_id_of(environ: dict[str, Any]) -> str:
+    """The id that the request id middleware gave to this HTTP request."""
+    return environ.get(request_id_middleware.ENV_REQUEST_ID, '')
+
+
+class Handlers:
+    """falcon's error handlers; the last resort is a counted, logged Bug."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def install(self, app: falcon.App) -> None:
+        """Most general first: falcon asks the most specific one."""
+        app.add_error_handler(Exception, self._unexpected)
+        app.add_error_handler(falcon.HTTPError, self._falcon)
+        app.add_error_handler(webob.exc.HTTPRequestEntityTooLarge, self._too_large)
+        app.add_error_handler(exceptions.GanttError, self._ours)
+
+    def _ours(self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any) -> None:
+        if error.http_status < 500:
+            where = f'{req.method} {req.uri_template}' if req.uri_template else 'unknown path'
+            self._metrics.count('gantt_messages_refused_total', method=where, code=error.code)
+        else:
+            LOG.warning('%s %s: %s', req.method, req.path, error.message)
+        _say(resp, error, request_id_of(req.env))
+
+    def _falcon(self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any) -> None:
+        if isinstance(error, falcon.HTTPMethodNotAllowed):
+            allowed = error.headers.get('Allow', '')  # type: ignore[union-attr]
+            resp.set_header('Allow', allowed)
+            ours: exceptions.GanttError = MethodNotAllowed(
+                path=req.path, method=req.method, allowed=allowed
+            )
+        elif isinstance(error, falcon.HTTPNotFound):
+            ours = exceptions.NotFound(kind='path', name=req.path)
+        else:
+            ours = exceptions.InvalidMessage(
+                field='HTTP request', problem=error.description or error.title or error.status
+            )
+        self._ours(req, resp, ours, params)
+
+    def _too_large(
+        self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any
+    ) -> None:
+        self._ours(
+            req, resp, exceptions.PayloadTooLarge('the body is above the size limit'), params
+        )
+
+    def _unexpected(
+        self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any
+    ) -> None:
+        LOG.exception('%s %s failed', req.method, req.path, exc_info=error)
+        self._metrics.count('gantt_errors_total', where='http')
+        bug = exceptions.Bug(
+            'the service met an error that it did not expect; its log has it under this request id'
+        )
+        _say(resp, bug, request_id_of(req.env))
+
+
+def _say(resp: falcon.Response, error: exceptions.GanttError, request_id: str) -> None:
+    resp.status = error.http_status
+    resp.content_type = falcon.MEDIA_JSON
+    resp.data = body_of(error, request_id)
+    hint = error.kwargs.get('retry_after_ms')
+    if isinstance(hint, (int, float)):
+        resp.set_header('Retry-After', str(max(1, math.ceil(hint / 1000))))

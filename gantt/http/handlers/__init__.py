@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The handlers, one module per thing that is handled."""

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Aggregates: named sets of hosts with metadata."""
+
+from typing import Annotated
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.host import Aggregate
+from gantt.core.message import Message, Name, Text, Uuid
+from gantt.core.request import Names
+from gantt.http.queries import DryRun, Page
+from gantt.http.world import Caller, World
+from gantt.scheduler.views import Change
+
+Metadata = Annotated[dict[Name, Text | None], msgspec.Meta(max_length=256)]
+
+
+class Aggregates(msgspec.Struct, frozen=True):
+    """A page of aggregates, by name."""
+
+    aggregates: list[Aggregate]
+    next_marker: str | None
+
+
+class SetAggregate(Message, frozen=True, kw_only=True):
+    """What to change.
+
+    A metadata value of null removes its key; ``hosts`` replaces the members,
+    null leaves them as they are.
+    """
+
+    metadata: Metadata = {}
+    hosts: Names | None = None
+    uuid: Uuid | None = None
+
+
+def list_aggregates(world: World, caller: Caller, query: Page) -> Aggregates:
+    """List the aggregates."""
+    everything = sorted(world.insights.aggregates(), key=lambda a: a.name)
+    after = [a for a in everything if query.marker is None or a.name > query.marker]
+    page = after[: query.limit]
+    marker = page[-1].name if len(after) > len(page) else None
+    return Aggregates(aggregates=page, next_marker=marker)
+
+
+def show_aggregate(world: World, caller: Caller, name: str) -> Aggregate:
+    """Show one aggregate, by name or uuid."""
+    return world.insights.aggregate(name)
+
+
+def set_aggregate(
+    world: World, caller: Caller, name: str, query: DryRun, body: SetAggregate
+) -> Change[Aggregate]:
+    """Create an aggregate or change it."""
+    if body.hosts is not None and len(set(body.hosts)) != len(body.hosts):
+        raise exceptions.InvalidMessage(
+            field='body.hosts', problem='expected distinct host names, got one of them twice'
+        )
+    for host in body.hosts or ():
+        world.insights.host_summary(host)
+    if query.dry_run:
+        return Change(
+            dry_run=True,
+            what=f'aggregate {name} would be saved',
+            now=world.insights.aggregate_if(name, body.metadata, body.hosts, body.uuid),
+        )
+    saved = world.store.save_aggregate(name, body.metadata, body.hosts, body.uuid)
+    world.insights.reload_soon()
+    return Change(dry_run=False, what=f'aggregate {saved.name} is saved', now=saved)
+
+
+def remove_aggregate(world: World, caller: Caller, name: str, query: DryRun) -> Change[Aggregate]:
+    """Remove an aggregate; its hosts stay."""
+    before = world.insights.aggregate(name)
+    if query.dry_run:
+        return Change(dry_run=True, what=f'aggregate {before.name} would be removed', now=before)
+    world.store.remove_aggregate(before.name)
+    world.insights.reload_soon()
+    return Change(dry_run=False, what=f'aggregate {before.name} is removed', now=None)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Capacity and resource classes: how much more fits, and what can be asked for."""
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core import resources
+from gantt.core.message import Message
+from gantt.core.request import RequestSpec
+from gantt.http.queries import DryRun
+from gantt.http.world import Caller, World
+from gantt.scheduler.views import Capacity, Change
+
+
+class CapacityOf(Message, frozen=True, kw_only=True):
+    """The shape to count."""
+
+    spec: RequestSpec
+
+
+class ResourceClass(msgspec.Struct, frozen=True):
+    """A resource class; ``unit`` is what an amount of 1 means."""
+
+    name: str
+    standard: bool
+    unit: str
+
+
+class ResourceClasses(msgspec.Struct, frozen=True):
+    """All classes that can be asked for."""
+
+    resource_classes: list[ResourceClass]
+
+
+def capacity(world: World, caller: Caller, body: CapacityOf) -> Capacity:
+    """Count how many more of a shape fit now, where, and what runs out first."""
+    return world.insights.capacity(body.spec)
+
+
+def list_classes(world: World, caller: Caller) -> ResourceClasses:
+    """List the standard and the declared resource classes."""
+    declared = world.insights.declared_classes() - resources.STANDARD
+    return ResourceClasses(
+        resource_classes=[
+            *(_class(name) for name in sorted(resources.STANDARD)),
+            *(_class(name) for name in sorted(declared)),
+        ]
+    )
+
+
+def set_class(world: World, caller: Caller, name: str, query: DryRun) -> Change[ResourceClass]:
+    """Declare a custom resource class; declaring it again changes nothing."""
+    if name not in resources.STANDARD and not resources.CUSTOM.match(name):
+        raise exceptions.InvalidMessage(
+            field='name',
+            problem=f'{name!r} is no name of a custom resource class; expected CUSTOM_ followed '
+            'by capital letters, digits and underscores, 255 characters at most',
+        )
+    if name in resources.STANDARD:
+        said = f'resource class {name} is a standard one'
+    elif query.dry_run:
+        said = f'resource class {name} would be declared'
+    else:
+        world.store.declare_class(name)
+        world.insights.reload_soon()
+        said = f'resource class {name} is declared'
+    return Change(dry_run=query.dry_run, what=said, now=_class(name))
+
+
+def _class(name: str) -> ResourceClass:
+    return ResourceClass(
+        name=name, standard=name in resources.STANDARD, unit=resources.UNITS.get(name, '')
+    )

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts: what is believed of them, and whether anything new may land on them."""
+
+from typing import Annotated
+
+import msgspec
+
+from gantt.core.message import Message, Name
+from gantt.http.queries import DryRun, HostsQuery
+from gantt.http.world import Caller, World
+from gantt.scheduler.host_views import Asked
+from gantt.scheduler.views import Change, HostDetail, HostSummary
+
+
+class Hosts(msgspec.Struct, frozen=True):
+    """A page of hosts; ``next_marker`` asks for the page after it, None: it was the last."""
+
+    hosts: list[HostSummary]
+    total: int
+    table_age_seconds: float
+    next_marker: str | None
+
+
+class Disable(Message, frozen=True, kw_only=True):
+    """Why nothing new may land, and who says so; shown in every verdict."""
+
+    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+    by: Name | None = None
+
+
+def list_hosts(world: World, caller: Caller, query: HostsQuery) -> Hosts:
+    """List the hosts with their free room."""
+    page = world.insights.hosts(
+        Asked(
+            condition=query.condition,
+            zone=query.zone,
+            aggregate=query.aggregate,
+            part=query.name,
+            sort=query.sort,
+            limit=query.limit,
+            marker=query.marker,
+        )
+    )
+    return Hosts(
+        hosts=page.hosts,
+        total=page.total,
+        table_age_seconds=page.table_age_seconds,
+        next_marker=page.next_marker,
+    )
+
+
+def show_host(world: World, caller: Caller, name: str) -> HostDetail:
+    """Show one host: believed, reported and claimed side by side."""
+    return world.insights.host(name)
+
+
+def disable_host(
+    world: World, caller: Caller, name: str, query: DryRun, body: Disable
+) -> Change[HostSummary]:
+    """Let nothing new land on a host.
+
+    What is there stays.  Disabling again replaces the reason.
+    """
+    by = body.by or caller.user or 'somebody'
+    world.insights.host_summary(name)
+    if query.dry_run:
+        said = f'host {name} would be disabled by {by}: {body.reason}'
+        return Change(dry_run=True, what=said, now=world.insights.host_summary(name))
+    world.insights.offer([world.store.disable_host(name, body.reason, by)])
+    said = f'host {name} is disabled by {by}: {body.reason}'
+    return Change(dry_run=False, what=said, now=world.insights.host_summary(name))
+
+
+def enable_host(world: World, caller: Caller, name: str, query: DryRun) -> Change[HostSummary]:
+    """Let new claims land on a host again."""
+    before = world.insights.host_summary(name)
+    if query.dry_run:
+        return Change(dry_run=True, what=f'host {name} would be enabled', now=before)
+    world.insights.offer([world.store.enable_host(name)])
+    now = world.insights.host_summary(name)
+    return Change(dry_run=False, what=f'host {name} is enabled', now=now)
+
+
+def remove_host(world: World, caller: Caller, name: str, query: DryRun) -> Change[HostSummary]:
+    """Forget a host without live claims; it comes back when it registers again."""
+    before = world.insights.check_removable(name)
+    if query.dry_run:
+        return Change(dry_run=True, what=f'host {name} would be forgotten', now=before)
+    world.insights.offer([world.store.remove_host(name)])
+    return Change(dry_run=False, what=f'host {name} is forgotten', now=None)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests: places asked for, looked up and taken back.
+
+A write goes through the schedulers, so that there is one way to a claim; a
+dry run and a look are answered from what this process knows.
+"""
+
+import msgspec
+
+from gantt.core.decision import Answer
+from gantt.core.request import SelectDestinations
+from gantt.http.queries import CancelQuery
+from gantt.http.world import Caller, World
+from gantt.scheduler.views import Change, ClaimView, Explanation
+
+_UUID_LENGTH = 36
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a request.
+
+    :ivar explanation: of a dry run, whose decision is not kept anywhere
+    """
+
+    answer: Answer
+    explanation: Explanation | None = None
+
+
+class RequestView(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as it stands.
+
+    :ivar state: open | placed | cancelled
+    """
+
+    request_id: str
+    state: str
+    attempt: int
+    answer: Answer | None
+    claims: list[ClaimView]
+
+
+def create_request(world: World, caller: Caller, body: SelectDestinations) -> Placement:
+    """Ask for a place for every consumer, claimed.
+
+    Repeating it with the same request id has the effect of one.  With
+    ``dry_run`` nothing is claimed and no scheduler is asked.
+    """
+    if body.dry_run:
+        answer, explanation = world.insights.dry_run(body)
+        return Placement(answer=answer, explanation=explanation)
+    answer = world.client.select_destinations(body)
+    world.insights.reload_soon()
+    return Placement(answer=answer)
+
+
+def show_request(world: World, caller: Caller, request_id: str) -> RequestView:
+    """Show a request with its claims and the answer that was given."""
+    return _view(world, request_id)
+
+
+def cancel_request(
+    world: World, caller: Caller, request_id: str, query: CancelQuery
+) -> Change[RequestView]:
+    """Take a request back: its reserved claims are released, it stays cancelled."""
+    if query.dry_run:
+        now = _view(world, request_id)
+        reserved = sum(claim.state == 'reserved' for claim in now.claims)
+        said = f'request {now.request_id} would be cancelled, {reserved} reserved claims released'
+        return Change(dry_run=True, what=said, now=now)
+    if len(request_id) < _UUID_LENGTH:
+        request_id = _view(world, request_id).request_id
+    # One that is not known yet is cancelled as well: it may still be on its way.
+    world.client.cancel_claims(request_id, query.reason)
+    world.insights.reload_soon()
+    said = f'request {request_id} is cancelled'
+    return Change(dry_run=False, what=said, now=_view(world, request_id))
+
+
+def _view(world: World, request_id: str) -> RequestView:
+    stored, answer, claims = world.insights.request(request_id)
+    return RequestView(
+        request_id=stored.id,
+        state=stored.state,
+        attempt=stored.attempt,
+        answer=answer,
+        claims=claims,
+    )

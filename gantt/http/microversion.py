@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Microversions: ``OpenStack-API-Version: scheduler 1.N``.
+
+A caller that names no version gets the lowest, so that what worked goes on
+working.  The header may name other services as well, separated by commas.
+"""
+
+import re
+
+import msgspec
+
+from gantt.http.errors import UnsupportedMicroversion
+
+SERVICE = 'scheduler'
+HEADER = 'OpenStack-API-Version'
+
+
+class Version(msgspec.Struct, frozen=True, order=True):
+    """A version that is served."""
+
+    major: int
+    minor: int
+    summary: str = ''
+
+    def __str__(self) -> str:
+        return f'{self.major}.{self.minor}'
+
+
+#: Every version ever served, oldest first; the documentation's history is this list.
+HISTORY = (
+    Version(
+        1,
+        0,
+        'Hosts, aggregates, server groups, requests, decisions, claims, capacity, resource '
+        'classes, status and health.',
+    ),
+)
+
+LOWEST, HIGHEST = HISTORY[0], HISTORY[-1]
+_FORM = re.compile(r'^(\d{1,4})\.(\d{1,4})$')
+
+
+def parse(header: str | None) -> Version:
+    """The version that a request asks for.
+
+    :raises UnsupportedMicroversion: malformed, or not served
+    """
+    for part in (header or '').split(','):
+        service, _, asked = part.strip().partition(' ')
+        if service.lower() != SERVICE:
+            continue
+        asked = asked.strip()
+        if asked == 'latest':
+            return HIGHEST
+        found = _FORM.match(asked)
+        numbers = tuple(map(int, found.groups())) if found else None
+        for version in HISTORY:
+            if numbers == (version.major, version.minor):
+                return version
+        raise UnsupportedMicroversion(
+            method=HEADER, version=repr(asked), expected=f'{LOWEST} to {HIGHEST}, or latest'
+        )
+    return LOWEST

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The middleware stack, outermost first.
+
+    request id → proxy headers → CORS → size limit → /healthcheck or the application
+
+oslo.middleware reads its options from a configuration object; ours is private
+and filled from ``HttpSettings``, so that the global one is left alone.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from importlib import metadata
+from typing import Any
+
+import stevedore
+import webob
+from oslo_config import cfg
+from oslo_middleware import cors, healthcheck, http_proxy_to_wsgi, request_id, sizelimit
+from oslo_middleware.healthcheck import pluginbase
+from stevedore import extension
+
+from gantt import exceptions
+from gantt.http import errors, microversion
+from gantt.http.handlers import root
+from gantt.http.world import World
+
+Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+HEALTH_PATH = '/healthcheck'
+
+
+def stack(app: Wsgi, world: World) -> Wsgi:
+    """``app`` behind the whole stack."""
+    conf = cfg.ConfigOpts()
+    conf([], project='gantt', default_config_files=[], default_config_dirs=[])
+    settings = world.settings
+    wsgi: Wsgi = _mount(HEALTH_PATH, Healthcheck(world, conf), app)
+    limiter = SizeLimit(wsgi, conf)
+    conf.set_override('max_request_body_size', settings.body_bytes_max, 'oslo_middleware')
+    wsgi = limiter
+    if settings.cors_allowed_origins:
+        conf.register_opts(cors.OPTS, 'cors')
+        conf.set_override('allowed_origin', list(settings.cors_allowed_origins), 'cors')
+        conf.set_override('allow_credentials', False, 'cors')
+        conf.set_override('expose_headers', ['X-OpenStack-Request-ID', microversion.HEADER], 'cors')
+        conf.set_override('allow_headers', ['Content-Type', microversion.HEADER], 'cors')
+        conf.set_override('allow_methods', ['GET', 'PUT', 'POST', 'DELETE'], 'cors')
+        wsgi = cors.CORS(wsgi, conf)
+    proxy = http_proxy_to_wsgi.HTTPProxyToWSGI(wsgi, conf)
+    conf.set_override('enable_proxy_headers_parsing', settings.behind_proxy, 'oslo_middleware')
+    return request_id.RequestId(proxy, conf)
+
+
+def _mount(path: str, inner: Wsgi, outer: Wsgi) -> Wsgi:
+    """``inner`` on its path only, everything else to ``outer``."""
+
+    def mounted(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        here = environ.get('PATH_INFO', '').rstrip('/') == path
+        return (inner if here else outer)(environ, start_response)
+
+    return mounted
+
+
+class SizeLimit(sizelimit.RequestBodySizeLimiter):
+    """oslo's limiter, refusing in the form of every other error."""
+
+    def __call__(
+        self, environ: dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        response = webob.Request(environ).get_response(super().__call__)
+        if response.status_int == 413 and response.content_type != 'application/json':
+            size, limit = environ.get('CONTENT_LENGTH'), self._conf_get('max_request_body_size')
+            refusal = exceptions.PayloadTooLarge(size=size, limit=limit)
+            response = webob.Response(
+                body=errors.body_of(refusal, errors.request_id_of(environ)),
+                status=413,
+                content_type='application/json',
+            )
+        return response(environ, start_response)
+
+
+class StateCheck(pluginbase.HealthcheckBaseExtension):
+    """The checks of ``/v1/health`` in the form of oslo's health check."""
+
+    def __init__(self, world: World, conf: cfg.ConfigOpts) -> None:
+        super().__init__(conf, {})
+        self._world = world
+
+    def healthcheck(self, server_port: int) -> pluginbase.HealthcheckResult:
+        """Well where every check is; else the sentences of those that are not."""
+        found = root.examine(self._world)
+        if found.healthy:
+            return pluginbase.HealthcheckResult(available=True, reason='OK')
+        reason = '; '.join(f'{c.name}: {c.detail}' for c in found.checks if not c.ok)
+        return pluginbase.HealthcheckResult(available=False, reason=reason)
+
+
+class DisableFile(pluginbase.HealthcheckBaseExtension):
+    """While the file exists nothing new shall be sent here."""
+
+    def __init__(self, path: str, conf: cfg.ConfigOpts) -> None:
+        super().__init__(conf, {})
+        self._path = path
+
+    def healthcheck(self, server_port: int) -> pluginbase.HealthcheckResult:
+        """Not well while the file exists."""
+        there = bool(self._path) and os.path.exists(self._path)
+        reason = 'DISABLED BY FILE' if there else 'OK'
+        return pluginbase.HealthcheckResult(available=not there, reason=reason)
+
+
+class Healthcheck(healthcheck.Healthcheck):
+    """oslo's health check application with our checks.
+
+    They need the process's own objects, so they are handed over instead of
+    being found by name among the installed plugins.
+    """
+
+    def __init__(self, world: World, conf: cfg.ConfigOpts) -> None:
+        super().__init__(None, conf)
+        checks: dict[str, pluginbase.HealthcheckBaseExtension] = {
+            'gantt': StateCheck(world, conf),
+            'disable_by_file': DisableFile(world.settings.disable_by_file, conf),
+        }
+        made: list[extension.Extension[pluginbase.HealthcheckBaseExtension]] = [
+            extension.Extension(name, _entry_point(name, check), type(check), check)
+            for name, check in checks.items()
+        ]
+        self._backends = stevedore.NamedExtensionManager.make_test_instance(made)
+
+
+def _entry_point(name: str, check: pluginbase.HealthcheckBaseExtension) -> metadata.EntryPoint:
+    value = f'{type(check).__module__}:{type(check).__name__}'
+    return metadata.EntryPoint(name, value, healthcheck.Healthcheck.NAMESPACE)

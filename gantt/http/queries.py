@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Query parameters as types: bounded, and refused by name where unknown."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from gantt.core.claim import State
+from gantt.core.decision import Outcome
+from gantt.core.message import Message, Name, Text
+from gantt.scheduler.views import HostCondition
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+
+
+class Page(Message, frozen=True, kw_only=True):
+    """Paging: at most ``limit`` entries after the one called ``marker``."""
+
+    limit: Limit = 100
+    marker: Name | None = None
+
+
+class DryRun(Message, frozen=True, kw_only=True):
+    """With ``dry_run`` nothing is written; the answer says what would be."""
+
+    dry_run: bool = False
+
+
+class HostsQuery(Message, frozen=True, kw_only=True):
+    """Which hosts, and in which order; ``-`` before a sort key turns it round."""
+
+    limit: Limit = 100
+    marker: Name | None = None
+    condition: HostCondition | None = None
+    zone: Name | None = None
+    aggregate: Name | None = None
+    name: Name | None = None  # part of the name
+    sort: Annotated[str, msgspec.Meta(max_length=64)] = 'name'
+
+
+class ReleaseQuery(Message, frozen=True, kw_only=True):
+    """Why an operator ends a claim; the reason is kept with it."""
+
+    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+    dry_run: bool = False
+
+
+class CancelQuery(Message, frozen=True, kw_only=True):
+    """Why a request is taken back."""
+
+    reason: Text = ''
+    dry_run: bool = False
+
+
+class ClaimsQuery(Message, frozen=True, kw_only=True):
+    """Which claims."""
+
+    limit: Limit = 100
+    marker: Name | None = None
+    state: State | None = None
+    host: Name | None = None
+    consumer: Name | None = None
+    request_id: Name | None = None
+
+
+class DecisionsQuery(Message, frozen=True, kw_only=True):
+    """Which decisions, newest first."""
+
+    limit: Limit = 100
+    marker: Name | None = None
+    outcome: Outcome | None = None
+
+
+class ExplainQuery(Message, frozen=True, kw_only=True):
+    """``explain`` asks for the whole explanation, ``format=text`` for its lines only.
+
+    ``host`` asks for the verdict of one host as well.
+    """
+
+    explain: bool = False
+    host: Name | None = None
+    format: Literal['json', 'text'] = 'json'

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""waitress on a thread: how ``gantt-api``, the demo and the tests serve the application."""
+
+import functools
+import threading
+import time
+from collections.abc import Callable
+
+import waitress
+from waitress.server import BaseWSGIServer, MultiSocketServer
+
+from gantt import exceptions
+from gantt.http.middleware import Wsgi
+
+_POLL_SECONDS = 0.02
+#: waitress reads so much before the application can refuse it in its own words.
+_READ_BYTES_MAX = 16 << 20
+
+
+class Server:
+    """waitress on a thread of its own, with an end that loses nothing."""
+
+    def __init__(self, app: Wsgi, host: str, port: int, threads: int = 16) -> None:
+        """Bind.
+
+        :param port: 0 takes a free one, see ``port`` of the object
+        :raises Misconfigured: the address cannot be bound
+        """
+        try:
+            made = waitress.create_server(
+                app,
+                host=host,
+                port=port,
+                threads=threads,
+                ident='gantt',
+                max_request_body_size=_READ_BYTES_MAX,
+                clear_untrusted_proxy_headers=False,
+            )
+        except OSError as e:
+            raise exceptions.Misconfigured(
+                option='[api] port',
+                problem=f'cannot listen on {host}:{port}: {e.strerror or e}',
+                fix='Choose a free port, or stop what listens there',
+            ) from None
+        self._server = made
+        self.host = host
+        self.port: int = self._listeners[0].socket.getsockname()[1]
+        self._thread = threading.Thread(target=made.run, name='http', daemon=True)
+
+    @property
+    def _listeners(self) -> list[BaseWSGIServer]:
+        made = self._server
+        if isinstance(made, MultiSocketServer):
+            return [x for x in made.map.values() if isinstance(x, BaseWSGIServer)]
+        return [made]
+
+    def start(self) -> None:
+        """Serve."""
+        self._thread.start()
+
+    def stop(self, seconds: float) -> bool:
+        """Refuse new connections, finish what was begun; whether that was done in time."""
+        listeners = self._listeners
+        for listener in listeners:
+            _in_loop(listener, functools.partial(_close_door, listener))
+        end = time.monotonic() + seconds
+        while self._busy(listeners) and time.monotonic() < end:
+            time.sleep(_POLL_SECONDS)
+        done = not self._busy(listeners)
+        for listener in listeners:
+            listener.task_dispatcher.shutdown(timeout=1)
+            _in_loop(listener, functools.partial(_close_all, listener))
+        self._thread.join(5)
+        return done
+
+    @staticmethod
+    def _busy(listeners: list[BaseWSGIServer]) -> bool:
+        return any(
+            channel.requests or channel.total_outbufs_len
+            for listener in listeners
+            for channel in list(listener.active_channels.values())
+        )
+
+
+def _in_loop(listener: BaseWSGIServer, act: Callable[[], None]) -> None:
+    """Run ``act`` in the thread of waitress's loop.
+
+    The wake-up is written under the lock that the loop takes to run ``act``:
+    one that closes the trigger cannot run before, and no write meets a
+    descriptor that belongs to somebody else by then.
+    """
+    with listener.trigger.lock:
+        listener.trigger.thunks.append(act)
+        listener.trigger.pull_trigger()
+
+
+def _close_door(listener: BaseWSGIServer) -> None:
+    listener.del_channel(listener._map)
+    listener.socket.close()
+
+
+def _close_all(listener: BaseWSGIServer) -> None:
+    for channel in list(listener.active_channels.values()):
+        channel.handle_close()
+    listener.trigger.handle_close()

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the handlers work with: passed in by whoever composes the process."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from gantt.core.decision import Answer
+from gantt.core.request import SelectDestinations
+from gantt.http.settings import HttpSettings
+from gantt.scheduler.insights import Insights
+from gantt.scheduler.ports import Store
+
+
+class Metrics(Protocol):
+    """The metrics registry, as far as it is used here."""
+
+    def count(self, name: str, value: float = 1, **labels: str) -> None:
+        """Add to a counter."""
+
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        """Add to a histogram."""
+
+    def gauge(self, name: str, value: float, **labels: str) -> None:
+        """Set a gauge."""
+
+    def render(self) -> bytes:
+        """Everything in Prometheus' text form."""
+
+
+class RequestsClient(Protocol):
+    """How placements are asked for and taken back: over RPC, or in-process."""
+
+    def select_destinations(self, request: SelectDestinations) -> Answer:
+        """Place and claim.
+
+        :raises GanttError: whatever is not a placement, see ``decision.error_of``
+        """
+
+    def cancel_claims(self, request_id: str, reason: str = '') -> object:
+        """Release the reserved claims of a request; it stays cancelled.
+
+        :raises GanttError:
+        """
+
+
+#: Name of a dependency -> a check that returns a line about it or raises GanttError.
+Checks = Mapping[str, Callable[[], str]]
+
+
+class World(msgspec.Struct, frozen=True):
+    """The handlers' first argument."""
+
+    insights: Insights
+    store: Store
+    client: RequestsClient
+    metrics: Metrics
+    settings: HttpSettings
+    checks: Checks
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, as far as the authentication strategy can say."""
+
+    user: str = ''
+    project: str | None = None
+    roles: tuple[str, ...] = ()

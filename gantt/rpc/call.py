@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One message as our methods see it."""
+
+import time
+from typing import Any
+
+
+class Call:
+    """A received message on its way to an answer.
+
+    :ivar raw: the library's incoming message
+    :ivar method: '' until it was checked to be text
+    :ivar arrived: monotonic seconds
+    :ivar newer_minor: the sender speaks a newer minor version than we do
+    :ivar monitor_seconds: the caller gives up after so long without a sign of
+        life (call monitoring); None where it waits its whole timeout
+    """
+
+    __slots__ = ('args', 'arrived', 'context', 'method', 'monitor_seconds', 'newer_minor', 'raw')
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+        self.arrived = time.monotonic()
+        self.method = ''
+        self.args: dict[str, Any] = {}
+        self.newer_minor = False
+        self.context: dict[str, Any] = raw.ctxt
+        self.monitor_seconds = _seconds(raw.client_timeout)
+
+    @property
+    def wants_answer(self) -> bool:
+        """A call, not a cast, and one that can be answered."""
+        return bool(self.raw.orig_msg_id) and self.has_usable_reply_queue
+
+    @property
+    def has_usable_reply_queue(self) -> bool:
+        """Whether an answer could be sent at all: what the sender wrote may be anything."""
+        name = self.raw.reply_q
+        return name is None or (isinstance(name, str) and 0 < len(name.encode()) <= 255)
+
+    @property
+    def log_id(self) -> str:
+        """The request id of the context for log lines, '-' where there is none."""
+        found = self.context.get('request_id')
+        return found if isinstance(found, str) else '-'
+
+    @property
+    def age_ms(self) -> float:
+        """Milliseconds since it was received."""
+        return (time.monotonic() - self.arrived) * 1000
+
+
+def _seconds(value: Any) -> float | None:
+    """A sender's idea of seconds; None where it makes no sense."""
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        return None
+    return seconds if 0 < seconds < 1e6 else None

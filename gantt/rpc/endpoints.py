@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our own methods: decode, call the scheduler, encode.  A few lines each."""
+
+from typing import Any
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core import message
+from gantt.core.decision import Answer
+from gantt.core.report import ClaimWords, RegisterHost
+from gantt.core.request import CancelClaims, ExtendClaims, GetRequest, SelectDestinations
+from gantt.rpc import stats, stats_foreign, wire
+from gantt.rpc.call import Call
+from gantt.rpc.replies import Reply, StockReplies
+from gantt.rpc.server import DEFERRED, Interface, Method
+
+#: How long a report that somebody calls (not casts) waits for its fate.
+REPORT_WAIT_SECONDS = 10.0
+
+
+class OwnHandle:
+    """What the scheduler carries for a request of our own topic."""
+
+    __slots__ = ('call',)
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+    def respond(self, answer: Answer) -> Reply:
+        result, error = wire.answer(answer)
+        return Reply(self.call, result, error)
+
+
+def within(request: SelectDestinations, call: Call) -> SelectDestinations:
+    """The request with a budget that ends before its caller gives up.
+
+    A monitored caller waits only so long without a sign of life, and we send
+    none: the answer itself must be there in time.
+    """
+    if call.monitor_seconds is None:
+        return request
+    most = max(1, int(call.monitor_seconds * 750))
+    if request.budget_ms <= most:
+        return request
+    return msgspec.structs.replace(request, budget_ms=most)
+
+
+class SchedulerMethods:
+    """Topic ``gantt-scheduler``: what conductors call.
+
+    :param scheduler: the facade, ``gantt.scheduler.service.Scheduler``
+    """
+
+    def __init__(self, scheduler: Any, replies: StockReplies) -> None:
+        self._scheduler = scheduler
+        self._replies = replies
+        self.interface = Interface({
+            'select_destinations': Method(self.select_destinations, inline=True),
+            'get_request': Method(self.get_request),
+            'cancel_claims': Method(self.cancel_claims),
+        })  # fmt: skip
+
+    def select_destinations(self, call: Call) -> object:
+        request = wire.argument(call.args, 'request', SelectDestinations, newer=call.newer_minor)
+        self._replies.expect()
+        try:
+            self._scheduler.submit(
+                within(request, call), OwnHandle(call), self._replies, spent_ms=call.age_ms
+            )
+        except BaseException:
+            self._replies.settle()
+            raise
+        return DEFERRED
+
+    def get_request(self, call: Call) -> Any:
+        found = self._scheduler.get_request(
+            wire.argument(call.args, 'request', GetRequest, newer=call.newer_minor)
+        )
+        result, error = wire.answer(found)
+        if error is not None:
+            raise error
+        return result
+
+    def cancel_claims(self, call: Call) -> Any:
+        return message.to_builtins(
+            self._scheduler.cancel(
+                wire.argument(call.args, 'request', CancelClaims, newer=call.newer_minor)
+            )
+        )
+
+
+class ClaimsMethods:
+    """Topic ``gantt-claims``: what compute agents call."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        self.interface = Interface({
+            'register_host': Method(self.register_host),
+            'confirm_claims': Method(self.confirm_claims),
+            'refuse_claims': Method(self.refuse_claims),
+            'release_claims': Method(self.release_claims),
+            'extend_claims': Method(self.extend_claims),
+        })  # fmt: skip
+
+    def register_host(self, call: Call) -> Any:
+        return message.to_builtins(
+            self._scheduler.register_host(
+                wire.argument(call.args, 'host', RegisterHost, newer=call.newer_minor)
+            )
+        )
+
+    def confirm_claims(self, call: Call) -> Any:
+        return message.to_builtins(self._scheduler.confirm(self._words(call)))
+
+    def refuse_claims(self, call: Call) -> Any:
+        return message.to_builtins(self._scheduler.refuse(self._words(call)))
+
+    def release_claims(self, call: Call) -> Any:
+        return message.to_builtins(self._scheduler.release(self._words(call)))
+
+    def extend_claims(self, call: Call) -> Any:
+        return message.to_builtins(
+            self._scheduler.extend(
+                wire.argument(call.args, 'request', ExtendClaims, newer=call.newer_minor)
+            )
+        )
+
+    @staticmethod
+    def _words(call: Call) -> ClaimWords:
+        return wire.argument(call.args, 'words', ClaimWords, newer=call.newer_minor)
+
+
+class StatsMethods:
+    """Topic ``gantt-stats``: what hosts, or those who speak for them, report.
+
+    A typed report that is cast goes straight to the intake.  What must wait
+    (a call for its fate, a foreign host for its registration) takes a thread.
+    """
+
+    def __init__(self, scheduler: Any, ratios: stats.Ratios) -> None:
+        self._scheduler = scheduler
+        self._ratios = ratios
+        self._foreign = stats.ForeignHosts(scheduler.register_host)
+        self.interface = Interface({
+            'update_resource_stats': Method(self.update_resource_stats, inline=True),
+        })  # fmt: skip
+
+    def update_resource_stats(self, call: Call) -> Any:
+        wire.only(call.args, ('name', 'stats'), newer=call.newer_minor)
+        name, body = call.args['name'], call.args['stats']
+        report = stats.decode(name, body, newer=call.newer_minor)
+        if report is None:
+            facts = stats_foreign.facts(name, body, self._ratios)
+            return Method(lambda call: self._foreign_report(call, facts))
+        if call.wants_answer:
+            return Method(
+                lambda call: message.to_builtins(
+                    self._scheduler.report(report, wait_seconds=REPORT_WAIT_SECONDS)
+                )
+            )
+        self._scheduler.report(report)
+        return None
+
+    def _foreign_report(self, call: Call, facts: stats.Facts) -> Any:
+        try:
+            fate = self._scheduler.report(
+                self._foreign.report(facts), wait_seconds=REPORT_WAIT_SECONDS
+            )
+        except (exceptions.StaleEpoch, exceptions.NotFound):
+            # Somebody registered the host anew, or removed it: once more, from the start.
+            self._foreign.forget(facts.host)
+            fate = self._scheduler.report(
+                self._foreign.report(facts), wait_seconds=REPORT_WAIT_SECONDS
+            )
+        return message.to_builtins(fate)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An in-process broker that sleeps while nothing happens.
+
+kombu's memory transport polls; under oslo.messaging it polls without a pause,
+which costs a whole core as soon as somebody listens.  Here a message that is
+put rings a bell that all listeners wait on.  ``install`` makes the URL
+``kombu+memory:///`` mean this transport in this process.
+"""
+
+import logging
+import queue
+import threading
+import time
+from typing import Any
+
+from kombu import transport as kombu_transport
+from kombu.transport import memory, virtual
+
+
+class _Bell:
+    """Counts what was put; a listener waits for the count to move on."""
+
+    def __init__(self) -> None:
+        self._moved = threading.Condition()
+        self.count = 0
+
+    def ring(self) -> None:
+        with self._moved:
+            self.count += 1
+            self._moved.notify_all()
+
+    def wait(self, seen: int, seconds: float) -> None:
+        with self._moved:
+            self._moved.wait_for(lambda: self.count != seen, seconds)
+
+
+BELL = _Bell()
+
+
+class Channel(memory.Channel):
+    """A channel whose messages ring the bell."""
+
+    queues: dict[str, Any] = {}
+
+    def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
+        super()._put(queue, message, **kwargs)
+        BELL.ring()
+
+    def _put_fanout(
+        self, exchange: str, message: Any, routing_key: str | None = None, **kwargs: Any
+    ) -> None:
+        super()._put_fanout(exchange, message, routing_key, **kwargs)
+        BELL.ring()
+
+
+class Transport(memory.Transport):
+    """The memory transport, with waiting in place of polling."""
+
+    Channel = Channel
+    global_state = virtual.BrokerState()
+
+    def drain_events(self, connection: Any, timeout: float | None = None, **kwargs: Any) -> None:
+        """Deliver one message, or raise TimeoutError after ``timeout`` seconds."""
+        end = None if timeout is None else time.monotonic() + timeout
+        cycle: Any = self.cycle
+        while True:
+            seen = BELL.count
+            try:
+                cycle.get(self._deliver, timeout=timeout)
+                return
+            except queue.Empty:
+                left = 1.0 if end is None else end - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError from None
+                BELL.wait(seen, min(left, 1.0))
+
+
+class _Noise(logging.Filter):
+    """Remarks about host name and heartbeat that mean nothing here."""
+
+    PARTS = ('No hostname was supplied', 'Heartbeat support requested')
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith(self.PARTS)
+
+
+_NOISE = _Noise()
+
+
+def install() -> None:
+    """Let ``memory`` URLs of this process use this transport."""
+    kombu_transport.TRANSPORT_ALIASES['memory'] = f'{__name__}:Transport'
+    for name in ('kombu.connection', 'oslo.messaging._drivers.impl_rabbit'):
+        logging.getLogger(name).addFilter(_NOISE)  # adding it twice adds it once

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers on their way back to callers.
+
+The scheduling thread hands over the answers of a whole batch and writes them
+itself: no other thread has to be woken for a reply.  Each reply is tried once;
+what cannot be delivered goes to the timer thread, which tries again for a
+bounded time.  A reply that is lost all the same loses nothing: the caller asks
+again under the same request id and gets the same answer.
+"""
+
+import collections
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.decision import Answer
+from gantt.rpc import driver, outlet
+from gantt.rpc.call import Call
+from gantt.rpc.later import Later
+
+LOG = logging.getLogger(__name__)
+
+Count = Callable[..., None]
+
+_WAIT_FIRST, _WAIT_MOST = 0.25, 2.0
+
+#: Pause between tries to reach a broker that is away.
+_PROBE_SECONDS = 1.0
+
+
+class Handle(Protocol):
+    """What the scheduler carries for a request that came over RPC."""
+
+    call: Call
+
+    def respond(self, answer: Answer) -> 'Reply | None':
+        """The reply to send, or None where the handle will see to it later."""
+
+
+class Reply:
+    """One reply: a result or an error for a call."""
+
+    __slots__ = ('call', 'error', 'give_up', 'result', 'wait')
+
+    def __init__(self, call: Call, result: Any = None, error: Exception | None = None) -> None:
+        self.call = call
+        self.result = result
+        self.error = error
+        self.give_up = 0.0
+        self.wait = _WAIT_FIRST
+
+
+class StockReplies:
+    """Replies over the library's own connections, confirmed one by one.
+
+    Implements the scheduler's port ``Replies``; no method raises.
+    """
+
+    def __init__(self, later: Later, retry_seconds: float, count: Count) -> None:
+        self._later = later
+        self._retry_seconds = retry_seconds
+        self._count = count
+        self._open = 0
+        self._lock = threading.Lock()
+        #: Brokers that took nothing the last time -> when to knock again.
+        self._away: dict[Any, float] = {}
+
+    @property
+    def pending(self) -> int:
+        """Accepted calls that have no answer yet."""
+        return self._open
+
+    def expect(self) -> None:
+        """A call was accepted whose answer will come through ``send``."""
+        with self._lock:
+            self._open += 1
+
+    def settle(self) -> None:
+        """An expected call got its answer, or will never get one."""
+        with self._lock:
+            self._open -= 1
+
+    def send(self, answers: Sequence[tuple[Any, Answer]]) -> None:
+        """Write the answers of a batch.  Called by the scheduling thread."""
+        batch = []
+        for handle, answer in answers:
+            try:
+                reply = handle.respond(answer)
+            except Exception as e:
+                LOG.exception('No reply could be made of the answer to %s', answer.request_id)
+                reply = Reply(handle.call, error=_told(e))
+            if reply is None:
+                continue
+            self.settle()
+            batch.append(reply)
+        self.write(batch)
+
+    def result(self, call: Call, result: Any) -> None:
+        """Answer a call that was handled at once."""
+        self.write([Reply(call, result)])
+
+    def failure(self, call: Call, error: Exception) -> None:
+        """Answer a call with an error; other errors than ours are not told."""
+        self.write([Reply(call, error=_told(error))])
+
+    def write(self, batch: Sequence[Reply]) -> None:
+        """Write replies, each connection taken once; never raises.
+
+        Towards a broker that is away nothing is tried here: the timer thread
+        does that until it is back.
+        """
+        by_driver: dict[Any, list[Reply]] = collections.defaultdict(list)
+        for reply in batch:
+            if reply.call.wants_answer:
+                by_driver[reply.call.raw.listener.driver].append(reply)
+        for key, replies in by_driver.items():
+            if key in self._away:
+                for reply in replies:
+                    self._again(reply, 'broker')
+            else:
+                self._write(key, replies)
+
+    def _write(self, key: Any, replies: Sequence[Reply]) -> None:
+        left = collections.deque(replies)
+        try:
+            with driver.sender(key) as connection:
+                self._deliver(connection, left)
+            self._away.pop(key, None)
+        except exceptions.BrokerUnavailable as e:
+            self._away[key] = time.monotonic() + _PROBE_SECONDS
+            LOG.warning('The broker takes no replies, %d wait: %s', len(left), e)
+            for reply in left:
+                self._again(reply, 'broker')
+        except Exception:
+            LOG.exception('Replies could not be written')
+            self._count('gantt_rpc_replies_lost_total', len(left), reason='error')
+
+    def _deliver(self, connection: Any, left: collections.deque[Reply]) -> None:
+        """Write replies, taking out of ``left`` what was seen to.
+
+        :raises BrokerUnavailable: what is left is to be tried again
+        """
+        while left:
+            self._once(connection, left[0])
+            left.popleft()
+
+    def _once(self, connection: Any, reply: Reply) -> None:
+        try:
+            driver.reply(connection, reply.call.raw, reply.result, reply.error)
+        except driver.ReplyQueueMissing:
+            self._again(reply, 'caller')
+        except exceptions.BrokerUnavailable:
+            raise
+        except Exception:
+            LOG.exception('The reply to %s cannot be written', reply.call.method)
+            driver.forget(connection)
+            self._again(reply, 'error')
+
+    def _again(self, reply: Reply, reason: str) -> None:
+        """Let the timer thread try once more, unless the time for that is over."""
+        now = time.monotonic()
+        reply.give_up = reply.give_up or now + self._retry_seconds
+        wait, reply.wait = reply.wait, min(reply.wait * 2, _WAIT_MOST)
+        if now + wait > reply.give_up or not self._later.after(
+            wait, functools.partial(self._retry, reply, reason)
+        ):
+            self._count('gantt_rpc_replies_lost_total', 1, reason=reason)
+            LOG.info('The reply to %s of %s is lost (%s)', reply.call.method, reply.call.log_id,
+                     reason)  # fmt: skip
+
+    def _retry(self, reply: Reply, reason: str) -> None:
+        """In the timer thread: try, but knock only now and then where nobody is."""
+        key = reply.call.raw.listener.driver
+        if time.monotonic() < self._away.get(key, 0.0):
+            self._again(reply, reason)
+        else:
+            self._write(key, [reply])
+
+
+class OwnReplies(StockReplies):
+    """Replies on a channel of our own: a batch is written at once and confirmed together.
+
+    Over the in-process broker, which has no such channels, as :class:`StockReplies`.
+    """
+
+    def _deliver(self, connection: Any, left: collections.deque[Reply]) -> None:
+        if not outlet.can_batch(connection):
+            super()._deliver(connection, left)
+            return
+        batch, bodies = list(left), []
+        for reply in batch:
+            raw = reply.call.raw
+            body = driver.envelope(raw, reply.result, reply.error)
+            bodies.append((raw.reply_q, msgspec.json.encode(body)))
+        missing, refused = outlet.write(connection, bodies)
+        left.clear()
+        for index in missing:
+            self._again(batch[index], 'caller')
+        for index in refused:
+            self._again(batch[index], 'broker')
+
+
+def is_answer(error: Exception) -> bool:
+    """Whether an error is meant for the caller, as opposed to a defect of ours."""
+    return isinstance(error, exceptions.GanttError) or getattr(error, 'is_wire_error', False)
+
+
+def _told(error: Exception) -> Exception:
+    """The error as the caller is told it: ours as it is, others without detail."""
+    if is_answer(error):
+        return error.with_traceback(None)
+    return exceptions.Unavailable(
+        'the request could not be handled: an internal error, see the log of the scheduler',
+        error=type(error).__name__,
+    )
+
+
+#: Values of ``[rpc] reply_channel``.
+CHANNELS: dict[str, Callable[[Later, float, Count], StockReplies]] = {
+    'own': OwnReplies,
+    'stock': StockReplies,
+}

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every message passes first: size, method, version, room; then its method.
+
+oslo.messaging's dispatcher starts a thread per monitored call and never ends
+it when the method or version is unknown, and its executor queues without
+bound.  So messages are checked here, in the receiving thread, before the
+library sees more of them.  A method either runs right there (it must not
+block) or on a bounded pool of threads, and it may answer later.
+"""
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import oslo_messaging as om
+
+from gantt import exceptions
+from gantt.rpc import driver, wire
+from gantt.rpc.call import Call
+from gantt.rpc.pool import WorkerPool
+from gantt.rpc.replies import Count, StockReplies, is_answer
+
+LOG = logging.getLogger(__name__)
+
+#: A method returns this where its answer comes through ``Replies`` later.
+DEFERRED = object()
+
+
+class Method(NamedTuple):
+    """A method of a topic.
+
+    :ivar run: gets the call, returns the result or DEFERRED, raises errors; an
+        inline one may return a Method, which then runs on the pool
+    :ivar inline: runs in the receiving thread; must not block
+    """
+
+    run: Callable[[Call], Any]
+    inline: bool = False
+
+
+class Interface(NamedTuple):
+    """The methods of a topic and the version they have.
+
+    :ivar exact: a newer minor version is refused (foreign interfaces, whose
+        newer senders are held back by their own version pins)
+    """
+
+    methods: Mapping[str, Method]
+    version: tuple[int, int] = (wire.MAJOR, wire.MINOR)
+    exact: bool = False
+
+
+class CheckedServer(driver.RPCServer):
+    """An RPC server that checks each message before anything else sees it."""
+
+    def __init__(
+        self, transport: Any, target: om.Target, dispatcher: Any, executor: Any = None, *,
+        interface: Interface, replies: StockReplies, pool: WorkerPool, payload_bytes_max: int,
+        count: Count,
+    ) -> None:  # fmt: skip
+        super().__init__(transport, target, dispatcher, executor)
+        self._interface = interface
+        self._replies = replies
+        self._pool = pool
+        self._bytes_max = payload_bytes_max
+        self._count = count
+
+    def _on_incoming(self, incoming: Any) -> None:
+        """Called by the receiving thread for each message, in place of the executor."""
+        for raw in incoming:
+            call = Call(raw)
+            try:
+                self._take(call)
+            except Exception as e:
+                self._fail(call, e)
+
+    def _take(self, call: Call) -> None:
+        method = self._checked(call)
+        result = method.run(call) if method.inline else method
+        if isinstance(result, Method):
+            if not self._pool.submit(functools.partial(self._run, result, call)):
+                raise exceptions.Busy(
+                    reason=f'too many messages wait for {call.method}', retry_after_ms=1000
+                )
+        elif result is not DEFERRED and call.wants_answer:
+            self._replies.result(call, result)
+
+    def _run(self, method: Method, call: Call) -> None:
+        try:
+            result = method.run(call)
+        except Exception as e:
+            self._fail(call, e)
+            return
+        if result is not DEFERRED and call.wants_answer:
+            self._replies.result(call, result)
+
+    def _checked(self, call: Call) -> Method:
+        """The method that the message asks for.
+
+        :raises PayloadTooLarge, InvalidMessage, UnsupportedVersion: nothing was done
+        """
+        size = driver.body_bytes(call.raw)
+        if size > self._bytes_max:
+            raise exceptions.PayloadTooLarge(size=size, limit=self._bytes_max)
+        if not call.has_usable_reply_queue:
+            raise exceptions.InvalidMessage(
+                field='_reply_q', problem='expected the name of a queue, of 1 to 255 bytes'
+            )
+        body = call.raw.message
+        name = body.get('method')
+        method = self._interface.methods.get(name) if isinstance(name, str) else None
+        if method is None or body.get('namespace') is not None:
+            known = ', '.join(sorted(self._interface.methods))
+            raise exceptions.InvalidMessage(
+                field='method', problem=f'{wire._short(name)} is not known here; known: {known}'
+            )
+        call.method = name
+        major, minor = self._interface.version
+        call.newer_minor = wire.newer_minor(
+            name, body.get('version', '1.0'), major=major, minor=minor, exact=self._interface.exact
+        )
+        args = body.get('args', {})
+        if not isinstance(args, dict):
+            raise exceptions.InvalidMessage(field='args', problem='expected an object')
+        call.args = args
+        return method
+
+    def _fail(self, call: Call, error: Exception) -> None:
+        if is_answer(error):
+            code = getattr(error, 'code', 'gantt.refused')
+            LOG.info('Refused %s of %s: %s', call.method or 'a message', call.log_id, error)
+        else:
+            code = 'gantt.error'
+            LOG.error('%s of %s failed', call.method, call.log_id, exc_info=error)
+        self._count('gantt_rpc_refused_total', 1, code=code)
+        if call.wants_answer:
+            self._replies.failure(call, error)
+
+
+class Topic:
+    """One listening server with its pool of threads."""
+
+    def __init__(
+        self, transport: Any, target: om.Target, interface: Interface, replies: StockReplies, *,
+        threads: int, queue: int, payload_bytes_max: int, count: Count,
+    ) -> None:  # fmt: skip
+        self.name = target.topic
+        self._pool = WorkerPool(target.topic, threads, queue)
+        self._server = om.get_rpc_server(
+            transport, target, [],
+            server_cls=functools.partial(
+                CheckedServer, interface=interface, replies=replies, pool=self._pool,
+                payload_bytes_max=payload_bytes_max, count=count,
+            ),
+        )  # fmt: skip
+
+    def start(self) -> None:
+        """Declare the queues and consume.  The broker must be there."""
+        self._pool.start()
+        # The library's own executor is never given work here.
+        self._server.start(override_pool_size=1)
+
+    @property
+    def depth(self) -> int:
+        """How many messages wait for a thread."""
+        return self._pool.depth
+
+    def stop_taking(self) -> None:
+        """Consume no more; what was received is kept.  May take some seconds."""
+        self._server.stop()
+
+    def finish(self, seconds: float) -> bool:
+        """Finish what is queued and let go of the connection."""
+        end = time.monotonic() + seconds
+        done = self._pool.stop(seconds)
+        if not done:
+            LOG.warning('Topic %s: %d messages were not finished in time', self.name, self.depth)
+        self._server.wait()
+        return done and time.monotonic() <= end + 1

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The three forms of ``update_resource_stats(name, stats)``, one type behind them.
+
+1. the typed report (``core.report.HostReport``), strict;
+2. the older plain dictionary that virt drivers have always made;
+3. the ComputeNode object as Nova serializes it (``stats_nova``).
+
+The latter two know neither epoch nor sequence and nothing of claims: such a
+host is registered on its first word, its sequence is the time of arrival, and
+its ``used`` includes its guests.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core import message
+from gantt.core.message import Name, Text, Uuid
+from gantt.core.report import (
+    DevicePool,
+    HostReport,
+    Hypervisor,
+    Metric,
+    NumaCell,
+    Registered,
+    RegisterHost,
+)
+from gantt.core.resources import Inventory
+from gantt.rpc import wire
+
+#: What a host without an agent registers with: the same at every start.
+NONCE = 'dictionary'
+
+_EPOCH_SECONDS = 600.0
+_HOSTS_MAX = 100_000
+
+
+class Ratios(msgspec.Struct, frozen=True):
+    """Overcommit where a foreign report does not say it."""
+
+    cpu: float = 4.0
+    ram: float = 1.0
+    disk: float = 1.0
+
+
+class Facts(msgspec.Struct, kw_only=True):
+    """What forms 2 and 3 have in common, before epoch and sequence are known."""
+
+    host: str
+    node: str | None = None
+    uuid: str | None = None
+    vcpus: int
+    memory_mb: int
+    local_gb: int
+    vcpus_used: int = 0
+    memory_mb_used: int = 0
+    local_gb_used: int = 0
+    disk_available_least: int | None = None
+    ratios: Ratios = Ratios()
+    hypervisor: Hypervisor = Hypervisor()
+    numa: list[NumaCell] = []
+    devices: list[DevicePool] = []
+    metrics: dict[str, Metric] = {}
+
+    def report(self, epoch: int, sequence: int) -> HostReport:
+        """The full report that says all this."""
+        inventories = {
+            'VCPU': Inventory(total=self.vcpus, allocation_ratio=self.ratios.cpu),
+            'MEMORY_MB': Inventory(total=self.memory_mb, allocation_ratio=self.ratios.ram),
+            'DISK_GB': Inventory(total=self.local_gb, allocation_ratio=self.ratios.disk),
+        }
+        used = {
+            'VCPU': self.vcpus_used,
+            'MEMORY_MB': self.memory_mb_used,
+            'DISK_GB': self._disk_used,
+        }
+        pinned = sum(len(cell.pinned_cpus) for cell in self.numa)
+        if pinned:
+            inventories['PCPU'] = Inventory(total=pinned)
+            used['PCPU'] = sum(len(cell.used_pinned_cpus) for cell in self.numa)
+        return HostReport(
+            name=self.host, epoch=epoch, sequence=sequence, full=True, running=None, pending=None,
+            node=self.node or self.host, inventories=inventories, used=used, numa=self.numa,
+            devices=self.devices, hypervisor=self.hypervisor, metrics=self.metrics, disabled=None,
+        )  # fmt: skip
+
+    @property
+    def _disk_used(self) -> int:
+        """The driver's own idea of what is left counts where it is less."""
+        if self.disk_available_least is None:
+            return self.local_gb_used
+        return max(self.local_gb_used, self.local_gb - self.disk_available_least)
+
+
+_Number = int | float | str | None
+
+
+class Dictionary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Form 2: every key that drivers and resource trackers have put there."""
+
+    vcpus: message.Amount
+    memory_mb: message.Amount
+    local_gb: message.Amount
+    vcpus_used: message.Amount = 0
+    memory_mb_used: message.Amount | None = None
+    local_gb_used: message.Amount | None = None
+    free_ram_mb: int | None = None
+    free_disk_gb: int | None = None
+    disk_available_least: int | None = None
+    cpu_allocation_ratio: float | None = None
+    ram_allocation_ratio: float | None = None
+    disk_allocation_ratio: float | None = None
+    running_vms: int | None = None
+    current_workload: int | None = None
+    hypervisor_type: Text | None = None
+    hypervisor_version: int | str | None = None
+    hypervisor_hostname: Name | None = None
+    host: Name | None = None
+    host_ip: Text | None = None
+    cpu_info: Any = None
+    supported_instances: Any = None
+    supported_hv_specs: Any = None
+    pci_stats: Any = None
+    pci_device_pools: Any = None
+    pci_passthrough_devices: Any = None
+    numa_topology: Any = None
+    metrics: Any = None
+    stats: dict[str, _Number | bool] | None = None
+    id: Any = None
+    uuid: Uuid | None = None
+    service_id: Any = None
+    mapped: Any = None
+    created_at: Any = None
+    updated_at: Any = None
+    deleted_at: Any = None
+    deleted: Any = None
+
+
+def is_report(stats: Any) -> bool:
+    """Whether ``stats`` means to be the typed report.
+
+    What has neither form's marks is taken for one, so that the refusal names
+    the fields of the report.
+    """
+    if not isinstance(stats, dict) or 'nova_object.name' in stats:
+        return False
+    typed = stats.keys() & {'epoch', 'sequence', 'full', 'inventories', 'running'}
+    return bool(typed) or not stats.keys() & {'vcpus', 'memory_mb', 'local_gb'}
+
+
+def decode(name: Any, stats: Any, *, newer: bool = False) -> HostReport | None:
+    """The typed report, or None where ``stats`` is of another form.
+
+    :raises InvalidMessage: names the field
+    """
+    message.decode(name, Name, inside='name')
+    if not isinstance(stats, dict):
+        raise exceptions.InvalidMessage(
+            field='stats', problem=f'expected an object, got {type(stats).__name__}'
+        )
+    if not is_report(stats):
+        return None
+    wire.finite(stats, 'stats')
+    report = message.decode({'name': name} | stats, HostReport, inside='stats', newer_minor=newer)
+    if report.name != name:
+        raise exceptions.InvalidMessage(
+            field='stats.name', problem=f'expected {name!r} as in the argument name'
+        )
+    return report
+
+
+class ForeignHosts:
+    """Epochs and sequences for hosts whose reports have none.
+
+    :param register: ``Scheduler.register_host``
+    :param wall: seconds since 1970, for sequences that grow over restarts
+    """
+
+    def __init__(
+        self, register: Callable[[RegisterHost], Registered],
+        wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._register = register
+        self._wall = wall
+        self._monotonic = monotonic
+        self._epochs: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._sequence = 0
+        self._lock = threading.Lock()
+
+    def report(self, facts: Facts) -> HostReport:
+        """A full report of a host, registered if need be.  May wait for the database."""
+        sequence = self._next()
+        now = self._monotonic()
+        epoch, since = self._epochs.get(facts.host, (0, 0.0))
+        if not epoch or now - since > _EPOCH_SECONDS:
+            epoch = self._register(
+                RegisterHost(
+                    name=facts.host,
+                    node=facts.node,
+                    uuid=facts.uuid,
+                    boot_nonce=NONCE,
+                )  # fmt: skip
+            ).epoch
+            with self._lock:
+                self._epochs[facts.host] = (epoch, now)
+                while len(self._epochs) > _HOSTS_MAX:
+                    self._epochs.popitem(last=False)
+        return facts.report(epoch, sequence)
+
+    def forget(self, host: str) -> None:
+        """Register again with the next report: its epoch was refused."""
+        with self._lock:
+            self._epochs.pop(host, None)
+
+    def _next(self) -> int:
+        with self._lock:
+            self._sequence = max(self._sequence + 1, int(self._wall() * 1000))
+            return self._sequence

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transports from the configuration, and the wait for a broker that is away.
+
+The configuration object must be the process's global one: oslo.messaging
+registers two of its groups only there and reads them from what it is given
+(tests register them by the library's ConfFixture).
+"""
+
+import logging
+import time
+import urllib.parse
+from typing import Any
+
+import oslo_messaging as om
+
+from gantt import exceptions
+from gantt.rpc import driver, memory
+
+LOG = logging.getLogger(__name__)
+
+EXCHANGE = 'gantt'
+IN_PROCESS_URL = 'kombu+memory:///'
+
+#: Modules whose exceptions a client rebuilds from a reply.
+REMOTE_ERRORS = ['gantt.exceptions']
+
+#: Publishing is tried again so often before a client is told (never without end).
+PUBLISH_RETRIES = 2
+
+
+def own_transport(conf: Any, url: str | None = None) -> om.transport.RPCTransport:
+    """The transport of our own topics.
+
+    :param url: in place of ``transport_url``
+    :raises Misconfigured: the URL cannot be read
+    """
+    return _transport(conf, url or driver.transport_url(conf), 'transport_url')
+
+
+def nova_transport(conf: Any, url: str | None = None) -> om.transport.RPCTransport:
+    """The transport of Nova's topic, with Nova's queue settings.
+
+    :param url: broker where [rpc] nova_transport_url is not set
+    :raises Misconfigured: the URL or an option for it cannot be read
+    """
+    url = conf.rpc.nova_transport_url or url or driver.transport_url(conf)
+    options = dict(conf.rpc.nova_rabbit_options)
+    if options:
+        joint = '&' if '?' in url else '?'
+        url = f'{url}{joint}{urllib.parse.urlencode(options)}'
+    return _transport(conf, url, '[rpc] nova_transport_url')
+
+
+def _transport(conf: Any, url: str, option: str) -> om.transport.RPCTransport:
+    if url.startswith('kombu+memory:'):
+        memory.install()
+    try:
+        return om.get_rpc_transport(conf, url=url, allowed_remote_exmods=REMOTE_ERRORS)
+    except (om.InvalidTransportURL, om.DriverLoadFailure) as e:
+        raise exceptions.Misconfigured(
+            option=option,
+            problem=f'{masked(url)} cannot be used: {_without_secret(str(e), url)}',
+            fix='Expected e.g. rabbit://user:password@host:5672/vhost',
+        ) from None
+    except Exception as e:  # the driver raises what oslo.config does for a query it cannot read
+        raise exceptions.Misconfigured(
+            option=option,
+            problem=f'{masked(url)}: {_without_secret(str(e), url)}',
+            fix='Name options of [oslo_messaging_rabbit] only',
+        ) from None
+
+
+def masked(url: str) -> str:
+    """A broker URL for people: without passwords and options."""
+    scheme, sep, rest = url.partition('://')
+    if not sep:
+        return scheme.partition(':')[0] + ':'
+    hosts, slash, path = rest.partition('/')
+    shown = []
+    for host in hosts.split(','):
+        user, at, place = host.rpartition('@')
+        shown.append(f'{user.partition(":")[0]}:***@{place}' if at else place)
+    return f'{scheme}://{",".join(shown)}{slash}{path.partition("?")[0]}'
+
+
+def _without_secret(text: str, url: str) -> str:
+    return text.replace(url, masked(url))
+
+
+def address(transport: om.transport.RPCTransport) -> str:
+    """The masked URL of a transport."""
+    return masked(str(transport._driver._url))
+
+
+def wait_for_broker(transport: om.transport.RPCTransport, seconds: float) -> None:
+    """Return when the broker takes a connection.
+
+    :param seconds: how long to try; 0 means once
+    :raises BrokerUnavailable: it did not; nothing was started
+    """
+    end = time.monotonic() + seconds
+    where = address(transport)
+    while True:
+        try:
+            driver.probe(transport)
+            return
+        except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
+            left = end - time.monotonic()
+            if left <= 0:
+                raise exceptions.BrokerUnavailable(
+                    url=where, problem=f'{e} (tried for {seconds:.0f} s)'
+                ) from None
+            LOG.warning(
+                'The message broker at %s does not answer; trying for %.0f s more: %s',
+                where,
+                left,
+                e,
+            )
+            time.sleep(min(2.0, left))

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Versions and shapes of our own messages: dict <-> core types.
+
+History of the interface (topics ``gantt-scheduler``, ``gantt-claims``,
+``gantt-stats`` and ``gantt-compute.<host>``):
+
+    1.0  all methods
+
+A server answers senders of its own major version.  From a sender whose minor
+version is newer, keys that the server does not know are dropped; from all
+others they are refused.
+"""
+
+import math
+import re
+from typing import Any, TypeVar
+
+from gantt import exceptions
+from gantt.core import decision, message
+from gantt.core.decision import Answer
+
+T = TypeVar('T')
+
+VERSION = '1.0'
+MAJOR, MINOR = 1, 0
+
+SCHEDULER_TOPIC = 'gantt-scheduler'
+CLAIMS_TOPIC = 'gantt-claims'
+STATS_TOPIC = 'gantt-stats'
+
+_VERSION = re.compile(r'(\d{1,9})\.(\d{1,9})\Z')
+
+
+def newer_minor(
+    method: str, version: Any, *, major: int = MAJOR, minor: int = MINOR, exact: bool = False
+) -> bool:
+    """Whether the sender's minor version is newer than ours.
+
+    :param exact: a newer minor version is refused as well
+    :raises UnsupportedVersion: another major version; names both
+    :raises InvalidMessage: not a version
+    """
+    found = _VERSION.match(version) if isinstance(version, str) else None
+    if found is None:
+        raise exceptions.InvalidMessage(
+            field='version', problem=f'expected text like {VERSION!r}, got {_short(version)}'
+        )
+    theirs = int(found[1]), int(found[2])
+    if theirs[0] != major or (exact and theirs[1] > minor):
+        raise exceptions.UnsupportedVersion(
+            method=method, version=version, expected=f'{major}.0 to {major}.{minor}'
+        )
+    return theirs[1] > minor
+
+
+def argument(args: dict[str, Any], name: str, tp: type[T], *, newer: bool = False) -> T:
+    """The only argument of a method, as a core type.
+
+    :raises InvalidMessage: names the field and what was expected
+    """
+    only(args, (name,), newer=newer)
+    return message.decode(args[name], tp, inside=name, newer_minor=newer)
+
+
+def only(args: dict[str, Any], names: tuple[str, ...], *, newer: bool = False) -> None:
+    """Exactly the arguments ``names``; from a newer sender, at least they.
+
+    :raises InvalidMessage: one is missing or not known
+    """
+    for name in names:
+        if name not in args:
+            raise exceptions.InvalidMessage(
+                field=f'args.{name}', problem='required argument is missing'
+            )
+    for name in args:
+        if name not in names and not newer:
+            raise exceptions.InvalidMessage(
+                field=f'args.{_short(name)}',
+                problem=f'unknown argument; expected {", ".join(names)}',
+            )
+
+
+def finite(body: Any, path: str, depth: int = 0) -> None:
+    """Refuse numbers that are none (JSON as Python writes it has NaN and Infinity).
+
+    :raises InvalidMessage: names the field
+    """
+    if isinstance(body, float) and not math.isfinite(body):
+        raise exceptions.InvalidMessage(field=path, problem=f'expected a finite number, got {body}')
+    if depth > 64:
+        raise exceptions.InvalidMessage(field=path, problem='nested too deeply')
+    if isinstance(body, dict):
+        for key, value in body.items():
+            finite(value, f'{path}.{key}', depth + 1)
+    elif isinstance(body, list):
+        for value in body:
+            finite(value, f'{path}[...]', depth + 1)
+
+
+def answer(found: Answer) -> tuple[Any, Exception | None]:
+    """An answer as (result, error) of a call."""
+    error = decision.error_of(found)
+    return (message.to_builtins(found), None) if error is None else (None, error)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f'{text[:57]}...'

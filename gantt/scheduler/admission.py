@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The door: a bounded queue in front of the one scheduling thread.
+
+oslo.messaging acknowledges a message before it is handled and queues without
+bound, so the bound is here.  A request that is already inside is joined, not
+queued twice: its callers all get the one answer.
+"""
+
+import collections
+import heapq
+import itertools
+import queue
+import threading
+from typing import Any
+
+from gantt.core.decision import Answer, MemberDecision, Outcome
+from gantt.core.request import SelectDestinations
+from gantt.scheduler.ports import Clock, Replies
+
+#: Callers that may wait for one request.
+WAITERS_MAX = 64
+
+
+class Call:
+    """One request on its way: who waits for it and how far it has come.
+
+    :ivar todo: members not claimed yet
+    :ivar done: what was decided for the members that are claimed
+    :ivar attempt: of the request row; claim ids derive from it
+    :ivar continues: an open request row is ours
+    :ivar takes_over: the attempt of an overdue row that we replace
+    :ivar tries: how often it was planned, for the bound
+    """
+
+    __slots__ = (
+        'attempt', 'conflicts', 'continues', 'deadline', 'done', 'fingerprint', 'request',
+        'replaces', 'takes_over', 'todo', 'tries', 'waiters',
+    )  # fmt: skip
+
+    def __init__(self, request: SelectDestinations, deadline: float) -> None:
+        self.request = request
+        self.fingerprint = request.fingerprint
+        self.deadline = deadline
+        self.waiters: list[tuple[Any, Replies]] = []
+        self.todo = list(range(len(request.consumers)))
+        self.done: dict[int, MemberDecision] = {}
+        self.attempt = 1
+        self.continues = False
+        self.takes_over: int | None = None
+        self.tries = 0
+        self.conflicts: list[str] = []
+        self.replaces: list[str] = []  # older requests for the same consumers
+
+
+class Admission:
+    """The queue.  ``submit`` may be called from any thread, ``drain`` from one."""
+
+    def __init__(self, limit: int, retry_after_ms: int, clock: Clock) -> None:
+        self._limit = limit
+        self._retry_after_ms = retry_after_ms
+        self._clock = clock
+        self._queue: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._again: collections.deque[Call] = collections.deque()
+        self._parked: list[tuple[float, int, Call]] = []
+        self._serial = itertools.count()
+        self._inside: dict[str, Call] = {}
+        self._lock = threading.Lock()
+        self._last = 1
+        self.closed = False
+
+    @property
+    def depth(self) -> int:
+        """How many requests are inside."""
+        return len(self._inside)
+
+    def submit(
+        self, request: SelectDestinations, handle: Any, replies: Replies, spent_ms: float = 0.0
+    ) -> Answer | None:
+        """Take a request in, join one that is inside, or say at once why not.
+
+        :param spent_ms: how much of the budget was spent before it got here
+        :returns: None when the answer will come through ``replies``
+        """
+        left = (request.budget_ms - spent_ms) / 1000
+        if left <= 0:
+            return refusal(
+                request,
+                Outcome.EXPIRED,
+                f'the budget of {request.budget_ms} ms was spent before it got here',
+            )
+        key = request.request_id if not request.dry_run else f'dry {next(self._serial)}'
+        call = Call(request, self._clock.monotonic() + left)
+        with self._lock:
+            inside = self._inside.get(key)
+            if inside is not None:
+                if inside.fingerprint != call.fingerprint:
+                    return refusal(request, Outcome.REUSED, 'the request id is in use')
+                if len(inside.waiters) >= WAITERS_MAX:
+                    why = f'{WAITERS_MAX} callers wait for this very request'
+                    return refusal(request, Outcome.BUSY, why, self._retry_after_ms)
+                inside.waiters.append((handle, replies))
+                inside.deadline = max(inside.deadline, call.deadline)
+                return None
+            if self.closed or len(self._inside) >= self._limit:
+                why = 'shutting down' if self.closed else f'{self._limit} requests are waiting'
+                return refusal(request, Outcome.BUSY, why, self._retry_after_ms)
+            call.waiters.append((handle, replies))
+            self._inside[key] = call
+        self._queue.put(call)
+        return None
+
+    def wake(self) -> None:
+        """Let a waiting ``drain`` return, with nothing if need be."""
+        self._queue.put(None)
+
+    def again(self, call: Call) -> None:
+        """Plan a call again in the next batch, before newer ones."""
+        self._again.append(call)
+
+    def later(self, call: Call, seconds: float) -> None:
+        """Plan a call again after ``seconds``, at its deadline at the latest."""
+        at = min(self._clock.monotonic() + seconds, call.deadline)
+        heapq.heappush(self._parked, (at, next(self._serial), call))
+
+    def is_waiting(self, call: Call) -> bool:
+        """Whether a call waits for another batch."""
+        return call in self._again or any(parked is call for _, _, parked in self._parked)
+
+    def leave(self, call: Call) -> list[tuple[Any, Replies]]:
+        """Take a finished call out; returns everybody who waits for its answer."""
+        with self._lock:
+            if self._inside.get(call.request.request_id) is call:
+                del self._inside[call.request.request_id]
+            else:
+                for key in [k for k, c in self._inside.items() if c is call]:
+                    del self._inside[key]
+            waiters, call.waiters = call.waiters, []
+            return waiters
+
+    def drain(self, most: int, wait_seconds: float, idle_seconds: float) -> list[Call]:
+        """The next batch.
+
+        Waits ``idle_seconds`` for a first call; then up to ``wait_seconds`` for
+        company, but only when the last batch had some (a lone caller never
+        pays for batching).
+        """
+        batch = self._due()
+        if not batch:
+            first = self._get(min(idle_seconds, self._until_parked()))
+            batch = [first] if first is not None else self._due()
+        if batch and self._last > 1 and wait_seconds:
+            self._gather(batch, min(most, self._last), wait_seconds)
+        while len(batch) < most:
+            call = self._get(0)
+            if call is None and self._queue.empty():
+                break
+            if call is not None:
+                batch.append(call)
+        if batch:
+            self._last = len(batch)
+        return batch
+
+    def _gather(self, batch: list[Call], want: int, seconds: float) -> None:
+        end = self._clock.monotonic() + seconds
+        while len(batch) < want:
+            left = end - self._clock.monotonic()
+            if left <= 0:
+                return
+            call = self._get(left)
+            if call is None:
+                return
+            batch.append(call)
+
+    def _due(self) -> list[Call]:
+        batch = list(self._again)
+        self._again.clear()
+        now = self._clock.monotonic()
+        while self._parked and self._parked[0][0] <= now:
+            batch.append(heapq.heappop(self._parked)[2])
+        return batch
+
+    def _until_parked(self) -> float:
+        if not self._parked:
+            return float('inf')
+        return max(0.0, self._parked[0][0] - self._clock.monotonic())
+
+    def _get(self, seconds: float) -> Call | None:
+        try:
+            return self._queue.get(timeout=seconds) if seconds > 0 else self._queue.get_nowait()
+        except queue.Empty:
+            return None
+
+
+def refusal(
+    request: SelectDestinations,
+    outcome: Outcome,
+    reason: str,
+    retry_after_ms: int | None = None,
+    decision_id: str = '',
+) -> Answer:
+    """An answer that is not a placement."""
+    return Answer(
+        request_id=request.request_id,
+        decision_id=decision_id,
+        outcome=outcome,
+        reason=reason,
+        retry_after_ms=retry_after_ms,
+        dry_run=request.dry_run,
+    )

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What computes and callers say about claims, and what time says about them.
+
+Every word is one short transaction on the host's row; the hosts it touched are
+offered to the host table.
+"""
+
+import logging
+import random
+
+from gantt import exceptions
+from gantt.core.report import ClaimWords, Registered, RegisterHost
+from gantt.core.request import CancelClaims, ExtendClaims
+from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.ports import ClaimFate, ClaimResult, Recorder, Store
+from gantt.scheduler.settings import Settings
+
+LOG = logging.getLogger(__name__)
+
+
+class Claims:
+    """The verbs on claims other than making them."""
+
+    def __init__(
+        self, store: Store, cache: HostCache, recorder: Recorder, settings: Settings
+    ) -> None:
+        self._store = store
+        self._cache = cache
+        self._recorder = recorder
+        self._settings = settings
+
+    def register_host(self, message: RegisterHost) -> Registered:
+        """A host is there; hands out its epoch and says how often to report."""
+        registered, change = self._store.register_host(message)
+        self._cache.offer([change])
+        self._recorder.count('gantt_registrations_total')
+        return Registered(
+            name=registered.name,
+            uuid=registered.uuid,
+            epoch=registered.epoch,
+            incarnation=registered.incarnation,
+            report_seconds=self._settings.report_seconds,
+        )
+
+    def confirm(self, words: ClaimWords) -> list[ClaimFate]:
+        """The compute asks before it starts guests: ok, or gone."""
+        return self._told('confirm', self._store.confirm_claims(words))
+
+    def refuse(self, words: ClaimWords) -> list[ClaimFate]:
+        """The compute's second check said no: the two views of the host differ."""
+        LOG.warning(
+            'host %s refuses %d claims (%s): its own check says that they do not fit',
+            words.name,
+            len(words.claim_ids),
+            words.reason,
+        )
+        self._recorder.count('gantt_disagreements_total', len(words.claim_ids))
+        return self._told('refuse', self._store.refuse_claims(words))
+
+    def release(self, words: ClaimWords) -> list[ClaimFate]:
+        """The compute says that guests are gone."""
+        return self._told('release', self._store.release_claims(words))
+
+    def cancel(self, message: CancelClaims) -> dict[str, object]:
+        """Take a request back.  Confirmed claims stay: delete the guest instead."""
+        stored, result = self._store.cancel_request(message.request_id, message.reason)
+        return {
+            'request_id': message.request_id,
+            'state': stored.state,
+            'claims': [
+                {'claim_id': f.claim_id, 'fate': f.fate, 'state': f.state}
+                for f in self._told('cancel', result)
+            ],
+        }
+
+    def extend(self, message: ExtendClaims) -> dict[str, object]:
+        """Lengthen leases, up to the configured longest."""
+        result = self._store.extend_request(
+            message.request_id, float(message.seconds), self._settings.lease_seconds_max
+        )
+        if not result.fates:
+            raise exceptions.NotFound(kind='request with reserved claims', name=message.request_id)
+        return {
+            'request_id': message.request_id,
+            'claims': [
+                {'claim_id': f.claim_id, 'fate': f.fate, 'state': f.state}
+                for f in self._told('extend', result)
+            ],
+        }
+
+    def sweep(self) -> int:
+        """Expire what nobody confirmed in time; how many there were."""
+        result = self._store.sweep(self._settings.sweep_rows)
+        return len(self._told('expire', result))
+
+    def _told(self, word: str, result: ClaimResult) -> list[ClaimFate]:
+        self._cache.offer(result.hosts)
+        for fate in result.fates:
+            self._recorder.count('gantt_claim_words_total', word=word, fate=fate.fate)
+        return result.fates
+
+
+def jittered(seconds: float) -> float:
+    """``seconds`` ± 50 %, so that schedulers do not sweep in step."""
+    return seconds * random.uniform(0.5, 1.5)

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kept decision as an explanation: structured, and in lines for people.
+
+Nothing is reconstructed here: every count, reason and score was written down
+while deciding.
+"""
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+
+from gantt.core.decision import CHOSEN, PASSED, Decision, FilterCount, MemberDecision
+from gantt.core.request import SelectDestinations
+from gantt.scheduler import views, wording
+from gantt.scheduler.views import Explanation, MemberExplanation, ScoreRow, Step
+
+WIDTH = 80
+#: Members and finalists that the lines show; the structured form has them all.
+MEMBERS_SHOWN = 10
+FINALISTS_SHOWN = 5
+CONFLICTS_SHOWN = 5
+_WEIGHERS_ACROSS = 5
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What is packed for a decision."""
+
+    decision: Decision
+    request: SelectDestinations | None = None
+
+
+_decode = msgspec.msgpack.Decoder(Kept).decode
+
+
+def unpack(packed: bytes) -> Kept:
+    """A decision as it was kept."""
+    return _decode(packed)
+
+
+def shape_of(request: SelectDestinations | None) -> str:
+    """The flavor's name, where it has one, and what it needs."""
+    if request is None:
+        return 'unknown shape'
+    needs = wording.shape(request.spec.resources)
+    name = request.spec.flavor.name
+    return f'{name} ({needs})' if name else needs
+
+
+def explain(
+    kept: Kept,
+    created_at: float,
+    now: float,
+    provider_ids: bytes = b'',
+    host: tuple[str, int] | None = None,
+    is_kept: bool = True,
+) -> Explanation:
+    """The explanation of a kept decision.
+
+    :param now: the clock that ``created_at`` is of
+    :param provider_ids: hosts in the order of the verdicts, packed int64
+    :param host: name and provider id of a host to say the verdict of
+    :param is_kept: False: made just now and stored nowhere
+    """
+    decision, request = kept.decision, kept.request
+    verdicts = list(_verdicts(decision, provider_ids, host)) if host else []
+    found = Explanation(
+        id=decision.id,
+        request_id=decision.request_id,
+        outcome=decision.outcome.value,
+        reason=decision.reason,
+        shape=shape_of(request),
+        count=len(request.consumers) if request else len(decision.members),
+        hosts=decision.hosts,
+        weighers=decision.weighers,
+        seed=decision.seed,
+        table_seq=decision.table_seq,
+        table_age_seconds=decision.age_seconds,
+        config_digest=decision.config_digest,
+        attempts=decision.attempts,
+        conflicts=decision.conflicts,
+        relaxed=decision.relaxed,
+        nearest=decision.nearest,
+        worker=decision.worker,
+        project_id=decision.project_id,
+        created_at=views.when(created_at),
+        age_seconds=round(max(0.0, now - created_at), 3),
+        members=[_member(decision, member, request) for member in decision.members],
+        host_verdicts=verdicts,
+        lines=[],
+    )
+    return msgspec.structs.replace(
+        found, lines=list(_lines(found, bool(request and request.dry_run), is_kept))
+    )
+
+
+def funnel(hosts: int, member: MemberDecision) -> list[Step]:
+    """What each filter removed and left, in the order of running."""
+    steps, left = [], hosts
+    for count in member.filters:
+        left -= count.removed
+        steps.append(Step(filter=count.name, removed=count.removed, left=left, reason=_why(count)))
+    return steps
+
+
+def _why(count: FilterCount) -> str:
+    """The reason; of a removal with several parts each with its number."""
+    parts = count.detail.get('parts')
+    if not parts or sum(parts.values()) != count.removed:
+        return count.reason
+    if len(parts) == 1:
+        return next(iter(parts))
+    return ', '.join(f'{n} {text}' for text, n in sorted(parts.items(), key=lambda kv: -kv[1]))
+
+
+def _member(
+    decision: Decision, member: MemberDecision, request: SelectDestinations | None
+) -> MemberExplanation:
+    chosen = member.selection
+    return MemberExplanation(
+        member=member.member,
+        consumer=member.consumer,
+        host=chosen.host if chosen else None,
+        alternates=[s.host for s in member.alternates],
+        resources=request.spec.resources if request else (chosen.resources if chosen else {}),
+        funnel=funnel(decision.hosts, member),
+        survivors=member.survivors,
+        scores=[
+            ScoreRow(
+                host=score.host,
+                total=score.total,
+                raw=score.raw,
+                normalized=score.normalized,
+                weighted=score.weighted,
+                chosen=chosen is not None and score.provider_id == chosen.provider_id,
+            )
+            for score in member.scores
+        ],
+    )
+
+
+def _verdicts(decision: Decision, provider_ids: bytes, host: tuple[str, int]) -> Iterable[str]:
+    name, provider_id = host
+    ids = np.frombuffer(provider_ids, np.int64)
+    found = np.flatnonzero(ids == provider_id)
+    if not len(found):
+        yield f'{name} was not looked at: it was not known when this was decided'
+        return
+    for member in decision.members:
+        if len(member.verdicts) != len(ids):
+            yield f'member {member.member}: no verdict of {name} is kept'
+            continue
+        verdict = member.verdicts[int(found[0])]
+        if verdict == CHOSEN:
+            said = 'was chosen'
+        elif verdict == PASSED:
+            said = 'passed every filter, another host was chosen'
+            if member.selection is None:
+                said = 'passed every filter, but the request was not placed'
+        elif verdict < len(member.filters):
+            step = member.filters[verdict]
+            said = f'was removed by {step.name}: {step.reason}'
+        else:
+            said = f'has a verdict that is not known here ({verdict})'
+        yield f'member {member.member}: {name} {said}'
+
+
+# -- lines ---------------------------------------------------------------------
+def _lines(found: Explanation, dry_run: bool, is_kept: bool) -> Iterable[str]:
+    said = [
+        found.outcome.replace('_', ' '),
+        'dry run' if dry_run else '',
+        f'{wording.age(found.age_seconds)} ago' if is_kept else '',
+    ]
+    yield f'{", ".join(filter(None, said))}: {found.count} × {found.shape}'
+    if found.reason:
+        yield from _wrap(found.reason)
+    for line in found.nearest:
+        yield from _wrap(f'nearest: {line}')
+    for line in found.host_verdicts:
+        yield from _wrap(line)
+    yield ''
+    groups = _alike(found.members)
+    for members in groups[:MEMBERS_SHOWN]:
+        yield from _about(found, members)
+    if len(groups) > MEMBERS_SHOWN:
+        yield f'and {len(groups) - MEMBERS_SHOWN} more members; -f json has them all'
+        yield ''
+    for line in found.relaxed:
+        yield from _wrap(f'given up: {line}')
+    for line in found.conflicts[:CONFLICTS_SHOWN]:
+        yield from _wrap(f'lost a race and planned again: {line}')
+    if len(found.conflicts) > CONFLICTS_SHOWN:
+        yield f'and {len(found.conflicts) - CONFLICTS_SHOWN} more lost races'
+    if is_kept:
+        yield f'decision {found.id}'
+        yield f'request  {found.request_id}'
+    facts = [
+        f'by {found.worker}' if found.worker else '',
+        f'attempt {found.attempts}',
+        f'table {found.table_seq}, {found.table_age_seconds:.1f} s old',
+        f'seed {found.seed}',
+        f'configuration {found.config_digest}' if found.config_digest else '',
+    ]
+    yield from _wrap('decided  ' + ', '.join(fact for fact in facts if fact), 9)
+
+
+def _alike(members: Sequence[MemberExplanation]) -> list[list[MemberExplanation]]:
+    """Refused members with the same funnel are told once."""
+    groups: list[list[MemberExplanation]] = []
+    for member in members:
+        last = groups[-1][-1] if groups else None
+        same = (
+            last is not None
+            and last.host is None
+            and member.host is None
+            and last.funnel == member.funnel
+        )
+        if same:
+            groups[-1].append(member)
+        else:
+            groups.append([member])
+    return groups
+
+
+def _about(found: Explanation, members: Sequence[MemberExplanation]) -> Iterable[str]:
+    one = members[0]
+    if len(found.members) > 1 or one.host:
+        which = f'member {one.member}'
+        if len(members) > 1:
+            which = f'members {one.member} to {members[-1].member}'
+        where = f' on {one.host}' if one.host else ': no host'
+        yield from _wrap(f'{which}{where}')
+    yield from _funnel(found.hosts, one)
+    if one.scores:
+        yield from _scores(found.weighers, one)
+    if one.alternates:
+        yield from _wrap(f'  alternates: {", ".join(one.alternates)}', 14)
+    yield ''
+
+
+def _funnel(hosts: int, member: MemberExplanation) -> Iterable[str]:
+    steps = [step for step in member.funnel if step.removed]
+    size = max((len(step.filter) for step in steps), default=0)
+    digits = len(str(hosts))
+    yield f'  {hosts:>{digits}} {"host" if hosts == 1 else "hosts"}'
+    for step in steps:
+        removed = f'-{step.removed}'
+        head = f'  {step.left:>{digits}} left  {removed:>{digits + 1}} {step.filter:<{size}}  '
+        yield from _wrap(head + step.reason, len(head))
+    silent = len(member.funnel) - len(steps)
+    if silent:
+        yield f'  {wording.count(silent, "further filter")} removed none'
+
+
+def _scores(weighers: Sequence[str], member: MemberExplanation) -> Iterable[str]:
+    shown = member.scores[:FINALISTS_SHOWN]
+    useful = [
+        i
+        for i in range(len(weighers))
+        if any(i < len(score.weighted) and score.weighted[i] for score in member.scores)
+    ]
+    across = useful[:_WEIGHERS_ACROSS]
+    size = min(30, max(4, *(len(score.host) for score in shown)))
+    of = f' of {member.survivors}' if member.survivors > len(shown) else ''
+    yield f'  best {len(shown)}{of} that passed, by weighted score'
+    titles = ''.join(f'  {_short(weighers[i]):>9}' for i in across)
+    yield f'    {"HOST":<{size}}    TOTAL{titles}'
+    for score in shown:
+        mark = '>' if score.chosen else ' '
+        parts = ''.join(f'  {score.weighted[i]:>9.4g}' for i in across)
+        yield f'  {mark} {score.host[:size]:<{size}}  {score.total:>7.4g}{parts}'
+    if not useful:
+        yield '    no weigher preferred any of them; the tie is broken by the seed'
+    chosen = next((score for score in member.scores if score.chosen), None)
+    if chosen is not None and useful:
+        yield from _wrap(f'  {chosen.host}: raw → normalized → weighted', 4)
+        names = [_short(weighers[i]) for i in useful]
+        pad = max(map(len, names))
+        for i, name in zip(useful, names, strict=True):
+            raw, normalized, weighted = chosen.raw[i], chosen.normalized[i], chosen.weighted[i]
+            yield f'    {name:<{pad}}  {raw:.7g} → {normalized:.4g} → {weighted:.4g}'
+
+
+def _short(weigher: str) -> str:
+    name = weigher.removesuffix('Weigher')
+    for long, short in (('ServerGroup', 'Grp'), ('Soft', ''), ('AntiAffinity', 'Anti')):
+        name = name.replace(long, short)
+    return name[:9]
+
+
+def _wrap(text: str, indent: int = 2) -> list[str]:
+    if len(text) <= WIDTH:
+        return [text]
+    kept = len(text) - len(text.lstrip())
+    lines = textwrap.wrap(
+        text.lstrip(), WIDTH, initial_indent=' ' * kept, subsequent_indent=' ' * indent,
+        break_on_hyphens=False, break_long_words=True,
+    )  # fmt: skip
+    return lines or ['']

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has to be done again and again: follow the feed, sweep, flush, purge.
+
+One thread; every job has a period and survives a database that is away.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from gantt import exceptions
+from gantt.scheduler.claims import Claims, jittered
+from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.ports import Clock, Recorder, Store
+from gantt.scheduler.recorder import StoreRecorder
+from gantt.scheduler.settings import Settings
+
+LOG = logging.getLogger(__name__)
+COMPLAIN_SECONDS = 30.0
+MEASURE_SECONDS = 5.0
+LOG_SECONDS = 1.0
+
+
+class Job:
+    """Something periodic."""
+
+    def __init__(self, name: str, seconds: Callable[[], float], run: Callable[[], object]) -> None:
+        self.name = name
+        self.seconds = seconds
+        self.run = run
+        self.due = 0.0
+        self.complained = float('-inf')
+
+
+class Housekeeping:
+    """The thread that keeps a scheduler current and its database tidy."""
+
+    def __init__(
+        self,
+        store: Store,
+        cache: HostCache,
+        claims: Claims,
+        recorder: Recorder,
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
+        self._store = store
+        self._cache = cache
+        self._clock = clock
+        self._recorder = recorder
+        self._settings = settings
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._jobs = [
+            Job('feed', lambda: settings.feed_seconds, cache.fetch),
+            Job('sweep', lambda: jittered(settings.sweep_seconds), claims.sweep),
+            Job('measure', lambda: MEASURE_SECONDS, self._measure),
+            Job('purge', lambda: jittered(settings.purge_seconds), self._purge),
+        ]
+        if cache.log is not None:
+            log = cache.log
+            self._jobs.append(Job('table log', lambda: LOG_SECONDS, lambda: log.flush(store)))
+        if isinstance(recorder, StoreRecorder):
+            self._jobs.append(Job('decisions', lambda: 0.2, recorder.flush))
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name='housekeeping', daemon=True)
+        self._thread.start()
+
+    def stop(self, seconds: float) -> None:
+        """Stop, and write what still waits."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(seconds)
+        if isinstance(self._recorder, StoreRecorder):
+            self._recorder.flush()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._stopping.wait(max(0.005, self.step()))
+
+    def step(self) -> float:
+        """Run what is due; seconds until the next job."""
+        for job in self._jobs:
+            now = self._clock.monotonic()
+            if job.due <= now:
+                self._attempt(job, now)
+                job.due = self._clock.monotonic() + job.seconds()
+        return min(job.due for job in self._jobs) - self._clock.monotonic()
+
+    def _attempt(self, job: Job, now: float) -> None:
+        try:
+            job.run()
+        except exceptions.Unavailable as e:
+            if now - job.complained >= COMPLAIN_SECONDS:
+                LOG.warning('%s: %s', job.name, e)
+                job.complained = now
+            self._recorder.count('gantt_jobs_failed_total', job=job.name)
+        except Exception:
+            LOG.exception('%s failed', job.name)
+            self._recorder.count('gantt_jobs_failed_total', job=job.name)
+
+    def _measure(self) -> None:
+        """Gauges of what this process believes."""
+        table = self._cache.working
+        stale = table.count_stale(self._settings.stale_after_seconds)
+        self._recorder.gauge('gantt_table_age_seconds', self._cache.age_seconds)
+        self._recorder.gauge('gantt_hosts', len(table) - stale, state='reporting')
+        self._recorder.gauge('gantt_hosts', stale, state='stale')
+
+    def _purge(self) -> int:
+        self._store.purge_table_log(self._settings.replay_seconds)
+        return self._store.purge(
+            decisions=self._settings.decisions_kept,
+            tombstone_seconds=self._settings.tombstone_seconds,
+            request_seconds=self._settings.request_seconds,
+            limit=5000,
+        )

@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one read model: what HTTP, the command line and the metrics show.
+
+It follows the database with a host table of its own, so that looking costs the
+schedulers nothing.  Where the database is away the last table is shown; every
+answer made from it says how old it is.
+"""
+
+import collections
+import difflib
+import threading
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.decision import Answer, Outcome
+from gantt.core.host import Aggregate, HostChange
+from gantt.core.host_table import HostTable
+from gantt.core.pipeline import Pipeline
+from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.scheduler import explaining, views
+from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.host_views import Asked, HostPage, HostReader
+from gantt.scheduler.planning import Planner
+from gantt.scheduler.ports import Clock, Store, StoredRequest
+from gantt.scheduler.settings import Settings
+from gantt.scheduler.views import (
+    Capacity,
+    ClaimView,
+    DecisionSummary,
+    Explanation,
+    HostDetail,
+    HostSummary,
+    RefusalGroup,
+    Status,
+)
+from gantt.scheduler.what_if import WhatIf
+from gantt.version import version_string
+
+#: Claims of one host that are read to explain it.
+CLAIMS_OF_HOST_MAX = 1000
+#: Refusals read per outcome for the status, and how far back they go.
+REFUSALS_MAX = 200
+WINDOW_SECONDS = 3600.0
+#: Outcomes of decisions that are no placement and are kept.
+REFUSED = (Outcome.NO_VALID_HOST, Outcome.CONFLICT, Outcome.UNKNOWN, Outcome.FAILED)
+PREFIX_MIN = 6
+_SHAPES_MAX = 5000
+
+
+class Gauges(Protocol):
+    """The metrics registry, as far as it is needed here."""
+
+    def gauge(self, name: str, value: float, **labels: str) -> None:
+        """Set a gauge."""
+
+
+class Insights:
+    """The read model of one process.  All methods may be called from any thread.
+
+    :param pipeline: as the schedulers have it: dry runs and capacity use it
+    :param settings: of the schedulers: when a host is stale, when nothing is known
+    :param max_age: how old the table may be that is answered from, seconds
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        pipeline: Pipeline,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        max_age: float = 1.0,
+    ) -> None:
+        self.store = store
+        self.settings = settings or Settings(worker='gantt-api')
+        self.cache = HostCache(
+            store,
+            clock,
+            self.settings.reload_seconds,
+            default_zone=self.settings.default_zone,
+        )
+        self._what_if = WhatIf(store, self.cache, pipeline, self.settings)
+        self._max_age = max_age
+        self._look_again = False
+        self._shapes: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    # -- freshness -----------------------------------------------------------------
+    def table(self) -> HostTable:
+        """A snapshot of the host table.
+
+        :raises DatabaseUnavailable: nothing was ever read
+        """
+        again, self._look_again = self._look_again, False
+        return self.cache.table(-1.0 if again else self._max_age)
+
+    def offer(self, changes: Iterable[HostChange]) -> None:
+        """News of hosts that this process wrote itself."""
+        self.cache.offer(changes)
+
+    def reload_soon(self) -> None:
+        """Read the feed before the next answer, however fresh the table is."""
+        self._look_again = True
+
+    def freshen(self) -> float:
+        """Bring the table up to date where that is possible; its age in seconds.
+
+        :raises DatabaseUnavailable: nothing was ever read
+        """
+        self.table()
+        return self.cache.age_seconds
+
+    def _now(self) -> float:
+        """The database's clock."""
+        return self.table().now
+
+    def _reader(self) -> HostReader:
+        return HostReader(self.table(), self.settings.stale_after_seconds)
+
+    # -- hosts -----------------------------------------------------------------------
+    def hosts(self, asked: Asked) -> HostPage:
+        """A page of hosts.
+
+        :raises InvalidMessage, NotFound: see ``HostReader.page``
+        """
+        reader = self._reader()
+        if asked.aggregate is not None:
+            self.aggregate(asked.aggregate)
+        return reader.page(asked, self.cache.age_seconds)
+
+    def host(self, name: str) -> HostDetail:
+        """A host with everything that is known of it.
+
+        :raises NotFound:
+        """
+        self.reload_soon()
+        reader = self._reader()
+        row = reader.row(name)
+        claims: list[ClaimView] = []
+        for state in ('reserved', 'confirmed'):
+            found = self.store.claims(state=state, host=name, limit=CLAIMS_OF_HOST_MAX)
+            claims.extend(views.claim_view(claim, reader.table.now) for claim in found)
+        claims.sort(key=lambda claim: (-claim.age_seconds, claim.id))
+        truncated = len(claims) >= CLAIMS_OF_HOST_MAX
+        return reader.detail(row, claims, truncated)
+
+    def host_summary(self, name: str) -> HostSummary:
+        """A host in short.  :raises NotFound:"""
+        reader = self._reader()
+        return reader.summary(reader.row(name))
+
+    def check_removable(self, name: str) -> HostSummary:
+        """A host that may be forgotten.
+
+        :raises NotFound:
+        :raises Refused: it has live claims
+        """
+        summary = self.host_summary(name)
+        if summary.claims:
+            raise exceptions.Refused(
+                f'host {name} has {summary.claims} live claims; release or move them first, '
+                f'see "gantt claim list --host {name}"',
+                host=name,
+                claims=summary.claims,
+            )
+        return summary
+
+    # -- aggregates and classes ----------------------------------------------------------
+    def aggregates(self) -> list[Aggregate]:
+        """All aggregates."""
+        return list(self.table().known_aggregates.values())
+
+    def aggregate(self, name: str) -> Aggregate:
+        """One aggregate, by name or uuid.  :raises NotFound:"""
+        known = self.aggregates()
+        for aggregate in known:
+            if name in (aggregate.name, aggregate.uuid):
+                return aggregate
+        near = difflib.get_close_matches(name, [a.name for a in known], 3, 0.7)
+        hint = f'; did you mean {" or ".join(near)}?' if near else ''
+        raise exceptions.NotFound(
+            f'aggregate {name!r} is not known here{hint}', kind='aggregate', name=name, near=near
+        )
+
+    def aggregate_if(
+        self, name: str, metadata: dict[str, str | None], hosts: list[str] | None, uuid: str | None
+    ) -> Aggregate:
+        """An aggregate as it would be after a change."""
+        try:
+            before = self.aggregate(name)
+        except exceptions.NotFound:
+            before = Aggregate(id=0, uuid=uuid or '', name=name)
+        merged = {**before.metadata, **metadata}
+        return msgspec.structs.replace(
+            before,
+            metadata={key: value for key, value in merged.items() if value is not None},
+            hosts=before.hosts if hosts is None else hosts,
+        )
+
+    def declared_classes(self) -> frozenset[str]:
+        """Custom resource classes."""
+        return self.store.declared_classes()
+
+    # -- claims and requests -----------------------------------------------------------------
+    def claims(
+        self,
+        *,
+        state: str | None = None,
+        host: str | None = None,
+        consumer: str | None = None,
+        request_id: str | None = None,
+        limit: int = 100,
+        marker: str | None = None,
+    ) -> list[ClaimView]:
+        """Claims by id, after ``marker``."""
+        now = self._now()
+        found = self.store.claims(
+            state=state,
+            host=host,
+            consumer=consumer,
+            request_id=request_id,
+            limit=limit,
+            marker=marker,
+        )
+        return [views.claim_view(claim, now) for claim in found]
+
+    def claim(self, claim_id: str) -> ClaimView:
+        """One claim, by its id or a unique prefix.  :raises NotFound:"""
+        claim = self.store.load_claim(claim_id) if len(claim_id) == 36 else None
+        if claim is None and PREFIX_MIN <= len(claim_id) < 36:
+            blank = '00000000-0000-0000-0000-000000000000'
+            after = claim_id + blank[len(claim_id) :]
+            near = self.store.claims(limit=2, marker=after)
+            near = [found for found in near if found.id.startswith(claim_id)]
+            claim = near[0] if len(near) == 1 else None
+            if len(near) > 1:
+                raise exceptions.NotFound(
+                    f'claim {claim_id!r} is not the beginning of one id only; give more of it',
+                    kind='claim',
+                    name=claim_id,
+                )
+        if claim is None:
+            raise exceptions.NotFound(kind='claim', name=claim_id)
+        return views.claim_view(claim, self._now())
+
+    def request(self, request_id: str) -> tuple[StoredRequest, Answer | None, list[ClaimView]]:
+        """A request, the answer it was given, its claims; by id or a unique prefix.
+
+        :raises NotFound:
+        """
+        whole = request_id
+        if PREFIX_MIN <= len(request_id) < 36:
+            found = self.store.load_decision(request_id)
+            whole = explaining.unpack(found[0]).decision.request_id if found else request_id
+        stored = self.store.load_request(whole) if len(whole) == 36 else None
+        if stored is None:
+            raise exceptions.NotFound(kind='request', name=request_id)
+        now = self._now()
+        answer = Planner.stored(stored.answer) if stored.answer else None
+        return stored, answer, [views.claim_view(claim, now) for claim in stored.claims]
+
+    # -- decisions -----------------------------------------------------------------------------
+    def decisions(
+        self, *, outcome: str | None = None, limit: int = 100, marker: str | None = None
+    ) -> list[DecisionSummary]:
+        """Decisions, newest first."""
+        now = self._now()
+        return [
+            DecisionSummary(
+                id=record.id,
+                request_id=record.request_id,
+                outcome=record.outcome,
+                reason=record.reason,
+                project_id=record.project_id,
+                worker=record.worker,
+                created_at=views.when(record.created_at),
+                age_seconds=round(max(0.0, now - record.created_at), 3),
+            )
+            for record in self.store.decisions(outcome=outcome, limit=limit, marker=marker)
+        ]
+
+    def explain(self, decision_id: str, host: str | None = None) -> Explanation:
+        """A decision, explained; by its id, a request id, or a unique prefix of either.
+
+        :param host: say the verdict of this host as well
+        :raises NotFound: no such decision, or no longer kept
+        :raises InvalidMessage: too short a prefix
+        """
+        if len(decision_id) < PREFIX_MIN:
+            raise exceptions.InvalidMessage(
+                field='decision id', problem=f'expected at least {PREFIX_MIN} characters of it'
+            )
+        found = self.store.load_decision(decision_id)
+        if found is None:
+            raise exceptions.NotFound(
+                f'decision {decision_id!r} is not known here: it is no decision or request id, '
+                'not enough of one, or past the time that decisions are kept',
+                kind='decision',
+                name=decision_id,
+            )
+        packed, provider_ids, created_at = found
+        wanted = None
+        table = self.table()
+        if host is not None:
+            reader = HostReader(table, self.settings.stale_after_seconds)
+            wanted = (host, table.hosts[reader.row(host)].id)
+        kept = explaining.unpack(packed)
+        return explaining.explain(kept, created_at, table.now, provider_ids, wanted)
+
+    # -- what if -------------------------------------------------------------------------
+    def dry_run(self, request: SelectDestinations) -> tuple[Answer, Explanation]:
+        """Place a request on a copy of the table and claim nothing; see ``WhatIf``."""
+        return self._what_if.dry_run(self.table(), request)
+
+    def capacity(self, spec: RequestSpec) -> Capacity:
+        """How many more of a shape fit now, where, and what runs out first."""
+        return self._what_if.capacity(self.table(), spec)
+
+    # -- at a glance ------------------------------------------------------------------------------
+    def status(self) -> Status:
+        """The service at a glance."""
+        reader = self._reader()
+        refusals, outcomes, truncated = self._refusals(reader.table.now)
+        return Status(
+            version=version_string(),
+            hosts=reader.conditions,
+            hosts_total=len(reader.table),
+            claims=int(reader.table.instances.sum()),
+            table_age_seconds=round(self.cache.age_seconds, 3),
+            usage=reader.usage(),
+            outcomes=outcomes,
+            window_seconds=WINDOW_SECONDS,
+            refusals=refusals,
+            refusals_truncated=truncated,
+        )
+
+    def _refusals(self, now: float) -> tuple[list[RefusalGroup], dict[str, int], bool]:
+        groups: dict[tuple[str, str], list[DecisionSummary]] = collections.defaultdict(list)
+        outcomes: dict[str, int] = {}
+        truncated = False
+        for outcome in REFUSED:
+            found = self.decisions(outcome=outcome.value, limit=REFUSALS_MAX)
+            lately = [d for d in found if d.age_seconds <= WINDOW_SECONDS]
+            truncated |= len(lately) == REFUSALS_MAX
+            if lately:
+                outcomes[outcome.value] = len(lately)
+            for decision in lately:
+                groups[self._shape(decision.id), outcome.value].append(decision)
+        listed = [
+            RefusalGroup(
+                shape=shape,
+                count=len(group),
+                outcome=outcome,
+                reason=group[0].reason,
+                last_age_seconds=group[0].age_seconds,
+                decision_id=group[0].id,
+            )
+            for (shape, outcome), group in groups.items()
+        ]
+        listed.sort(key=lambda group: (-group.count, group.last_age_seconds))
+        return listed, outcomes, truncated
+
+    def _shape(self, decision_id: str) -> str:
+        """The shape of a kept decision; decisions never change, so it is remembered."""
+        known = self._shapes.get(decision_id)
+        if known is not None:
+            return known
+        found = self.store.load_decision(decision_id)
+        shape = explaining.shape_of(explaining.unpack(found[0]).request if found else None)
+        with self._lock:
+            if len(self._shapes) >= _SHAPES_MAX:
+                self._shapes.clear()
+            self._shapes[decision_id] = shape
+        return shape
+
+    def export(self, metrics: Gauges) -> None:
+        """Set the gauges that are read from the table; as far as it is known."""
+        try:
+            reader = self._reader()
+        except exceptions.Unavailable:
+            return
+        for condition, count in reader.conditions.items():
+            metrics.gauge('gantt_hosts', count, state=condition)
+        metrics.gauge('gantt_table_age_seconds', self.cache.age_seconds)

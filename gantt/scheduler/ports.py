@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The outside world as the service sees it: four small ports.
+
+Each has a real and an in-memory implementation that pass one contract suite
+(``tests/contract``).  Stores raise ``DatabaseUnavailable`` when the database
+does not answer after their own bounded retries; nothing else leaks out.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from gantt.core.claim import Claim
+from gantt.core.commit import CommitResult, DecisionRecord, RequestDraft
+from gantt.core.decision import Answer
+from gantt.core.host import Aggregate, Group, HostChange
+from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
+
+
+class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request row as ``get_request`` shows it."""
+
+    id: str
+    state: str  # open | placed | cancelled
+    fingerprint: str
+    attempt: int
+    answer: bytes = b''
+    claims: list[Claim] = []
+
+
+class ReportFate(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one report.
+
+    ``fate``: applied | stale | gone (old epoch) | unknown_host | needs_full.
+    ``changed`` says whether a claim, usage or a fact changed (the generation grew).
+    """
+
+    name: str
+    fate: str
+    changed: bool = False
+    confirmed: list[str] = []
+    released: list[str] = []
+    adopted: list[str] = []
+    current_epoch: int = 0
+    current_sequence: int = 0
+
+
+class ReportResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Fates in the order given, and the touched hosts with what is placed there."""
+
+    fates: list[ReportFate]
+    hosts: list[HostChange] = []
+    now: float = 0.0
+
+
+class ClaimFate(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to a word about one claim.
+
+    ``fate``: ok | gone (final, unknown or of another host) | kept.
+    """
+
+    claim_id: str
+    fate: str
+    state: str = ''
+
+
+class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Fates of the claims named, and the touched hosts as they are now."""
+
+    fates: list[ClaimFate]
+    hosts: list[HostChange] = []
+
+
+class Feed(msgspec.Struct, frozen=True, kw_only=True):
+    """News since a position, as read by one poll.
+
+    :ivar now: the database's clock at the read
+    :ivar incarnation: another number than before: reload everything
+    """
+
+    position: int
+    hosts: list[HostChange] = []
+    aggregates: list[Aggregate] | None = None  # whole list where any changed
+    groups: dict[str, int] = {}
+    now: float = 0.0
+    incarnation: int = 1
+
+
+class Everything(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole state that a host table is built from, with its feed position."""
+
+    position: int
+    hosts: list[HostChange]
+    aggregates: list[Aggregate]
+    groups: dict[str, int]
+    resource_classes: frozenset[str]
+    now: float
+    incarnation: int
+
+
+class Store(Protocol):
+    """The database, in terms of core types.  Every method is one transaction.
+
+    Times are seconds of the database's clock.  All methods may be called from
+    any thread.
+    """
+
+    # -- the group commit and the life of requests -------------------------
+    def commit(self, batch: Sequence[RequestDraft]) -> CommitResult:
+        """Commit a batch of requests; see ``core.commit`` for the rule."""
+
+    def give_up(self, request_id: str, owner: str, attempt: int) -> ClaimResult:
+        """Release everything an open request of ours has claimed and delete its row."""
+
+    def load_request(self, request_id: str) -> StoredRequest | None:
+        """The request row with its claims, or None."""
+
+    def cancel_request(self, request_id: str, reason: str) -> tuple[StoredRequest, ClaimResult]:
+        """Set it cancelled (inserting it if need be) and release its reserved claims."""
+
+    def extend_request(self, request_id: str, seconds: float, most: float) -> ClaimResult:
+        """Lengthen the leases of its reserved claims to now + seconds, at most ``most``."""
+
+    # -- hosts ------------------------------------------------------------------
+    def register_host(self, message: RegisterHost) -> tuple[Registered, HostChange]:
+        """Hand out the next epoch; the same nonce again gets the same epoch."""
+
+    def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:
+        """Fold reports into their hosts and claims, in the order given."""
+
+    def confirm_claims(self, words: ClaimWords) -> ClaimResult:
+        """Reserved -> confirmed; already confirmed is ok; anything else is gone."""
+
+    def refuse_claims(self, words: ClaimWords) -> ClaimResult:
+        """Reserved -> refused, counted against the host."""
+
+    def release_claims(self, words: ClaimWords) -> ClaimResult:
+        """Live -> released, for claims of this host, in order of (epoch, sequence)."""
+
+    def sweep(self, limit: int) -> ClaimResult:
+        """Expire reserved claims past their lease, at most ``limit``."""
+
+    # -- for operators ------------------------------------------------------
+    def force_release(self, claim_id: str, reason: str) -> ClaimResult:
+        """An operator's release of a live claim."""
+
+    def disable_host(self, name: str, reason: str, by: str) -> HostChange:
+        """Nothing new lands here.  :raises NotFound:"""
+
+    def enable_host(self, name: str) -> HostChange:
+        """:raises NotFound:"""
+
+    def remove_host(self, name: str) -> HostChange:
+        """Forget a host without live claims.  :raises NotFound, Refused:"""
+
+    def save_aggregate(
+        self,
+        name: str,
+        metadata: dict[str, str | None],
+        hosts: list[str] | None,
+        uuid: str | None = None,
+    ) -> Aggregate:
+        """Create or change an aggregate; a None value removes its key."""
+
+    def remove_aggregate(self, name: str) -> None:
+        """:raises NotFound:"""
+
+    def save_group(self, group: Group) -> Group:
+        """Create a server group, or return it unchanged where it is the same.
+
+        :raises Refused: it exists with another policy
+        """
+
+    def remove_group(self, uuid: str) -> None:
+        """:raises NotFound, Refused: it has live claims"""
+
+    def declare_class(self, name: str) -> None:
+        """Declare a CUSTOM_ resource class."""
+
+    def declared_classes(self) -> frozenset[str]:
+        """The CUSTOM_ resource classes declared so far."""
+
+    # -- reading ------------------------------------------------------------
+    def load_everything(self) -> Everything:
+        """All hosts with what is placed on them, aggregates and groups."""
+
+    def poll(self, position: int, known: dict[int, int]) -> Feed:
+        """What changed since ``position``, a trailing window re-read.
+
+        :param known: provider id -> version, of hosts whose news we have
+            written ourselves; entries not newer are left out
+        """
+
+    def compare(self, known: dict[int, int]) -> Feed:
+        """The whole comparison: every host whose version is not as ``known``, those that
+        are gone, all aggregates and all generations of groups.
+        """
+
+    def load_group(self, uuid: str) -> Group | None:
+        """The group with the consumers of its live claims."""
+
+    def groups(self, limit: int, marker: str | None = None) -> list[Group]:
+        """Groups by uuid, after ``marker``."""
+
+    def claims(
+        self,
+        *,
+        state: str | None = None,
+        host: str | None = None,
+        consumer: str | None = None,
+        request_id: str | None = None,
+        limit: int = 100,
+        marker: str | None = None,
+    ) -> list[Claim]:
+        """Claims by id, after ``marker``."""
+
+    def load_claim(self, claim_id: str) -> Claim | None:
+        """One claim, live or tombstone."""
+
+    def audit(self) -> dict[str, list[str]]:
+        """Violations of P1 to P4 by query.
+
+        Keys: ``over_commit``, ``lost``, ``leaked``, ``doubled``; a line each.
+        """
+
+    # -- decisions ------------------------------------------------------------
+    def save_decisions(self, records: Sequence[DecisionRecord]) -> None:
+        """Keep decisions that were not stored by a commit (refusals)."""
+
+    def load_decision(self, id_or_request: str) -> tuple[bytes, bytes, float] | None:
+        """Packed decision, provider ids, created at; by decision or newest of a request id.
+
+        A unique prefix of at least 6 characters will do.
+        """
+
+    def decisions(
+        self, *, outcome: str | None = None, limit: int = 100, marker: str | None = None
+    ) -> list[DecisionRecord]:
+        """Newest first, without the packed part."""
+
+    def purge(
+        self, *, decisions: int, tombstone_seconds: float, request_seconds: float, limit: int
+    ) -> int:
+        """Delete what is past its bound, at most ``limit`` rows of a kind; how many went."""
+
+    # -- the change logs of host tables ---------------------------------------
+    def save_table_log(
+        self, worker: str, first: int, last: int, checkpoint: bool, chunks: list[bytes]
+    ) -> None:
+        """Keep events ``first`` to ``last`` of a worker's table; see ``table_log``."""
+
+    def load_table_log(self, worker: str, position: int) -> list[list[bytes]]:
+        """Parts from the last checkpoint before ``position`` on, in order; [] where it is gone."""
+
+    def purge_table_log(self, keep_seconds: float) -> int:
+        """Forget what no decision of the last ``keep_seconds`` needs; how many logs were cut."""
+
+    def ping(self) -> float:
+        """The database's clock.  :raises DatabaseUnavailable:"""
+
+
+class Clock(Protocol):
+    """Time for liveness only; safety never depends on it."""
+
+    def monotonic(self) -> float:
+        """Seconds, never going back."""
+
+    def wall(self) -> float:
+        """Seconds since the epoch, UTC."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+class Recorder(Protocol):
+    """Where decisions go that no commit stores, and what is counted."""
+
+    def record(self, record: DecisionRecord) -> None:
+        """Keep a decision; bounded, never blocks, drops the oldest and counts it."""
+
+    def count(self, name: str, value: float = 1, **labels: str) -> None:
+        """Add to a counter."""
+
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        """Add to a histogram."""
+
+    def gauge(self, name: str, value: float, **labels: str) -> None:
+        """Set a gauge."""
+
+
+class Replies(Protocol):
+    """How answers go back; the RPC adapter writes a batch in one go."""
+
+    def send(self, answers: Sequence[tuple[object, Answer]]) -> None:
+        """Send each answer to the caller that its handle stands for; never raises."""

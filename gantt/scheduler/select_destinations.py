@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flow 1: a conductor asks for places, and gets them already claimed.
+
+    drain the admission queue → fold the news into the table → place every
+    request, one after another, on the working table → commit all claims in one
+    transaction → settle: answer what is placed, plan again what was refused
+
+One thread runs this; nobody waits for a request inside it.  What a commit
+refuses is given back to the table before the next batch is planned, and what a
+request that cannot be completed had claimed is released by its id.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gantt import exceptions
+from gantt.core.claim import Claim, State
+from gantt.core.commit import CommitResult, Fate, RequestFate
+from gantt.core.decision import Answer, Outcome
+from gantt.core.pipeline import Pipeline
+from gantt.core.request import Lifecycle, Purpose, SelectDestinations
+from gantt.scheduler.admission import Admission, Call, refusal
+from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.planning import Plan, Planner
+from gantt.scheduler.ports import Clock, Recorder, Replies, Store
+from gantt.scheduler.settings import Settings
+
+LOG = logging.getLogger(__name__)
+IDLE_SECONDS = 0.5
+FRESH_SECONDS = 0.02
+OPEN_SECONDS = 0.1  # between two looks at a request that another worker has open
+
+#: Told of every answer and the seconds from its request's arrival: for the log.
+OnAnswer = Callable[[Answer, float], None]
+
+
+class Placing:
+    """The scheduling thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        cache: HostCache,
+        planner: Planner,
+        recorder: Recorder,
+        clock: Clock,
+        settings: Settings,
+        on_answer: OnAnswer | None = None,
+    ) -> None:
+        self.admission = Admission(settings.queue_limit, settings.retry_after_ms, clock)
+        self._store = store
+        self._cache = cache
+        self._planner = planner
+        self._recorder = recorder
+        self._clock = clock
+        self._settings = settings
+        self._on_answer = on_answer
+        self._owner = settings.worker
+        self._thread: threading.Thread | None = None
+        self._batch: list[Call] = []
+        self._outbox: list[tuple[Replies, Any, Answer]] = []
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The filters and weighers in force."""
+        return self._planner.pipeline
+
+    # -- life ------------------------------------------------------------------
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name='placing', daemon=True)
+        self._thread.start()
+
+    def stop(self, seconds: float) -> bool:
+        """Take nothing new, finish what is inside; whether that was done in time."""
+        self.admission.closed = True
+        self.admission.wake()
+        if self._thread is not None:
+            self._thread.join(seconds)
+            return not self._thread.is_alive()
+        return True
+
+    def _run(self) -> None:
+        while not (self.admission.closed and not self.admission.depth):
+            try:
+                self.step(IDLE_SECONDS)
+            except Exception as e:  # the thread must outlive any one batch
+                LOG.exception('a batch failed')
+                self._abandon(e)
+
+    # -- the story -----------------------------------------------------------------
+    def step(self, idle_seconds: float = 0.0) -> int:
+        """One batch, from the queue to the answers; how many calls it had."""
+        calls = self.admission.drain(
+            self._settings.claims_per_commit, self._settings.batch_wait_ms / 1000, idle_seconds
+        )
+        self._batch = calls
+        self._cache.fold()
+        if not calls:
+            return 0
+        if not self._cache.is_loaded:
+            self._wait_for_hosts(calls)
+            return len(calls)
+        plans = [plan for call in self._in_time(calls) if (plan := self._plan(call))]
+        if plans:
+            self._commit(plans)
+        self._send()
+        return len(calls)
+
+    def _wait_for_hosts(self, calls: list[Call]) -> None:
+        """Nothing was read from the database yet: wait within the budgets."""
+        for call in calls:
+            if call.deadline <= self._clock.monotonic():
+                self._answer(
+                    call,
+                    refusal(call.request, Outcome.UNKNOWN, 'the database has not answered yet'),
+                )
+            else:
+                self.admission.later(call, 0.1)
+        self._send()
+
+    def _in_time(self, calls: Iterable[Call]) -> Iterable[Call]:
+        now = self._clock.monotonic()
+        room = most = self._settings.claims_per_commit
+        for call in calls:
+            size = min(len(call.todo), most)
+            if call.deadline <= now:
+                self._give_up(call, *_out_of_time(call))
+            elif size > room < most:
+                self.admission.again(call)
+            else:
+                room -= size
+                yield call
+
+    def _plan(self, call: Call) -> Plan | None:
+        """Place a call on the working table; None where that ends it already."""
+        call.tries += 1
+        if call.tries > self._settings.attempts_per_request:
+            self._give_up(call, Outcome.CONFLICT, f'gave up after {call.tries - 1} attempts')
+            return None
+        try:
+            if not self._stands_alone(call):
+                return None
+            plan = self._planner.plan(call)
+            if not plan.decision.is_placed and self._cache.age_seconds > FRESH_SECONDS:
+                # Room may have come free since: read the feed before saying no.
+                self._cache.fetch()
+                self._cache.fold()
+                plan = self._planner.plan(call)
+        except exceptions.Refused as e:
+            self._give_up(call, Outcome.REFUSED, e.message)
+            return None
+        except exceptions.GanttError as e:
+            self._give_up(call, Outcome.FAILED, e.message)
+            return None
+        if not plan.decision.is_placed:
+            if not self._known_before(call):
+                self._give_up(call, plan.decision.outcome, plan.decision.reason, plan)
+            return None
+        if plan.claims_nothing:
+            self._planner.undo(plan)
+            self._recorder.record(plan.record())
+            self._answer(call, plan.answer())
+            return None
+        return plan
+
+    def _stands_alone(self, call: Call) -> bool:
+        """See to it that no consumer keeps two live claims for the same purpose.
+
+        A consumer that runs is refused.  What an older request has reserved for
+        the very same consumers gives way once the new one is placed; one that has
+        reserved for others as well keeps all, until its leases end.  Moves have
+        two claims by their nature.
+        """
+        request, purpose = call.request, call.request.spec.purpose
+        if request.dry_run or call.continues or purpose.is_move or purpose is Purpose.REBUILD:
+            return True
+        older: set[str] = set()
+        for consumer in filter(self._cache.working.placed.where, request.consumers):
+            claims = self._store.claims(consumer=consumer)
+            if not any(c.is_live or c.request_id == request.request_id for c in claims):
+                # A pick of this very batch, or an end that is not known here yet.
+                self.admission.later(call, OPEN_SECONDS)
+                return False
+            for claim in claims:
+                if not _stands_in_the_way(claim, request):
+                    continue
+                if claim.state is State.CONFIRMED or claim.request_id is None:
+                    why = f'consumer {consumer} runs on {claim.host} under claim {claim.id}'
+                    self._give_up(call, Outcome.CONFLICT, why)
+                    return False
+                older.add(claim.request_id)
+        call.replaces = sorted(older)
+        return True
+
+    def _replace(self, call: Call) -> None:
+        """Take older requests back whose consumers are all placed anew."""
+        consumers = set(call.request.consumers)
+        for request_id in call.replaces:
+            try:
+                claims = self._store.claims(request_id=request_id, limit=1000)
+                if consumers.issuperset(c.consumer for c in claims if c.is_live):
+                    why = f'replaced by {call.request.request_id}'
+                    self._cache.offer(self._store.cancel_request(request_id, why)[1].hosts)
+            except exceptions.Unavailable:
+                self._recorder.count('gantt_give_up_failed_total')
+
+    def _known_before(self, call: Call) -> bool:
+        """Whether the request was seen to before: its own claims may be what is in the way.
+
+        The commit guards against repeats; what never gets there is looked up here.
+        """
+        request = call.request
+        if call.continues or request.dry_run or request.spec.purpose is Purpose.REBUILD:
+            return False
+        try:
+            stored = self._store.load_request(request.request_id)
+        except exceptions.Unavailable as e:
+            self._answer(call, refusal(request, Outcome.FAILED, e.message))
+            return True
+        if stored is None:
+            return False
+        if stored.state == 'cancelled':
+            self._answer(call, refusal(request, Outcome.CANCELLED, 'it was cancelled'))
+        elif stored.fingerprint != call.fingerprint:
+            self._answer(call, refusal(request, Outcome.REUSED, 'used with another body'))
+        elif stored.state == 'open':
+            self.admission.later(call, OPEN_SECONDS)
+        else:
+            self._recorder.count('gantt_repeats_total')
+            self._answer(call, self._planner.stored(stored.answer))
+        return True
+
+    def _commit(self, plans: list[Plan]) -> None:
+        started = self._clock.monotonic()
+        try:
+            result = self._store.commit([plan.draft(self._owner, started) for plan in plans])
+        except exceptions.Unavailable as e:
+            # The outcome is not known: the caller asks again with the same id.
+            for plan in plans:
+                self._planner.undo(plan)
+                self._answer(plan.call, refusal(plan.call.request, Outcome.FAILED, e.message))
+            return
+        self._recorder.observe('gantt_commit_seconds', self._clock.monotonic() - started)
+        self._recorder.observe('gantt_batch_size', len(plans))
+        self._settle(plans, result)
+
+    def _settle(self, plans: list[Plan], result: CommitResult) -> None:
+        """Bring the table in line with what was committed, then answer or plan again."""
+        written: set[int] = set()
+        changed_groups = False
+        for plan, fate in zip(plans, result.fates, strict=True):
+            self._planner.undo(plan, keep=fate.accepted)
+            written.update(plan.providers(fate.accepted))
+            changed_groups |= fate.fate is Fate.GROUP_CHANGED
+        self._cache.settle(result.hosts, written)
+        self._cache.set_groups(result.groups)
+        if changed_groups:
+            self._planner.refresh_groups(plans, result)
+        for plan, fate in zip(plans, result.fates, strict=True):
+            self._decide(plan, fate)
+
+    def _decide(self, plan: Plan, fate: RequestFate) -> None:
+        """What the fate of a request means for its caller."""
+        call, request = plan.call, plan.call.request
+        match fate.fate:
+            case Fate.PLACED:
+                self._recorder.count('gantt_claims_made_total', len(plan.members))
+                self._replace(call)
+                self._answer(call, plan.final_answer)
+            case Fate.PARTIAL | Fate.DROPPED | Fate.GROUP_CHANGED:
+                plan.keep(fate)
+                self._recorder.count('gantt_conflicts_total', len(call.todo))
+                self.admission.again(call)
+            case Fate.REPEAT:
+                self._recorder.count('gantt_repeats_total')
+                self._answer(call, self._planner.stored(fate.answer))
+            case Fate.OPEN | Fate.LOST:
+                call.continues = False
+                call.done.clear()
+                call.todo = list(range(len(request.consumers)))
+                call.tries -= 1  # its budget bounds it; no race was lost
+                self.admission.later(call, OPEN_SECONDS)
+            case Fate.OVERDUE:
+                call.takes_over = fate.attempt
+                call.attempt = fate.attempt + 1
+                self.admission.again(call)
+            case Fate.CANCELLED:
+                self._answer(call, refusal(request, Outcome.CANCELLED, 'it was cancelled'))
+            case Fate.REUSED:
+                self._answer(call, refusal(request, Outcome.REUSED, 'used with another body'))
+
+    # -- endings ---------------------------------------------------------------------
+    def _give_up(self, call: Call, outcome: Outcome, reason: str, plan: Plan | None = None) -> None:
+        """End a call without a placement; release what it had claimed before."""
+        if call.continues:
+            try:
+                result = self._store.give_up(call.request.request_id, self._owner, call.attempt)
+                self._cache.offer(result.hosts)
+            except exceptions.Unavailable:
+                # The lease frees the claims; the row's deadline lets a repeat take over.
+                self._recorder.count('gantt_give_up_failed_total')
+        decision_id = ''
+        if plan is not None:
+            self._count_removed(plan)
+            record = plan.record()
+            self._recorder.record(record)
+            decision_id = record.id
+        retry = self._settings.retry_after_ms if outcome is Outcome.BUSY else None
+        self._answer(call, refusal(call.request, outcome, reason, retry, decision_id))
+
+    def _count_removed(self, plan: Plan) -> None:
+        for member in plan.decision.members[-1:]:
+            for removal in member.filters:
+                if removal.removed:
+                    self._recorder.count(
+                        'gantt_rejections_total', removal.removed, filter=removal.name
+                    )
+
+    def _abandon(self, error: Exception) -> None:
+        """After a bug: answer the batch, and read the table again from the database."""
+        self._recorder.count('gantt_batches_failed_total')
+        for call in self._batch:
+            if not self.admission.is_waiting(call):
+                self._answer(call, refusal(call.request, Outcome.FAILED, f'internal: {error}'))
+        self._cache.forget()
+        self._send()
+
+    def _answer(self, call: Call, answer: Answer) -> None:
+        spent = call.request.budget_ms / 1000 - (call.deadline - self._clock.monotonic())
+        self._recorder.observe(
+            'gantt_decision_seconds', max(0.0, spent), outcome=answer.outcome.value
+        )
+        if self._on_answer is not None:
+            self._on_answer(answer, max(0.0, spent))
+        for handle, replies in self.admission.leave(call):
+            self._outbox.append((replies, handle, answer))
+
+    def _send(self) -> None:
+        """All answers of the batch, in one send per carrier."""
+        outbox, self._outbox = self._outbox, []
+        by_carrier: dict[int, tuple[Replies, list[tuple[Any, Answer]]]] = {}
+        for replies, handle, answer in outbox:
+            by_carrier.setdefault(id(replies), (replies, []))[1].append((handle, answer))
+        for replies, answers in by_carrier.values():
+            replies.send(answers)
+
+
+def _stands_in_the_way(claim: Claim, request: SelectDestinations) -> bool:
+    return (
+        claim.is_live
+        and claim.purpose is request.spec.purpose
+        and claim.request_id != request.request_id
+        and claim.lifecycle is not Lifecycle.API
+    )
+
+
+def _out_of_time(call: Call) -> tuple[Outcome, str]:
+    """How a call ends whose budget is spent: busy elsewhere, lost races, or never begun."""
+    if call.tries == 0:
+        return Outcome.EXPIRED, 'its budget was spent in the queue'
+    if call.conflicts:
+        return Outcome.CONFLICT, f'lost {call.tries} races within its budget'
+    return Outcome.BUSY, 'another worker is at this request'

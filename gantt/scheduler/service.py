@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One scheduler: its threads wired together, and the verbs the doors call.
+
+No logic here.  RPC, the in-process demo and the tests all talk to this class.
+"""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from gantt import exceptions
+from gantt.core import request as requests
+from gantt.core.decision import Answer, Outcome
+from gantt.core.message import Message
+from gantt.core.pipeline import Pipeline
+from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
+from gantt.core.request import CancelClaims, ExtendClaims, GetRequest, SelectDestinations
+from gantt.scheduler.admission import refusal
+from gantt.scheduler.claims import Claims
+from gantt.scheduler.clock import SystemClock
+from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.housekeeping import Housekeeping
+from gantt.scheduler.planning import Planner
+from gantt.scheduler.ports import ClaimFate, Clock, Recorder, Replies, ReportFate, Store
+from gantt.scheduler.select_destinations import OnAnswer, Placing
+from gantt.scheduler.settings import Settings
+from gantt.scheduler.table_log import TableLog
+from gantt.scheduler.update_resource_stats import Intake
+
+
+class Scheduler:
+    """The service, whatever it is reached through."""
+
+    def __init__(
+        self,
+        store: Store,
+        pipeline: Pipeline,
+        recorder: Recorder,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        on_answer: OnAnswer | None = None,
+    ) -> None:
+        self.settings = settings or Settings()
+        self.clock: Clock = clock or SystemClock()
+        self.store = store
+        self.recorder = recorder
+        log = None
+        if self.settings.replay_seconds:
+            log = TableLog(self.settings.worker, self.settings.checkpoint_seconds)
+        self.cache = HostCache(
+            store, self.clock, self.settings.reload_seconds, log, self.settings.default_zone
+        )
+        self.placing = Placing(
+            store,
+            self.cache,
+            Planner(store, self.cache, pipeline, self.settings),
+            recorder,
+            self.clock,
+            self.settings,
+            on_answer,
+        )
+        self.intake = Intake(store, self.cache, recorder, self.clock, self.settings)
+        self.claims = Claims(store, self.cache, recorder, self.settings)
+        self.housekeeping = Housekeeping(
+            store, self.cache, self.claims, recorder, self.clock, self.settings
+        )
+
+    # -- life ------------------------------------------------------------------
+    def start(self) -> None:
+        """Read the state and start the threads.
+
+        :raises DatabaseUnavailable, DatabaseNotSynced: before anything runs
+        """
+        self.cache.fetch()
+        self.placing.start()
+        self.intake.start()
+        self.housekeeping.start()
+
+    def stop(self, seconds: float = 30.0) -> bool:
+        """Take nothing new, finish what is inside; whether that was done in time."""
+        done = self.placing.stop(seconds)
+        done &= self.intake.stop(seconds)
+        self.housekeeping.stop(5.0)
+        return done
+
+    # -- flow 1 ----------------------------------------------------------------
+    def submit(
+        self, request: SelectDestinations, handle: Any, replies: Replies, spent_ms: float = 0.0
+    ) -> None:
+        """Queue a request; the answer comes through ``replies``, never blocks.
+
+        :param spent_ms: how much of the budget was spent before it got here
+        :raises InvalidMessage, UnknownResourceClass: what types cannot say
+        """
+        requests.check(request, self.cache.knows_classes(request.spec.resources))
+        at_once = self.placing.admission.submit(request, handle, replies, spent_ms)
+        if at_once is not None:
+            self.recorder.count('gantt_turned_away_total', outcome=at_once.outcome.value)
+            replies.send([(handle, at_once)])
+
+    def select(self, request: SelectDestinations) -> Answer:
+        """Submit and wait, for callers in this process."""
+        waiter = Waiter()
+        self.submit(request, None, waiter)
+        return waiter.wait(request, request.budget_ms / 1000 + 5)
+
+    def get_request(self, message: GetRequest) -> Answer:
+        """The stored answer of an earlier request.
+
+        :raises NotFound: it was never placed, or is no longer kept
+        """
+        stored = self.store.load_request(message.request_id)
+        if stored is None:
+            raise exceptions.NotFound(kind='request', name=message.request_id)
+        if stored.state == 'cancelled':
+            raise exceptions.RequestCancelled(request_id=message.request_id)
+        if stored.state == 'open' or not stored.answer:
+            raise exceptions.Busy(reason='the request is being placed', retry_after_ms=200)
+        return Planner.stored(stored.answer)
+
+    def cancel(self, message: CancelClaims) -> dict[str, object]:
+        """Take a request back."""
+        return self.claims.cancel(message)
+
+    def extend(self, message: ExtendClaims) -> dict[str, object]:
+        """Lengthen the leases of a request."""
+        return self.claims.extend(message)
+
+    # -- flow 2 and the words about claims -----------------------------------------
+    def report(self, report: HostReport, wait_seconds: float | None = None) -> ReportFate | None:
+        """Queue a report; with ``wait_seconds``, wait for its fate.
+
+        :raises InvalidMessage, UnknownResourceClass, Busy:
+        :raises StaleEpoch, NotFound: when waiting, for a host that must register first
+        """
+        future = self.intake.submit(report, tell=wait_seconds is not None)
+        if future is None:
+            return None
+        try:
+            fate = future.result(wait_seconds)
+        except TimeoutError:
+            raise exceptions.Busy(reason='the report is queued', retry_after_ms=1000) from None
+        if fate.fate == 'gone':
+            raise exceptions.StaleEpoch(
+                host=fate.name, epoch=report.epoch, current=fate.current_epoch
+            )
+        if fate.fate == 'unknown_host':
+            raise exceptions.NotFound(kind='host', name=fate.name)
+        return fate
+
+    def register_host(self, message: RegisterHost) -> Registered:
+        return self.claims.register_host(message)
+
+    def confirm(self, words: ClaimWords) -> list[ClaimFate]:
+        return self.claims.confirm(words)
+
+    def refuse(self, words: ClaimWords) -> list[ClaimFate]:
+        return self.claims.refuse(words)
+
+    def release(self, words: ClaimWords) -> list[ClaimFate]:
+        return self.claims.release(words)
+
+    def nova_event(self, event: Message) -> None:
+        """A broadcast of an unmodified Nova: heard and counted.
+
+        Its hosts are known from what a report source or ``--report-only`` says;
+        the broadcasts end no claim here, leases do.
+        """
+        self.recorder.count('gantt_nova_events_total', event=type(event).__name__)
+
+    # -- about itself ------------------------------------------------------------
+    def declared_classes(self) -> frozenset[str]:
+        """Custom resource classes known now."""
+        return self.cache.classes
+
+    def health(self) -> dict[str, object]:
+        """Queue depths and ages, for health checks and metrics."""
+        return {
+            'hosts': len(self.cache.working),
+            'table_age_seconds': round(self.cache.age_seconds, 3),
+            'requests_waiting': self.placing.admission.depth,
+            'reports_waiting': self.intake.depth,
+            'loaded': self.cache.is_loaded,
+        }
+
+
+class Waiter:
+    """A Replies that one thread waits on."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._answer: Answer | None = None
+
+    def send(self, answers: Sequence[tuple[object, Answer]]) -> None:
+        for _, answer in answers:
+            self._answer = answer
+        self._event.set()
+
+    def wait(self, request: SelectDestinations, seconds: float) -> Answer:
+        """The answer, or "expired" after ``seconds``."""
+        self._event.wait(seconds)
+        return self._answer or refusal(request, Outcome.EXPIRED, 'no answer within the budget')

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the service was told by its configuration, as one plain value.
+
+The composition root makes it from the options (``gantt/conf``); the stories
+know nothing of configuration files.
+"""
+
+import msgspec
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds and periods; seconds unless the name says otherwise."""
+
+    worker: str = 'gantt-scheduler'
+    # admission
+    queue_limit: int = 2000
+    retry_after_ms: int = 500
+    # batches
+    claims_per_commit: int = 150
+    batch_wait_ms: float = 2.0
+    attempts_per_request: int = 20
+    # claims
+    lease_seconds: float = 120.0
+    lease_seconds_max: float = 900.0
+    sweep_seconds: float = 10.0
+    sweep_rows: int = 200
+    # hosts
+    report_seconds: int = 60
+    stale_after_seconds: float = 180.0
+    feed_seconds: float = 0.25
+    reload_seconds: float = 300.0
+    unknown_after_seconds: float = 120.0
+    default_zone: str = 'nova'
+    # reports
+    report_queue_limit: int = 20_000
+    reports_per_commit: int = 64
+    report_wait_ms: float = 200.0
+    # decisions
+    decisions_kept: int = 100_000
+    decision_queue_limit: int = 2000
+    tombstone_seconds: float = 86_400.0
+    request_seconds: float = 86_400.0
+    purge_seconds: float = 30.0
+    replay_seconds: float = 1800.0
+    checkpoint_seconds: float = 300.0

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators are shown, as types: HTTP, the command line and metrics share them.
+
+Every key is always there, so that programs can rely on the form.  Times are
+given twice: as UTC text, and as an age by the database's clock, so that a
+reader's own clock does not matter.
+"""
+
+import datetime
+import enum
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from gantt.core.claim import Claim
+
+T = TypeVar('T')
+
+
+class HostCondition(enum.StrEnum):
+    """The one word for how a host is; the first that holds, in this order."""
+
+    DISABLED = 'disabled'  # by an operator, or by the service itself
+    OVER_COMMITTED = 'over_committed'
+    NEW = 'new'  # registered, has not reported yet
+    STALE = 'stale'  # has not reported lately enough
+    UP = 'up'
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the views."""
+
+
+class ResourceUse(View, frozen=True, kw_only=True):
+    """One resource class of a host, side by side.
+
+    :ivar cap: floor((total - reserved) * allocation_ratio): what may be promised
+    :ivar claimed: sum of the live claims
+    :ivar reserved_claims: the part of ``claimed`` that no compute has confirmed yet
+    :ivar foreign: use by what runs outside any claim, as the host reports
+    :ivar reported: what the host's own word accounts for: confirmed claims and foreign use
+    :ivar believed: what placing counts as used
+    """
+
+    resource_class: str
+    total: int
+    reserved: int
+    allocation_ratio: float
+    cap: int
+    claimed: int
+    reserved_claims: int
+    foreign: int
+    reported: int
+    believed: int
+    free: int
+
+
+class HostSummary(View, frozen=True, kw_only=True):
+    """A host in a list.
+
+    :ivar reason: why it is disabled, else empty
+    :ivar report_age_seconds: None: it never reported
+    :ivar free: cap less use, by class; negative where over-committed
+    :ivar claims: live claims on it
+    """
+
+    name: str
+    node: str
+    uuid: str
+    condition: HostCondition
+    reason: str
+    disabled_by: str
+    zone: str | None
+    aggregates: list[str]
+    report_age_seconds: float | None
+    free: dict[str, int]
+    cap: dict[str, int]
+    claims: int
+
+
+class ClaimView(View, frozen=True, kw_only=True):
+    """A claim as it is shown.
+
+    :ivar lease_seconds: what is left of the lease of a reserved claim, else None
+    """
+
+    id: str
+    request_id: str | None
+    attempt: int
+    member: int
+    consumer: str
+    consumer_type: str
+    host: str
+    state: str
+    lifecycle: str
+    purpose: str
+    resources: dict[str, int]
+    lease_seconds: float | None
+    group: str | None
+    move_id: str | None
+    project_id: str | None
+    user_id: str | None
+    adopted: bool
+    absences: int
+    reason: str
+    created_at: str
+    updated_at: str
+    age_seconds: float
+
+
+class HostDetail(View, frozen=True, kw_only=True):
+    """A host with everything that is known of it.
+
+    :ivar differences: why believed, reported and claimed differ, a sentence each
+    """
+
+    host: HostSummary
+    kind: str
+    cell: str | None
+    location: str
+    build_topic: str
+    epoch: int
+    sequence: int
+    full_sequence: int
+    generation: int
+    speaks_for: str
+    service_disabled: str | None
+    traits: list[str]
+    hypervisor_type: str
+    hypervisor_version: int
+    numa_cells: int
+    devices: int
+    metrics: dict[str, float]
+    use: list[ResourceUse]
+    differences: list[str]
+    claims: list[ClaimView]
+    claims_truncated: bool
+
+
+class ClassUsage(View, frozen=True, kw_only=True):
+    """One resource class over all hosts."""
+
+    resource_class: str
+    cap: int
+    claimed: int
+    foreign: int
+    free: int
+    unit: str
+
+
+class RefusalGroup(View, frozen=True, kw_only=True):
+    """Refusals of one shape within the window, newest example last."""
+
+    shape: str
+    count: int
+    outcome: str
+    reason: str
+    last_age_seconds: float
+    decision_id: str
+
+
+class Status(View, frozen=True, kw_only=True):
+    """The service at a glance.
+
+    :ivar usage_of: how many hosts the usage is summed over (those that may take claims)
+    :ivar refusals_truncated: more refusals than were read; the counts are lower bounds
+    """
+
+    version: str
+    hosts: dict[str, int]
+    hosts_total: int
+    claims: int
+    table_age_seconds: float
+    usage: list[ClassUsage]
+    outcomes: dict[str, int]
+    window_seconds: float
+    refusals: list[RefusalGroup]
+    refusals_truncated: bool
+
+
+class DecisionSummary(View, frozen=True, kw_only=True):
+    """A decision in a list."""
+
+    id: str
+    request_id: str
+    outcome: str
+    reason: str
+    project_id: str | None
+    worker: str
+    created_at: str
+    age_seconds: float
+
+
+class Step(View, frozen=True, kw_only=True):
+    """One filter of a funnel."""
+
+    filter: str
+    removed: int
+    left: int
+    reason: str
+
+
+class ScoreRow(View, frozen=True, kw_only=True):
+    """A finalist; ``weighted`` follows the explanation's ``weighers``."""
+
+    host: str
+    total: float
+    raw: list[float]
+    normalized: list[float]
+    weighted: list[float]
+    chosen: bool
+
+
+class MemberExplanation(View, frozen=True, kw_only=True):
+    """How one member of the request was placed, or why not."""
+
+    member: int
+    consumer: str
+    host: str | None
+    alternates: list[str]
+    resources: dict[str, int]
+    funnel: list[Step]
+    survivors: int
+    scores: list[ScoreRow]
+
+
+class Explanation(View, frozen=True, kw_only=True):
+    """A decision, explained: structured, and as lines for people.
+
+    :ivar count: how many consumers the request has
+    :ivar host_verdicts: of the host that was asked for, a sentence per member
+    """
+
+    id: str
+    request_id: str
+    outcome: str
+    reason: str
+    shape: str
+    count: int
+    hosts: int
+    weighers: list[str]
+    seed: int
+    table_seq: int
+    table_age_seconds: float
+    config_digest: str
+    attempts: int
+    conflicts: list[str]
+    relaxed: list[str]
+    nearest: list[str]
+    worker: str
+    project_id: str | None
+    created_at: str
+    age_seconds: float
+    members: list[MemberExplanation]
+    host_verdicts: list[str]
+    lines: list[str]
+
+
+class Room(View, frozen=True, kw_only=True):
+    """How many more of a shape fit somewhere."""
+
+    name: str
+    count: int
+
+
+class Capacity(View, frozen=True, kw_only=True):
+    """How many more of a shape fit, where, and what runs out first.
+
+    :ivar eligible: hosts that pass every filter now
+    :ivar runs_out: resource class -> hosts that it is the first to run out on
+    :ivar funnel: what removed the other hosts
+    :ivar verdict: why none fits, empty where one does
+    """
+
+    shape: str
+    resources: dict[str, int]
+    count: int
+    hosts: int
+    eligible: int
+    by_zone: list[Room]
+    by_aggregate: list[Room]
+    by_host: list[Room]
+    by_host_truncated: bool
+    runs_out: dict[str, int]
+    funnel: list[Step]
+    verdict: str
+    nearest: list[str]
+    table_age_seconds: float
+
+
+class Change(View, Generic[T], frozen=True, kw_only=True):
+    """What a write did, or with ``dry_run`` would do.
+
+    :ivar now: the thing as it is afterwards, None where it is gone
+    """
+
+    dry_run: bool
+    what: str
+    now: T | None
+
+
+def when(seconds: float) -> str:
+    """Seconds since the epoch as UTC text, empty for 0."""
+    if not seconds:
+        return ''
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return moment.isoformat(timespec='milliseconds').replace('+00:00', 'Z')
+
+
+def claim_view(claim: Claim, now: float) -> ClaimView:
+    """A claim as it is shown.
+
+    :param now: the database's clock
+    """
+    resources: dict[str, int] = {}
+    for amounts in claim.allocations.values():
+        for name, amount in amounts.items():
+            resources[name] = resources.get(name, 0) + amount
+    leased = claim.state == 'reserved' and claim.lease_until > 0
+    return ClaimView(
+        id=claim.id,
+        request_id=claim.request_id,
+        attempt=claim.attempt,
+        member=claim.member,
+        consumer=claim.consumer,
+        consumer_type=claim.consumer_type,
+        host=claim.host,
+        state=claim.state.value,
+        lifecycle=claim.lifecycle.value,
+        purpose=claim.purpose.value,
+        resources=resources,
+        lease_seconds=round(claim.lease_until - now, 3) if leased else None,
+        group=claim.group,
+        move_id=claim.move_id,
+        project_id=claim.project_id,
+        user_id=claim.user_id,
+        adopted=claim.adopted,
+        absences=claim.absences,
+        reason=claim.reason,
+        created_at=when(claim.created_at),
+        updated_at=when(claim.updated_at),
+        age_seconds=round(max(0.0, now - claim.created_at), 3),
+    )
+
+
+def whole(value: Any) -> Any:
+    """A message as builtins with every field, defaults included."""
+    if isinstance(value, msgspec.Struct):
+        return {f: whole(getattr(value, f)) for f in value.__struct_fields__}
+    if isinstance(value, dict):
+        return {k: whole(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [whole(v) for v in value]
+    return value

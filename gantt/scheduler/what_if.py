@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What if: a request placed on a copy of the host table, and nothing claimed.
+
+The planner, the pipeline and the tie-break seed are the schedulers' own, so
+that the answer is what a real request would get on the same table.
+"""
+
+import msgspec
+
+from gantt.core import request as requests
+from gantt.core.decision import Answer, Outcome, error_of
+from gantt.core.host_table import HostTable
+from gantt.core.message import derived_id
+from gantt.core.pipeline import Pipeline
+from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.scheduler import capacity as room
+from gantt.scheduler import explaining
+from gantt.scheduler.admission import Call
+from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.planning import Plan, Planner
+from gantt.scheduler.ports import Store
+from gantt.scheduler.settings import Settings
+from gantt.scheduler.views import Capacity, Explanation
+
+
+class WhatIf:
+    """Answers on copies of a table; keeps nothing."""
+
+    def __init__(
+        self, store: Store, cache: HostCache, pipeline: Pipeline, settings: Settings
+    ) -> None:
+        self._store = store
+        self._cache = cache
+        self._pipeline = pipeline
+        self._settings = settings
+
+    def dry_run(self, table: HostTable, request: SelectDestinations) -> tuple[Answer, Explanation]:
+        """Place a request on a copy of the table and claim nothing.
+
+        :raises GanttError: it is no placement, as for a real request; the
+            explanation's lines travel in the error's details
+        """
+        requests.check(request, self._cache.knows_classes(request.spec.resources))
+        plan = self._plan(table, msgspec.structs.replace(request, dry_run=True))
+        answer = plan.answer()
+        kept = explaining.Kept(plan.decision, plan.request)
+        now = self._cache.database_now
+        explanation = explaining.explain(kept, now, now, plan.decision.provider_ids, is_kept=False)
+        error = error_of(answer)
+        if error is not None:
+            # The decision is kept nowhere: its explanation goes with the refusal.
+            error.kwargs.pop('decision_id', None)
+            error.kwargs['nearest'] = explanation.nearest
+            error.kwargs['explanation'] = explanation.lines
+            raise error
+        return answer, explanation
+
+    def capacity(self, table: HostTable, spec: RequestSpec) -> Capacity:
+        """How many more of a shape fit now, where, and what runs out first.
+
+        :raises HostsUnknown: too little is known to say
+        """
+        one = derived_id('capacity', 'consumer')
+        request = SelectDestinations(
+            request_id=derived_id('capacity'),
+            spec=spec,
+            consumers=[one],
+            alternates=0,
+            dry_run=True,
+        )
+        requests.check(request, self._cache.knows_classes(spec.resources))
+        plan = self._plan(table, request)
+        if plan.decision.outcome not in (Outcome.PLACED, Outcome.NO_VALID_HOST):
+            error = error_of(plan.answer())
+            if error is not None:
+                raise error
+        return room.capacity(table, plan.request.spec, plan.decision, self._cache.age_seconds)
+
+    def _plan(self, table: HostTable, request: SelectDestinations) -> Plan:
+        """Plan as a scheduler would, on a copy of ``table``."""
+        aside = _Aside(self._cache, table.copy())
+        settings = msgspec.structs.replace(self._settings, claims_per_commit=len(request.consumers))
+        call = Call(request, float('inf'))
+        call.tries = 1
+        return Planner(self._store, aside, self._pipeline, settings).plan(call)
+
+
+class _Aside(HostCache):
+    """A cache's stand-in for one dry run: a table of its own, its age as it is."""
+
+    def __init__(self, of: HostCache, table: HostTable) -> None:
+        super().__init__(of.store, of.clock)
+        self.working = table
+        self._age = of.age_seconds
+
+    @property
+    def age_seconds(self) -> float:
+        return self._age

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logging: oslo.log, the request id in every line of a request, secrets masked.
+
+A line is a sentence or an event's name followed by ``key=value`` facts, so
+that people can read it and programs can split it.
+"""
+
+import contextlib
+import logging as stdlib_logging
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from oslo_context import context
+from oslo_log import log
+from oslo_utils import strutils
+
+from gantt import exceptions
+from gantt.core.decision import Answer
+
+_PREFIX = '%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s'
+LINE = f'{_PREFIX} [-] %(message)s'
+LINE_OF_A_REQUEST = f'{_PREFIX} [%(request_id)s] %(message)s'
+
+#: Loggers that say nothing an operator needs at INFO.
+LEVELS = [
+    'amqp=WARN', 'amqplib=WARN', 'oslo.messaging=INFO', 'oslo_messaging=INFO', 'kombu=WARN',
+    'sqlalchemy=WARN', 'alembic=WARN', 'stevedore=WARN', 'urllib3.connectionpool=WARN',
+    'httpx=WARN', 'httpcore=WARN', 'oslo_policy=INFO', 'cotyledon=INFO', 'waitress=INFO',
+]  # fmt: skip
+
+# user:password@ after :// or, in URLs of several hosts, after a comma.
+_URL_SECRET = re.compile(r'(?P<head>(?:://|,)[^\s:/@,]*:)[^\s@/,]+(?=@)')
+_PLAIN = re.compile(r'^[^\s="\']+$')
+
+
+def register_opts(conf: Any) -> None:
+    """oslo.log's options, with our line shapes as defaults."""
+    log.register_options(conf)
+    log.set_defaults(
+        logging_context_format_string=LINE_OF_A_REQUEST, default_log_levels=list(LEVELS)
+    )
+    conf.set_default('logging_default_format_string', LINE)
+
+
+def setup(conf: Any, program: str = 'gantt') -> None:
+    """Start logging as configured, masking what looks like a secret.
+
+    :raises Misconfigured: the log file cannot be written
+    """
+    try:
+        log.setup(conf, program)
+    except OSError as e:
+        raise exceptions.Misconfigured(
+            option='[DEFAULT] log_dir or log_file',
+            problem=f'{e.filename}: {e.strerror}',
+            fix='Make the directory, writable for the user that runs this, or choose another',
+        ) from None
+    for handler in stdlib_logging.getLogger().handlers:
+        if not isinstance(handler.formatter, Masking):
+            handler.setFormatter(Masking(handler.formatter or stdlib_logging.Formatter()))
+
+
+def masked(text: str) -> str:
+    """``text`` without passwords: those in URLs and those named as such."""
+    return strutils.mask_password(_URL_SECRET.sub(r'\g<head>***', text))
+
+
+class Masking(stdlib_logging.Formatter):
+    """Masks secrets in the finished line, traceback and all."""
+
+    def __init__(self, inner: stdlib_logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: stdlib_logging.LogRecord) -> str:
+        return masked(self._inner.format(record))
+
+
+@contextlib.contextmanager
+def request(request_id: str, project_id: str | None = None) -> Iterator[None]:
+    """Every line logged inside, by this thread, carries the request id."""
+    before = context.get_current()
+    context.RequestContext(request_id=request_id, project_id=project_id, overwrite=True)
+    try:
+        yield
+    finally:
+        if before is not None:
+            before.update_store()
+        elif hasattr(context._request_store, 'context'):
+            del context._request_store.context
+
+
+def facts(**values: object) -> str:
+    """``key=value`` pairs in the order given; None is left out, odd text is quoted."""
+    return ' '.join(f'{key}={_value(value)}' for key, value in values.items() if value is not None)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f'{value:.6g}'
+    text = ','.join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    if _PLAIN.match(text):
+        return text
+    return '"' + text.replace('\\', '\\\\').replace('"', '\\"').replace('\n', '\\n') + '"'
+
+
+def log_answer(logger: Any, answer: Answer, seconds: float) -> None:
+    """The one INFO line of a decision, as its answer leaves.
+
+    :param seconds: from the request's arrival to its answer
+    """
+    chosen = [selections[0].host for selections in answer.selections if selections]
+    with request(answer.request_id):
+        logger.info(
+            'decision %s',
+            facts(
+                id=answer.decision_id or None,
+                outcome=answer.outcome.value,
+                dry_run=answer.dry_run or None,
+                members=len(chosen) or None,
+                hosts=chosen[:10] or None,
+                table_age_seconds=answer.age_seconds,
+                ms=round(seconds * 1000, 3),
+                reason=answer.reason or None,
+            ),
+        )

@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fluent builders: say what matters for a test, get the rest filled in.
+
+A builder never changes; every word returns a new one, ``build()`` the message.
+``a_host(...).on(store)`` is a compute host that speaks to a store by itself.
+"""
+
+import uuid
+from collections.abc import Iterable
+from typing import Any, Self
+
+import msgspec
+from msgspec import UNSET
+
+from gantt.core.claim import Claim, State, claim_id
+from gantt.core.commit import (
+    ClaimDraft,
+    CommitResult,
+    DecisionRecord,
+    GroupSwap,
+    RequestDraft,
+    RequestFate,
+)
+from gantt.core.host import Group, HostRow
+from gantt.core.message import derived_id
+from gantt.core.report import ClaimWords, HostReport, RegisterHost, Running
+from gantt.core.request import (
+    GroupRef,
+    Lifecycle,
+    Policy,
+    Purpose,
+    RequestSpec,
+    SelectDestinations,
+)
+from gantt.core.resources import Inventory
+from gantt.scheduler.ports import ClaimFate, ReportFate, Store
+
+CLASSES = {'vcpu': 'VCPU', 'pcpu': 'PCPU', 'ram': 'MEMORY_MB', 'disk': 'DISK_GB'}
+CLEAN: dict[str, list[str]] = {'over_commit': [], 'lost': [], 'leaked': [], 'doubled': []}
+
+
+def new_uuid() -> str:
+    """A uuid that was never there before."""
+    return str(uuid.uuid4())
+
+
+def uuid_of(*parts: object) -> str:
+    """The uuid of a name: the same in every run."""
+    return derived_id('test', *parts)
+
+
+def amounts(**short: int) -> dict[str, int]:
+    """``vcpu=2, ram=1024`` by resource class; other names are classes themselves."""
+    return {CLASSES.get(name, name): amount for name, amount in short.items()}
+
+
+class Builder:
+    """Words collected as fields."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.fields = fields
+
+    def having(self, **fields: Any) -> Self:
+        """The same with these fields of the message."""
+        return type(self)(**{**self.fields, **fields})
+
+
+# -- requests --------------------------------------------------------------------------
+class ARequest(Builder):
+    """Builds ``SelectDestinations``."""
+
+    def needing(self, **short: int) -> Self:
+        return self.having(resources=amounts(**short))
+
+    def for_consumers(self, *consumers: str) -> Self:
+        return self.having(consumers=list(consumers))
+
+    def in_group(self, group: str, policy: str = 'anti-affinity') -> Self:
+        return self.having(group=GroupRef(uuid=group, policy=Policy(policy)))
+
+    def build(self) -> SelectDestinations:
+        fields = {'resources': amounts(vcpu=1), 'request_id': new_uuid(), **self.fields}
+        fields.setdefault('consumers', [new_uuid()])
+        top = {k: fields.pop(k) for k in list(fields) if k in SelectDestinations.__struct_fields__}
+        return SelectDestinations(spec=RequestSpec(**fields), **top)
+
+
+def a_request(**fields: Any) -> ARequest:
+    """A request for one consumer that needs one core."""
+    return ARequest(**fields)
+
+
+# -- drafts of a commit -----------------------------------------------------------------
+class ADraft(Builder):
+    """Builds ``RequestDraft``: what a scheduler asks the store to commit."""
+
+    @property
+    def id(self) -> str:
+        return self.fields['id']
+
+    def taking(
+        self,
+        host: 'Host | int',
+        consumer: str | None = None,
+        *,
+        generation: int | None = None,
+        purpose: str = 'create',
+        lifecycle: str = 'host',
+        move_id: str | None = None,
+        group: str | None = None,
+        layout: dict | None = None,
+        **short: int,
+    ) -> Self:
+        """One more member, on a host."""
+        provider_id = host if isinstance(host, int) else host.id
+        member = len(self.fields['claims']) + self.fields.get('first_member', 0)
+        swap = self.fields.get('group')
+        claim = Claim(
+            id=claim_id(self.id, self.fields.get('attempt', 1), member),
+            request_id=self.id,
+            attempt=self.fields.get('attempt', 1),
+            member=member,
+            consumer=consumer or uuid_of('consumer', self.id, member),
+            provider_id=provider_id,
+            host='' if isinstance(host, int) else host.name,
+            lifecycle=Lifecycle(lifecycle),
+            purpose=Purpose(purpose),
+            allocations={provider_id: amounts(**(short or {'vcpu': 1}))},
+            group=group or (swap.uuid if swap else None),
+            move_id=move_id,
+            layout=layout,
+        )
+        draft = ClaimDraft(claim=claim, generation=generation)
+        return self.having(claims=[*self.fields['claims'], draft])
+
+    def by(self, owner: str) -> Self:
+        return self.having(owner=owner)
+
+    def leased(self, seconds: float) -> Self:
+        """Below 0: the lease has run out when it begins."""
+        return self.having(lease_seconds=seconds)
+
+    def within(self, seconds: float) -> Self:
+        """Below 0: the deadline of its row has passed when it is written."""
+        return self.having(budget_seconds=seconds)
+
+    def unfinished(self) -> Self:
+        """Other members are to follow in a later batch."""
+        return self.having(completes=False)
+
+    def whole(self) -> Self:
+        return self.having(whole=True)
+
+    def attempt(self, number: int) -> Self:
+        return self.having(attempt=number)
+
+    def taking_over(self, attempt: int) -> Self:
+        return self.having(takes_over=attempt, attempt=attempt + 1)
+
+    def continuing(self, made: int) -> Self:
+        """Carries on with its row; ``made`` members were claimed before."""
+        return self.having(continues=True, first_member=made, claims=[])
+
+    def planned_at(self, generation: int, group: str, policy: str = 'anti-affinity') -> Self:
+        """In a server group, planned with its rule at that generation."""
+        return self.having(group=GroupSwap(uuid=group, generation=generation, policy=policy))
+
+    def build(self) -> RequestDraft:
+        fields = {k: v for k, v in self.fields.items() if k != 'first_member'}
+        return RequestDraft(**fields)
+
+
+def a_draft(request_id: str | None = None, **fields: Any) -> ADraft:
+    """A request of worker-1, without members yet, answered with b'answer'."""
+    base: dict[str, Any] = {
+        'id': request_id or new_uuid(), 'fingerprint': 'body', 'owner': 'worker-1', 'claims': [],
+        'answer': b'answer',
+    }  # fmt: skip
+    return ADraft(**{**base, **fields})
+
+
+def commit(store: Store, *drafts: ADraft) -> CommitResult:
+    """Commit one batch."""
+    return store.commit([draft.build() for draft in drafts])
+
+
+def fate_of(store: Store, draft: ADraft) -> RequestFate:
+    """Commit a draft alone."""
+    return commit(store, draft).fates[0]
+
+
+def claimed(store: Store, draft: ADraft) -> list[Claim]:
+    """Commit a draft alone, which must be placed; its claims by member."""
+    fate = fate_of(store, draft)
+    assert fate.fate == 'placed', fate
+    return sorted(store.claims(request_id=draft.id), key=lambda claim: claim.member)
+
+
+def a_decision(**fields: Any) -> DecisionRecord:
+    """A refusal."""
+    base: dict[str, Any] = {
+        'id': new_uuid(), 'request_id': new_uuid(), 'outcome': 'no_valid_host',
+        'packed': b'packed', 'host_set': 'digest', 'provider_ids': b'12345678',
+    }  # fmt: skip
+    return DecisionRecord(**{**base, **fields})
+
+
+def a_group(policy: str = 'anti-affinity', **fields: Any) -> Group:
+    """A server group that nobody is in."""
+    return Group(**{'uuid': new_uuid(), 'policy': policy, **fields})
+
+
+# -- reports ------------------------------------------------------------------------------
+class AReport(Builder):
+    """Builds ``HostReport``."""
+
+    def at(self, epoch: int, sequence: int) -> Self:
+        return self.having(epoch=epoch, sequence=sequence)
+
+    def with_room(self, **short: int) -> Self:
+        """Totals, nothing reserved, no overcommit."""
+        return self.having(
+            inventories={name: Inventory(total=x) for name, x in amounts(**short).items()}
+        )
+
+    def listing(self, running: Iterable[Any] = (), pending: Iterable[Any] = ()) -> Self:
+        """Claims, or consumers of no claim; all others are not there."""
+        return self.having(
+            running=[a_guest(one) for one in running], pending=[a_guest(one) for one in pending]
+        )
+
+    def without_opinion(self) -> Self:
+        return self.having(running=None, pending=None)
+
+    def outside(self, **short: int) -> Self:
+        """What runs outside any claim."""
+        return self.having(foreign=amounts(**short))
+
+    def using(self, **short: int) -> Self:
+        """What is used in all, guests included."""
+        return self.having(used=amounts(**short))
+
+    def since(self, base: int) -> Self:
+        """A delta on that full report; what it does not say is unchanged."""
+        kept = {k: v for k, v in self.fields.items() if k != 'inventories'}
+        return type(self)(**{**kept, 'full': False, 'base': base})
+
+    def build(self) -> HostReport:
+        return HostReport(**self.fields)
+
+
+def a_report(name: str = 'cmp-1', **fields: Any) -> AReport:
+    """A full report of 8 cores, 16 GiB and 100 GiB with nothing on it."""
+    base: dict[str, Any] = {
+        'name': name, 'epoch': 1, 'sequence': 1, 'full': True, 'running': [], 'pending': [],
+    }  # fmt: skip
+    return AReport(**{**base, **fields}).with_room(vcpu=8, ram=16_384, disk=100)
+
+
+def a_guest(what: 'Claim | Running | str', **short: int) -> Running:
+    """An entry of a report: of a claim, of a consumer without one, or as it is."""
+    if isinstance(what, Running):
+        return what
+    if isinstance(what, Claim):
+        return Running(consumer=what.consumer, claim_id=what.id)
+    return Running(consumer=what, resources=amounts(**(short or {'vcpu': 1})))
+
+
+# -- hosts ------------------------------------------------------------------------------
+class AHost:
+    """A compute host that has not spoken yet."""
+
+    def __init__(self, name: str, report: AReport) -> None:
+        self.name = name
+        self.facts = report
+
+    def with_room(self, **short: int) -> 'AHost':
+        return AHost(self.name, self.facts.with_room(**short))
+
+    def having(self, **fields: Any) -> 'AHost':
+        """With these fields in each of its reports."""
+        return AHost(self.name, self.facts.having(**fields))
+
+    def on(self, store: Store, **said: Any) -> 'Host':
+        """Registered there, with a first report."""
+        host = Host(store, self.name, self.facts)
+        host.register(**said)
+        assert host.report().fate == 'applied'
+        return host
+
+
+def a_host(name: str = 'cmp-1') -> AHost:
+    """A host of 8 cores, 16 GiB and 100 GiB."""
+    return AHost(name, a_report(name))
+
+
+class Host:
+    """A host that speaks to a store; it counts its messages as an agent does."""
+
+    def __init__(self, store: Store, name: str, facts: AReport) -> None:
+        self.store = store
+        self.name = name
+        self.facts = facts
+        self.epoch = 0
+        self.sequence = 0
+        self.id = 0
+
+    def register(self, nonce: str | None = None, **fields: Any) -> int:
+        """A new start of the agent; its epoch."""
+        said = RegisterHost(name=self.name, boot_nonce=nonce or new_uuid(), **fields)
+        registered, change = self.store.register_host(said)
+        self.id = change.provider_id
+        if registered.epoch != self.epoch:
+            self.epoch, self.sequence = registered.epoch, 0
+        return self.epoch
+
+    def stamp(self) -> int:
+        """The next number."""
+        self.sequence += 1
+        return self.sequence
+
+    @property
+    def row(self) -> HostRow:
+        """Its row as everybody reads it."""
+        rows = {change.provider_id: change.row for change in self.store.load_everything().hosts}
+        row = rows[self.id]
+        assert row is not None
+        return row
+
+    def says(self) -> AReport:
+        """The next report, to be completed."""
+        return self.facts.at(self.epoch, self.stamp())
+
+    def send(self, *reports: AReport) -> list[ReportFate]:
+        """Deliver reports in one batch."""
+        return self.store.apply_reports([report.build() for report in reports]).fates
+
+    def report(self, running: Iterable[Any] = (), pending: Iterable[Any] = ()) -> ReportFate:
+        """Say truthfully what is there."""
+        return self.send(self.says().listing(running, pending))[0]
+
+    def words(self, *claims: Claim | str, **fields: Any) -> ClaimWords:
+        """A word about claims, with the next number unless one is given."""
+        base: dict[str, Any] = {
+            'name': self.name,
+            'epoch': self.epoch,
+            'sequence': fields.get('sequence') or self.stamp(),
+            'claim_ids': [claim.id if isinstance(claim, Claim) else claim for claim in claims],
+        }
+        return ClaimWords(**{**base, **fields})
+
+    def confirm(self, *claims: Claim | str, **fields: Any) -> list[ClaimFate]:
+        return self.store.confirm_claims(self.words(*claims, **fields)).fates
+
+    def refuse(self, *claims: Claim | str, **fields: Any) -> list[ClaimFate]:
+        return self.store.refuse_claims(self.words(*claims, **fields)).fates
+
+    def release(self, *claims: Claim | str, **fields: Any) -> list[ClaimFate]:
+        return self.store.release_claims(self.words(*claims, **fields)).fates
+
+
+def state_of(store: Store, claim: Claim | str) -> State:
+    """The state of a claim as it is now."""
+    found = store.load_claim(claim.id if isinstance(claim, Claim) else claim)
+    assert found is not None
+    return found.state
+
+
+def live(store: Store, **where: Any) -> list[Claim]:
+    """Live claims."""
+    return [claim for claim in store.claims(limit=10_000, **where) if claim.is_live]
+
+
+def changed(message: Any, **fields: Any) -> Any:
+    """The same message with other fields."""
+    return msgspec.structs.replace(message, **fields)
+
+
+__all__ = [
+    'CLEAN', 'UNSET', 'a_decision', 'a_draft', 'a_group', 'a_guest', 'a_host', 'a_report',
+    'a_request', 'amounts', 'changed', 'claimed', 'commit', 'fate_of', 'live', 'new_uuid',
+    'state_of', 'uuid_of',
+]  # fmt: skip

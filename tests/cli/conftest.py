@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line against a live server in a thread."""
+
+import io
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+
+from gantt.cli.main import main
+from gantt.http.server import Server
+from tests.http.site import Site
+
+
+class Run(NamedTuple):
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+Gantt = Callable[..., Run]
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+@pytest.fixture
+def endpoint(site: Site) -> Iterator[str]:
+    server = Server(site.app, '127.0.0.1', 0, threads=4)
+    server.start()
+    yield f'http://127.0.0.1:{server.port}'
+    assert server.stop(5)
+
+
+@pytest.fixture
+def gantt(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Gantt:
+    """``gantt('host', 'list')``: run a command against the server."""
+    monkeypatch.setenv('GANTT_ENDPOINT', endpoint)
+    monkeypatch.setenv('COLUMNS', '80')
+    return run
+
+
+def run(*argv: str) -> Run:
+    out, err = io.StringIO(), io.StringIO()
+    code = main(argv, out, err)
+    return Run(code, out.getvalue(), err.getvalue())

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands: what they change, how they exit, what they say when it goes wrong."""
+
+import csv
+import io
+import json
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gantt import exceptions
+from gantt.cli.main import COMMANDS
+from tests.cli.conftest import Gantt, run
+from tests.http.site import Site, fixed
+
+
+# -- placing ---------------------------------------------------------------------------
+def test_select_places_and_exits_0(site: Site, gantt: Gantt) -> None:
+    done = gantt('select', '--resource', 'VCPU=2', '--resource', 'MEMORY_MB=1024', '--count', '3')
+    assert done.code == 0
+    assert done.out.startswith('placed 3 on ')
+    assert len(site.world.store.claims(state='reserved')) == 3
+
+
+def test_a_dry_run_claims_nothing(site: Site, gantt: Gantt) -> None:
+    done = gantt('select', '--resource', 'VCPU=2', '--dry-run')
+    assert done.code == 0
+    assert done.out.startswith('would place 1 on 1 host')
+    assert site.world.store.claims() == []
+
+
+def test_no_valid_host_exits_2_with_the_verdict_and_the_way_to_the_story(gantt: Gantt) -> None:
+    done = gantt('select', '--resource', 'VCPU=400')
+    assert done.code == 2
+    assert done.out == ''
+    assert '0/6 hosts fit: ' in done.err
+    assert 'gantt explain ' in done.err
+    assert 'request id req-' in done.err
+
+
+def test_a_dry_run_without_room_exits_2(gantt: Gantt) -> None:
+    done = gantt('select', '--resource', 'VCPU=400', '--dry-run')
+    assert done.code == 2
+    assert '0/6 hosts fit: ' in done.err
+    assert 'gantt explain' not in done.err
+
+
+def test_conflicts_without_end_exit_3(site: Site, gantt: Gantt) -> None:
+    site.client.error = exceptions.Conflict(request_id=fixed(1), attempts=20)
+    done = gantt('select', '--resource', 'VCPU=1')
+    assert done.code == 3
+    assert 'gave up after 20 attempts' in done.err
+
+
+def test_a_busy_scheduler_exits_1(site: Site, gantt: Gantt) -> None:
+    site.client.error = exceptions.Busy(reason='2000 requests are waiting', retry_after_ms=500)
+    done = gantt('select', '--resource', 'VCPU=1')
+    assert done.code == 1
+    assert 'retry after 500 ms' in done.err
+
+
+def test_the_same_request_id_has_the_effect_of_one(site: Site, gantt: Gantt) -> None:
+    ask = ('select', '--resource', 'VCPU=1', '--request-id', fixed(9), '--consumer', fixed(10))
+    assert gantt(*ask).out == gantt(*ask).out
+    assert len(site.world.store.claims()) == 1
+
+
+def test_arguments_reach_the_spec(site: Site, gantt: Gantt) -> None:
+    done = gantt(
+        *('select', '-f', 'json', '--resource', 'VCPU=1', '--zone', 'az1', '--count', '2'),
+        *('--trait', 'CUSTOM_FAST', '--ignore-host', 'cmp-1', '--alternates', '0'),
+        *('--project', 'p1', '--flavor', 'm1.tiny', '--lease', '300'),
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)['answer']
+    assert [[s['host'] for s in places] for places in answer['selections']] == [['cmp-2']] * 2
+    assert answer['selections'][0][0]['lease_seconds'] == 300
+    assert site.world.store.claims()[0].project_id == 'p1'
+
+
+def test_a_group_given_with_its_policy_spreads(gantt: Gantt) -> None:
+    done = gantt(
+        *('select', '-f', 'json', '--resource', 'VCPU=1', '--count', '3'),
+        *('--group', fixed(5), '--group-policy', 'anti-affinity'),
+    )  # fmt: skip
+    hosts = [places[0]['host'] for places in json.loads(done.out)['answer']['selections']]
+    assert len(set(hosts)) == 3
+
+
+@pytest.mark.parametrize('form', ['json', 'yaml'])
+def test_a_request_file(site: Site, gantt: Gantt, tmp_path: Path, form: str) -> None:
+    body = {'spec': {'resources': {'VCPU': 1}}, 'request_id': fixed(3), 'consumers': [fixed(4)]}
+    file = tmp_path / 'request'
+    file.write_text(json.dumps(body) if form == 'json' else yaml.safe_dump(body))
+    assert gantt('select', '--request-file', str(file)).code == 0
+    [claim] = site.world.store.claims()
+    assert (claim.request_id, claim.consumer) == (fixed(3), fixed(4))
+
+
+# -- hosts -----------------------------------------------------------------------------
+def test_disable_enable_and_remove_a_host(site: Site, gantt: Gantt) -> None:
+    ask = ('host', 'disable', 'cmp-3', '--reason', 'fan swap', '--by', 'ann')
+    done = gantt(*ask, '--dry-run')
+    assert done.out == 'dry run: host cmp-3 would be disabled by ann: fan swap\n'
+    assert 'disabled' not in gantt('host', 'list').out
+    assert gantt(*ask).out == 'host cmp-3 is disabled by ann: fan swap\n'
+    assert '    fan swap (ann)\n' in gantt('host', 'list').out
+    assert gantt('host', 'enable', 'cmp-3').code == 0
+    assert gantt('host', 'remove', 'cmp-6').out == 'host cmp-6 is forgotten\n'
+    assert 'cmp-6' not in gantt('host', 'list').out
+
+
+def test_a_host_with_claims_is_not_removed(site: Site, gantt: Gantt) -> None:
+    host = site.place(1).selections[0][0].host
+    for more in ((), ('--dry-run',)):
+        done = gantt('host', 'remove', host, *more)
+        assert done.code == 1
+        assert 'live claims' in done.err
+    assert gantt('host', 'show', host).code == 0
+
+
+def test_an_unknown_host_names_similar_ones_and_the_request_id(gantt: Gantt) -> None:
+    done = gantt('host', 'show', 'cmp-9')
+    assert done.code == 1
+    assert done.err.startswith("gantt: host 'cmp-9' is not known here; did you mean cmp-")
+    assert 'code gantt.not_found, request id req-' in done.err
+
+
+def test_a_long_list_is_fetched_page_by_page(gantt: Gantt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('gantt.cli.base.PAGE', 2)
+    done = gantt('host', 'list', '--limit', '5', '-f', 'json')
+    assert [host['name'] for host in json.loads(done.out)] == [f'cmp-{i}' for i in range(1, 6)]
+
+
+def test_hosts_are_sorted_both_ways(gantt: Gantt) -> None:
+    def names(*more: str) -> list[str]:
+        done = gantt('host', 'list', '--sort', 'free:MEMORY_MB', '-f', 'json', *more)
+        return [host['name'] for host in json.loads(done.out)]
+
+    assert names()[0] == 'cmp-5'
+    assert names('-r')[-1] == 'cmp-5'
+    refused = gantt('host', 'list', '--sort', 'size')
+    assert refused.code == 1
+    assert 'expected one of name, zone' in refused.err
+
+
+def test_the_lists_have_stable_keys(gantt: Gantt) -> None:
+    first = json.loads(gantt('host', 'list', '-f', 'json', '--limit', '1').out)[0]
+    assert sorted(first) == [
+        'aggregates', 'cap', 'claims', 'condition', 'disabled_by', 'free', 'name', 'node',
+        'reason', 'report_age_seconds', 'uuid', 'zone',
+    ]  # fmt: skip
+    rows = list(csv.DictReader(io.StringIO(gantt('host', 'list', '-f', 'csv').out)))
+    assert rows[0]['name'] == 'cmp-1'
+    assert json.loads(rows[0]['cap'])['VCPU'] == 16
+
+
+# -- claims, requests, groups, aggregates -----------------------------------------------
+def test_claims_are_found_by_a_prefix_and_released_with_a_reason(site: Site, gantt: Gantt) -> None:
+    site.place(1)
+    [claim] = site.world.store.claims()
+    assert claim.id[:8] in gantt('claim', 'list', '--state', 'reserved').out
+    assert gantt('claim', 'show', claim.id[:8]).out.startswith(f'claim {claim.id} is reserved\n')
+    assert gantt('claim', 'release', claim.id).code == 64
+    done = gantt('claim', 'release', claim.id, '--reason', 'guest is gone')
+    assert done.out == f'claim {claim.id} on {claim.host} is released: guest is gone\n'
+    assert site.world.store.load_claim(claim.id).state == 'released'
+
+
+def test_a_request_is_cancelled(site: Site, gantt: Gantt) -> None:
+    site.place(1, 2)
+    dry = gantt('request', 'cancel', fixed(1), '--dry-run')
+    assert 'would be cancelled, 2 reserved claims released' in dry.out
+    assert gantt('request', 'cancel', fixed(1), '--reason', 'typo').code == 0
+    assert [claim.state for claim in site.world.store.claims()] == ['released', 'released']
+    assert gantt('request', 'show', fixed(1)).out.startswith(f'request {fixed(1)} is cancelled\n')
+
+
+def test_groups_are_made_listed_and_removed(gantt: Gantt) -> None:
+    ask = ('group', 'create', 'web', '--policy', 'anti-affinity', '--uuid', fixed(8))
+    assert gantt(*ask, '--dry-run').code == 0
+    assert gantt('group', 'list').out == 'there is no server group\n'
+    assert gantt(*ask).code == 0
+    assert fixed(8) in gantt('group', 'list').out
+    other = gantt('group', 'create', 'web', '--policy', 'affinity', '--uuid', fixed(8))
+    assert other.code == 1
+    assert gantt('group', 'remove', fixed(8)).code == 0
+    assert gantt('group', 'remove', fixed(8)).code == 1
+
+
+def test_aggregates_are_set_listed_and_removed(gantt: Gantt) -> None:
+    ask = ('aggregate', 'set', 'fast', '--property', 'ssd=true', '--zone', 'z', '--host', 'cmp-1')
+    assert gantt(*ask, '--dry-run').code == 0
+    assert gantt('aggregate', 'list').out == 'there is no aggregate\n'
+    assert gantt(*ask).code == 0
+    assert gantt('aggregate', 'set', 'fast', '--property', 'ssd=').code == 0
+    [found] = json.loads(gantt('aggregate', 'list', '-f', 'json').out)
+    assert (found['metadata'], found['hosts']) == ({'availability_zone': 'z'}, ['cmp-1'])
+    assert gantt('host', 'list', '--aggregate', 'fast').out.count('cmp-') == 1
+    assert gantt('aggregate', 'remove', 'fast').code == 0
+
+
+# -- wrong usage and trouble --------------------------------------------------------------
+@pytest.mark.parametrize(
+    'argv',
+    [
+        (),
+        ('hots',),
+        ('host', 'list', '--sorted'),
+        ('host', 'disable', 'cmp-1'),
+        ('select',),
+        ('select', '--resource', 'VCPU=two'),
+        ('select', '--resource', 'VCPU'),
+        ('select', '--resource', 'VCPU=1', '--count', '0'),
+        ('select', '--request-file', '/nonexistent/request'),
+        ('host', 'list', '--limit', '0'),
+        ('host', 'list', '-f', 'xml'),
+        ('explain',),
+    ],
+    ids=' '.join,
+)
+def test_wrong_usage_exits_64_and_says_what(
+    argv: tuple[str, ...], capsys: pytest.CaptureFixture
+) -> None:
+    done = run(*argv)
+    assert done.code == 64
+    assert (done.err + capsys.readouterr().err).strip()
+
+
+def test_a_near_miss_of_a_command_is_named() -> None:
+    assert 'did you mean host ' in run('hots', 'list').err
+
+
+def test_a_dead_endpoint_is_one_line_that_says_what_to_do() -> None:
+    with socket.socket() as taken:
+        taken.bind(('127.0.0.1', 0))
+        url = f'http://127.0.0.1:{taken.getsockname()[1]}'
+        done = run('--endpoint', url, 'status')
+    assert done.code == 1
+    assert done.err == (
+        f'gantt: nothing answers at {url} (connection refused); start gantt-api there, '
+        'or name another with --endpoint or GANTT_ENDPOINT\n'
+    )
+
+
+def test_an_endpoint_that_is_no_url() -> None:
+    done = run('--endpoint', 'nonsense', 'status')
+    assert done.code == 64
+    assert 'expected the form http://127.0.0.1:8790' in done.err
+
+
+def test_somebody_else_at_the_endpoint(tmp_path: Path) -> None:
+    from gantt.http.server import Server
+
+    def hello(environ: object, start_response: object) -> list[bytes]:
+        start_response('200 OK', [('Content-Type', 'text/html')])  # type: ignore[operator]
+        return [b'<html>']
+
+    server = Server(hello, '127.0.0.1', 0)  # type: ignore[arg-type]
+    server.start()
+    done = run('--endpoint', f'http://127.0.0.1:{server.port}', 'status')
+    server.stop(5)
+    assert done.code == 1
+    assert 'not as Gantt does' in done.err
+
+
+def test_an_endpoint_that_does_not_answer_in_time() -> None:
+    with socket.socket() as silent:
+        silent.bind(('127.0.0.1', 0))
+        silent.listen()
+        url = f'http://127.0.0.1:{silent.getsockname()[1]}'
+        done = run('--endpoint', url, '--timeout', '0.2', 'status')
+    assert done.code == 1
+    assert 'did not answer within 0.2 s' in done.err
+
+
+# -- help and speed -------------------------------------------------------------------------
+def test_help_lists_every_command_at_80_columns() -> None:
+    done = run('--help')
+    assert done.code == 0
+    for name in COMMANDS:
+        assert f'  {name} ' in done.out
+    assert all(len(line) <= 80 for line in done.out.splitlines())
+
+
+@pytest.mark.parametrize('name', sorted(COMMANDS))
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture) -> None:
+    assert run(*name.split(), '--help').code == 0
+    assert f'usage: gantt {name}' in capsys.readouterr().out
+
+
+def test_starting_imports_neither_the_service_nor_the_http_client() -> None:
+    heavy = ('numpy', 'httpx', 'sqlalchemy', 'falcon', 'oslo_messaging', 'oslo_config')
+    code = (
+        'import sys; from gantt.cli.main import main; main(["--version"]); '
+        f'print([m for m in {heavy!r} if m in sys.modules])'
+    )
+    started = time.monotonic()
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == '[]'
+    assert time.monotonic() - started < 5

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build and delete on one host: what may start, when, and how often."""
+
+import threading
+
+import pytest
+
+from gantt import exceptions
+from gantt.compute.agent import Terms
+from gantt.compute.session import Fenced
+from gantt.core.build import Build, Delete
+from gantt.core.report import RegisterHost
+from tests.compute.town import a_delete, new_uuid
+
+
+def test_a_confirmed_build_runs_and_is_reported(town, house):
+    build = town.claim('cmp-1')
+    assert house.agent.build(build).outcome == 'running'
+    assert town.state(build) == 'confirmed'
+    assert house.machine.starts == [build.claim_id]
+    house.member.turn()
+    assert [r.consumer for r in town.port.reports[-1].running] == [build.consumer]
+    town.audit()
+
+
+def test_a_repeated_build_starts_nothing_again(town, house):
+    build = town.claim('cmp-1')
+    house.agent.build(build)
+    assert house.agent.build(build).outcome == 'running'
+    house.agent.delete(a_delete(build))
+    assert house.agent.build(build).outcome == 'finished'
+    assert house.machine.starts == [build.claim_id]
+
+
+def test_nothing_starts_on_a_claim_that_was_cancelled(town, house):
+    build = town.claim('cmp-1')
+    town.cancel(build)
+    assert house.agent.build(build).outcome == 'gone'
+    assert house.machine.starts == []
+    assert house.agent.build(build).outcome == 'finished'
+
+
+def test_nothing_starts_on_a_claim_that_nobody_made(house):
+    build = Build(claim_id=new_uuid(), consumer=new_uuid(), host='cmp-1', resources={'VCPU': 1})
+    assert house.agent.build(build).outcome == 'gone'
+    assert house.machine.starts == []
+
+
+def test_a_build_that_does_not_fit_here_is_refused_and_its_claim_freed(town, house):
+    build = town.claim('cmp-1')
+    house.machine.foreign = {'VCPU': 7}  # somebody started something since the last report
+    outcome = house.agent.build(build)
+    assert outcome.outcome == 'refused'
+    assert outcome.reason == 'too little free VCPU (need 2 vCPU, has 1 vCPU)'
+    assert town.state(build) == 'refused'
+    assert house.agent.disagreements == 1
+    assert house.machine.starts == []
+
+
+def test_what_is_pending_counts_in_the_check(town, house):
+    first, second = town.claim('cmp-1', VCPU=5), town.claim('cmp-1', VCPU=3)
+    house.machine.foreign = {'VCPU': 2}
+    town.port.before = lambda word, message: (
+        outcomes.append(house.agent.build(second).outcome)
+        if word == 'confirm' and first.claim_id in message.claim_ids
+        else None
+    )
+    outcomes: list[str] = []
+    assert house.agent.build(first).outcome == 'running'
+    assert outcomes == ['refused']
+
+
+def test_a_build_for_another_host_is_refused_naming_the_field(house):
+    build = Build(claim_id=new_uuid(), consumer=new_uuid(), host='cmp-2', resources={})
+    with pytest.raises(exceptions.InvalidMessage, match="host: expected 'cmp-1'"):
+        house.agent.build(build)
+
+
+def test_a_lost_answer_is_asked_for_again_with_a_new_sequence(town, house):
+    lost = iter([True, True])
+    town.port.lose = lambda word: word == 'confirm' and next(lost, False)
+    build = town.claim('cmp-1')
+    assert house.agent.build(build).outcome == 'running'
+    asked = [words for word, words in town.port.words if word == 'confirm']
+    assert len(asked) == 3
+    assert len({words.sequence for words in asked}) == 3
+    assert {tuple(words.claim_ids) for words in asked} == {(build.claim_id,)}
+    assert house.machine.starts == [build.claim_id]
+
+
+def test_without_an_answer_within_the_lease_nothing_starts(town, house):
+    build = town.claim('cmp-1', lease=1.0)
+    town.port.away = True
+    assert house.agent.build(build).outcome == 'unconfirmed'
+    town.port.away = False
+    assert house.agent.build(build).outcome == 'finished'
+    assert house.machine.starts == []
+
+
+def test_an_answer_to_an_older_epoch_starts_nothing(town, house):
+    """The host registers again while the question is under way."""
+    build = town.claim('cmp-1')
+    again = iter([True])
+
+    def before(word, message):
+        if word == 'confirm' and next(again, False):
+            # The question is answered, but by then it is an older self's question.
+            house.member.session.register()
+
+    town.port.before = before
+    assert house.agent.build(build).outcome == 'running'
+    asked = [words for word, words in town.port.words if word == 'confirm']
+    assert [words.epoch for words in asked] == [1, 2]
+    assert house.machine.starts == [build.claim_id]
+    assert house.machine.without_permission == []
+
+
+def test_a_guest_that_does_not_start_gives_its_claim_back(town, house):
+    build = town.claim('cmp-1')
+    house.machine.broken = 'start'
+    assert house.agent.build(build).outcome == 'failed'
+    assert town.state(build) == 'released'
+    house.machine.broken = ''
+    assert house.agent.build(build).outcome == 'finished'
+    assert house.machine.starts == [build.claim_id]
+
+
+def test_a_delete_stops_the_guest_and_releases_its_claim(town, house):
+    build = town.claim('cmp-1')
+    house.agent.build(build)
+    assert house.agent.delete(a_delete(build)).outcome == 'deleted'
+    assert house.machine.running == {}
+    assert town.state(build) == 'released'
+    assert house.agent.delete(a_delete(build)).outcome == 'unknown'
+
+
+def test_a_delete_by_consumer_alone_finds_the_claim(town, house):
+    build = town.claim('cmp-1')
+    house.agent.build(build)
+    deleted = house.agent.delete(Delete(consumer=build.consumer, host='cmp-1'))
+    assert deleted.outcome == 'deleted'
+    assert town.state(build) == 'released'
+
+
+def test_a_delete_that_overtakes_its_build_stops_it(town, house):
+    build = town.claim('cmp-1')
+    assert house.agent.delete(a_delete(build)).outcome == 'unknown'
+    assert town.state(build) == 'released'
+    assert house.agent.build(build).outcome == 'finished'
+    assert house.machine.starts == []
+
+
+def test_a_delete_while_the_question_is_under_way_stops_the_build(town, house):
+    build = town.claim('cmp-1')
+    town.port.before = lambda word, message: (
+        house.agent.delete(a_delete(build)) if word == 'confirm' else None
+    )
+    assert house.agent.build(build).outcome == 'deleted'
+    assert house.machine.starts == []
+    assert town.state(build) == 'released'
+
+
+def test_a_guest_that_does_not_stop_stays_claimed_and_listed(town, house):
+    build = town.claim('cmp-1')
+    house.agent.build(build)
+    house.machine.broken = 'stop'
+    assert house.agent.delete(a_delete(build)).outcome == 'failed'
+    house.member.turn()
+    assert town.state(build) == 'confirmed'
+    house.machine.broken = ''
+    assert house.agent.delete(a_delete(build)).outcome == 'deleted'
+    assert town.state(build) == 'released'
+
+
+def test_an_unreadable_list_says_nothing_and_frees_nothing(town, house):
+    build = town.claim('cmp-1')
+    house.agent.build(build)
+    house.machine.broken = 'list'
+    house.member.turn()
+    assert town.port.reports[-1].running is None
+    assert town.state(build) == 'confirmed'
+
+
+def test_a_guest_that_vanished_frees_its_claim(town, house):
+    build = town.claim('cmp-1')
+    house.agent.build(build)
+    house.machine.running.clear()
+    house.member.turn()
+    assert town.state(build) == 'released'
+    assert house.agent.build(build).outcome == 'finished'
+
+
+def test_many_threads_with_one_build_start_it_once(town, house):
+    build = town.claim('cmp-1')
+    outcomes = []
+    threads = [
+        threading.Thread(target=lambda: outcomes.append(house.agent.build(build).outcome))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert set(outcomes) <= {'running', 'in_progress'}
+    assert house.machine.starts == [build.claim_id]
+
+
+# -- two agents with one name; a scheduler that forgot us ------------------------------
+
+
+def test_the_older_of_two_agents_is_fenced(town, house):
+    build = town.claim('cmp-1')
+    town.store.register_host(RegisterHost(name='cmp-1', boot_nonce='another'))
+    assert house.agent.build(build).outcome == 'gone'
+    house.member.turn()  # a doubt: everything is said, and the answer is heard
+    assert house.member.session.is_fenced
+    with pytest.raises(Fenced, match='another agent registered'):
+        house.agent.build(town.claim('cmp-1'))
+    said = len(town.port.reports)
+    house.member.turn()
+    assert len(town.port.reports) == said
+    assert house.machine.starts == []
+
+
+def test_a_host_that_was_forgotten_registers_again(town, house):
+    town.store.remove_host('cmp-1')
+    for _ in range(12):
+        house.member.turn()
+    assert house.member.session.is_registered
+    assert house.member.session.epoch > 1
+    build = town.claim('cmp-1')
+    assert house.agent.build(build).outcome == 'running'
+
+
+def test_a_full_report_is_repeated_until_it_is_heard(town, house):
+    house.boot()
+    lost = iter([True, True])
+    town.port.lose = lambda word: word == 'report' and next(lost, False)
+    for _ in range(4):
+        house.member.turn()
+    assert [r.full for r in town.port.reports[-4:]] == [True, True, True, False]
+    assert town.port.reports[-1].base == town.port.reports[-2].sequence
+
+
+def test_at_least_every_tenth_report_is_full(town, house):
+    for _ in range(40):
+        house.member.turn()
+    fulls = [i for i, r in enumerate(town.port.reports) if r.full]
+    assert max(b - a for a, b in zip(fulls, fulls[1:], strict=False)) == 10
+
+
+def test_tombstones_are_kept_for_a_day_at_least(town, house):
+    build = town.claim('cmp-1')
+    house.agent.build(build)
+    house.agent.delete(a_delete(build))
+    terms = Terms(tombstone_seconds=1.0)
+    house.agent._terms = terms
+    town.clock.advance(86_000)
+    assert house.agent.tidy() == 0
+    town.clock.advance(1000)
+    assert house.agent.tidy() == 1

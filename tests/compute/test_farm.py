@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A farm of fake hosts: the same from the same seed, disturbed on demand, and quick."""
+
+import time
+
+import msgspec
+import pytest
+
+from gantt import exceptions
+from gantt.compute.agent import Halted
+from gantt.compute.farm import Farm, Plan
+from gantt.compute.member import Settings
+from gantt.compute.orders import Order, Selector, load_events
+from gantt.compute.shapes import load_shapes
+from gantt.core.build import Delete
+from tests.compute.town import Town, a_delete
+
+QUICK = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
+
+
+def until(what, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, 'it did not happen in time'
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def farm(town):
+    """Twenty living hosts; ``change_seconds`` is short so that tests are."""
+    made = a_farm(town, 20)
+    yield made
+    assert made.stop(20)
+
+
+def a_farm(town: Town, count: int, events=(), **plan) -> Farm:
+    made = Farm(
+        Plan(count=count, seed=7, **plan), town.port,
+        Settings(report_seconds=60, change_seconds=0.05), events,
+    )  # fmt: skip
+    made.start()
+    until(lambda: made.status()['reporting'] == count)
+    return made
+
+
+def reported(town: Town, farm: Farm) -> None:
+    """Every host has said what it has to say."""
+    for host in farm.hosts.values():
+        if host.member is not None:
+            host.member.changed(True)
+    before = {n: h.member.reports for n, h in farm.hosts.items() if h.member is not None}
+    until(lambda: all(farm.hosts[n].member.reports > b for n, b in before.items()))
+
+
+def test_the_same_seed_plays_the_same_hosts(town):
+    def described(seed):
+        farm = Farm(Plan(count=50, seed=seed), town.port)
+        return [(h.name, h.uuid, h.zone, h.shape, h.driver.facts([])) for h in farm.hosts.values()]
+
+    assert described(7) == described(7)
+    assert described(7) != described(8)
+    assert len({shape for _, _, _, shape, _ in described(7)}) == 3
+
+
+def test_a_farm_grows_without_changing_the_hosts_it_had(town):
+    small = Farm(Plan(count=10, seed=7), town.port)
+    large = Farm(Plan(count=20, seed=7), town.port)
+    for name, host in small.hosts.items():
+        assert (host.shape, host.zone) == (large.hosts[name].shape, large.hosts[name].zone)
+
+
+def test_what_fails_to_start_follows_from_the_claim(town):
+    farm = a_farm(town, 2, start_failures=0.5)
+    builds = [town.claim('fake-00000', **QUICK) for _ in range(20)]
+    first = [farm.build(b).outcome for b in builds]
+    assert {'running', 'failed'} == set(first)
+    again = Farm(Plan(count=2, seed=7, start_failures=0.5), town.port)
+    for build, outcome in zip(builds, first, strict=True):
+        try:
+            again.hosts['fake-00000'].driver.start(build)
+            assert outcome == 'running'
+        except exceptions.Unavailable:
+            assert outcome == 'failed'
+    farm.stop()
+
+
+def test_builds_and_deletes_go_to_the_host_they_name(town, farm):
+    build = town.claim('fake-00003', **QUICK)
+    assert farm.build(build).outcome == 'running'
+    assert town.state(build) == 'confirmed'
+    assert farm.delete(a_delete(build)).outcome == 'deleted'
+    with pytest.raises(exceptions.InvalidMessage, match="host: 'elsewhere' is not one of"):
+        farm.delete(Delete(consumer=build.consumer, host='elsewhere'))
+
+
+def test_a_host_that_disagrees_refuses_until_it_agrees(town, farm):
+    names = Selector(names=['fake-00003'])
+    assert farm.command(Order(do='disagree', hosts=names))['hosts'] == ['fake-00003']
+    build = town.claim('fake-00003', **QUICK)
+    assert farm.build(build).outcome == 'refused'
+    assert town.state(build) == 'refused'
+    farm.command(Order(do='agree', hosts=names))
+    assert farm.build(town.claim('fake-00003', **QUICK)).outcome == 'running'
+
+
+def test_a_dead_host_answers_nothing_and_comes_back_with_a_new_epoch(town, farm):
+    build = town.claim('fake-00003', **QUICK)
+    farm.build(build)
+    names = Selector(names=['fake-00003'])
+    farm.command(Order(do='die', hosts=names))
+    with pytest.raises(Halted):
+        farm.build(town.claim('fake-00003', **QUICK))
+    assert farm.status()['alive'] == 19
+    farm.command(Order(do='revive', hosts=names))
+    until(lambda: farm.status()['reporting'] == 20)
+    assert farm.hosts['fake-00003'].member.session.epoch == 2
+    assert town.state(build) == 'confirmed'
+    assert farm.build(build).outcome == 'running'
+    assert farm.hosts['fake-00003'].driver.started == 1
+
+
+def test_a_host_whose_power_went_gives_its_claims_back(town, farm):
+    build = town.claim('fake-00003', **QUICK)
+    farm.build(build)
+    farm.command(Order(do='restart', hosts=Selector(names=['fake-00003']), guests='gone'))
+    until(lambda: town.state(build) == 'released')
+    assert farm.build(build).outcome == 'finished'
+    town.audit()
+
+
+@pytest.mark.parametrize(('guests', 'state'), [('alive', 'confirmed'), ('gone', 'released')])
+def test_a_lost_disk_leaves_what_runs(town, farm, guests, state):
+    build = town.claim('fake-00003', **QUICK)
+    farm.build(build)
+    farm.command(Order(do='lose_disk', hosts=Selector(names=['fake-00003']), guests=guests))
+    until(lambda: farm.status()['reporting'] == 20)
+    reported(town, farm)
+    assert town.state(build) == state
+    farm.build(build)
+    assert farm.hosts['fake-00003'].driver.started == 1
+    assert town.adopted() == []
+    town.audit()
+
+
+def test_a_build_that_is_cut_off_by_death_starts_nothing(town, farm):
+    build = town.claim('fake-00003', **QUICK)
+    names = Selector(names=['fake-00003'])
+
+    def before(word, message):
+        if word == 'confirm':
+            farm.command(Order(do='die', hosts=names))
+
+    town.port.before = before
+    with pytest.raises(Halted):
+        farm.build(build)
+    town.port.before = lambda word, message: None
+    assert farm.hosts['fake-00003'].driver.started == 0
+    farm.command(Order(do='revive', hosts=names))
+    # The journal survived: the build goes on where it was cut off.
+    until(lambda: farm.hosts['fake-00003'].driver.started == 1)
+    until(lambda: town.state(build) == 'confirmed')
+    town.audit()
+
+
+def test_orders_draw_the_same_hosts_from_the_same_seed(town):
+    def drawn():
+        farm = Farm(Plan(count=100, seed=3), town.port)
+        return farm.command(Order(do='disagree', hosts=Selector(fraction=0.1)))['hosts']
+
+    assert drawn() == drawn()
+    assert len(drawn()) == 10
+
+
+def test_orders_choose_by_zone_shape_and_count(town):
+    farm = Farm(Plan(count=100, seed=3), town.port)
+    zone = farm.command(Order(do='disagree', hosts=Selector(zone='az-1', shape='general')))['hosts']
+    assert zone
+    assert all(farm.hosts[n].zone == 'az-1' and farm.hosts[n].shape == 'general' for n in zone)
+    assert farm.command(Order(do='agree', hosts=Selector(count=3)))['count'] == 3
+
+
+def test_events_happen_in_time(town, tmp_path):
+    path = tmp_path / 'events.yaml'
+    path.write_text(
+        'events:\n'
+        '  - {at: 0.6, do: revive, guests: gone}\n'
+        '  - {at: 0.2, do: die, hosts: {count: 5}}\n'
+    )
+    farm = a_farm(town, 20, load_events(str(path)))
+    until(lambda: farm.status()['alive'] == 15)
+    until(lambda: farm.status()['alive'] == 20)
+    farm.stop()
+
+
+@pytest.mark.parametrize(
+    ('text', 'problem'),
+    [
+        ('events: [{do: die}, {do: dy}]', r'events\[1\].do: Invalid enum value'),
+        ('events: [{do: die, host: {}}]', r"events\[0\].host: unknown field; did you mean 'hosts'"),
+        ('happenings: []', 'expected one key, events'),
+        ('events: [', 'is not YAML'),
+    ],
+)
+def test_a_wrong_event_is_refused_naming_file_event_and_field(tmp_path, text, problem):
+    path = tmp_path / 'events.yaml'
+    path.write_text(text)
+    with pytest.raises(exceptions.GanttError, match=problem) as caught:
+        load_events(str(path))
+    assert str(path) in str(caught.value)
+
+
+def test_shapes_of_a_file_are_played(town, tmp_path):
+    path = tmp_path / 'shapes.yaml'
+    path.write_text(
+        'shapes:\n'
+        '- {name: odd, vcpus: 7, pcpus: 5, memory_mb: 9999, disk_gb: 11, numa_cells: 2,\n'
+        '   zones: [z], aggregates: [rack-1], traits: [CUSTOM_X], pages: {"2048": 10},\n'
+        '   foreign: {VCPU: 1}, inventories: {CUSTOM_LICENSE: {total: 3}}}\n'
+    )
+    farm = Farm(Plan(count=3, shapes=load_shapes(str(path))), town.port)
+    facts = farm.hosts['fake-00000'].driver.facts([])
+    totals = {name: i.total for name, i in facts.inventories.items()}
+    assert totals == {
+        'VCPU': 7, 'PCPU': 5, 'MEMORY_MB': 9999, 'DISK_GB': 11, 'CUSTOM_LICENSE': 3,
+    }  # fmt: skip
+    assert [cell.cpus for cell in facts.numa] == [[0, 1, 2, 3], [4, 5, 6]]
+    assert [cell.pinned_cpus for cell in facts.numa] == [[7, 8, 9], [10, 11]]
+    assert (facts.zone, facts.aggregates, facts.traits) == ('z', ['rack-1'], ['CUSTOM_X'])
+
+
+@pytest.mark.parametrize(
+    ('text', 'problem'),
+    [
+        ('shapes: [{vcpu: 3}]', r"shapes\[0\].vcpu: unknown field; did you mean 'vcpus'"),
+        ('shapes: [{}, {vcpus: 0}]', r'shapes\[1\].vcpus: Expected `int` >= 1'),
+        ('shapes: [{inventories: {VGPU: {total: -1}}}]', r'inventories.VGPU: total: expected 0'),
+        ('shapes: []', 'Expected `array` of length >= 1'),
+    ],
+)
+def test_a_wrong_shape_is_refused_naming_file_entry_and_field(tmp_path, text, problem):
+    path = tmp_path / 'shapes.yaml'
+    path.write_text(text)
+    with pytest.raises(exceptions.InvalidMessage, match=problem) as caught:
+        load_shapes(str(path))
+    assert str(path) in str(caught.value)
+
+
+def test_a_thousand_hosts_report_and_build_without_falling_behind(town):
+    """A smoke test; the bench of reports has the real figures."""
+    farm = a_farm(town, 1000, threads=4)
+    began = time.process_time()
+    reported(town, farm)
+    builds = [town.claim(name, **QUICK) for name in list(farm.hosts)[:200]]
+    assert {farm.build(build).outcome for build in builds} == {'running'}
+    assert time.process_time() - began < 20
+    assert farm.status()['failures'] == 0
+    assert farm.stop(20)
+    town.audit()
+
+
+def test_the_status_says_how_the_farm_is(town, farm):
+    status = farm.command(Order(do='status'))['status']
+    assert msgspec.structs.asdict(Order(do='status'))['do'] == 'status'
+    assert (status['hosts'], status['alive'], status['fenced']) == (20, 20, 0)

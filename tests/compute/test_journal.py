@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One suite for both journals; the file must survive what memory need not."""
+
+import sqlite3
+
+import pytest
+
+from gantt import exceptions
+from gantt.compute.journal import (
+    FINISHED,
+    PENDING,
+    PURGE_ROWS,
+    RUNNING,
+    STARTING,
+    Entry,
+    MemoryJournal,
+    SqliteJournal,
+)
+from gantt.compute.session import Stamp
+from gantt.core.build import Build
+from gantt.scheduler.clock import ManualClock
+from tests.compute.town import new_uuid
+
+DAY = 86_400.0
+
+
+def an_entry(state=PENDING, **fields) -> Entry:
+    build = Build(
+        claim_id=new_uuid(), consumer=fields.pop('consumer', new_uuid()), host='cmp-1',
+        resources={'VCPU': 2}, layout={'cells': [{'id': 0, 'pcpus': [1, 2]}]},
+        guest={'image': 'x', 'nested': {'a': [1, None]}},
+    )  # fmt: skip
+    return Entry(build=build, state=state, **fields)
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture(params=['sqlite', 'memory'])
+def journal(request, tmp_path, clock):
+    if request.param == 'memory':
+        made = MemoryJournal(wall=clock.wall)
+    else:
+        made = SqliteJournal(tmp_path / 'deep' / 'journal', wall=clock.wall)
+    yield made
+    made.close()
+
+
+def test_what_is_added_is_remembered_whole(journal):
+    entry = an_entry(lease_until=12.5)
+    assert journal.add(entry)
+    found = journal.get(entry.claim_id)
+    assert (found.build, found.state, found.lease_until) == (entry.build, PENDING, 12.5)
+
+
+def test_a_claim_is_added_once(journal):
+    entry = an_entry()
+    assert journal.add(entry)
+    journal.move(entry.claim_id, (PENDING,), FINISHED)
+    assert not journal.add(entry)
+    assert journal.get(entry.claim_id).state == FINISHED
+
+
+def test_it_moves_only_from_where_it_is(journal):
+    entry = an_entry()
+    journal.add(entry)
+    assert not journal.move(entry.claim_id, (STARTING, RUNNING), FINISHED)
+    assert journal.move(entry.claim_id, (STARTING, PENDING), STARTING)
+    assert journal.get(entry.claim_id).state == STARTING
+    assert not journal.move(new_uuid(), (PENDING,), STARTING)
+
+
+def test_it_moves_only_for_the_last_question(journal):
+    entry = an_entry()
+    journal.add(entry)
+    assert journal.ask(entry.claim_id, Stamp(1, 5))
+    assert journal.ask(entry.claim_id, Stamp(2, 1))
+    assert not journal.move(entry.claim_id, (PENDING,), STARTING, asked=Stamp(1, 5))
+    assert journal.move(entry.claim_id, (PENDING,), STARTING, asked=Stamp(2, 1))
+    assert not journal.ask(entry.claim_id, Stamp(2, 2))
+
+
+def test_the_finished_are_not_live(journal):
+    live, over = an_entry(), an_entry(consumer='c' * 8 + '-0000-0000-0000-000000000000')
+    journal.add(live)
+    journal.add(over)
+    journal.move(over.claim_id, (PENDING,), FINISHED, 'because')
+    assert [e.claim_id for e in journal.live()] == [live.claim_id]
+    (found,) = journal.of_consumer(over.consumer)
+    assert (found.state, found.reason) == (FINISHED, 'because')
+
+
+def test_a_purge_is_bounded_and_spares_the_young_and_the_live(journal, clock):
+    live = an_entry(RUNNING)
+    journal.add(live)
+    for _ in range(PURGE_ROWS + 5):
+        journal.add(an_entry(FINISHED))
+    clock.advance(DAY - 1)
+    assert journal.purge(10.0) == 0
+    young = an_entry(FINISHED)
+    journal.add(young)
+    clock.advance(2)
+    assert journal.purge(10.0) == PURGE_ROWS
+    assert journal.purge(10.0) == 5
+    assert journal.purge(10.0) == 0
+    assert journal.get(live.claim_id) and journal.get(young.claim_id)
+
+
+def test_memory_keeps_a_bounded_number_of_tombstones():
+    journal = MemoryJournal(finished_max=3)
+    entries = [an_entry() for _ in range(5)]
+    for entry in entries:
+        journal.add(entry)
+    for entry in entries[:4]:
+        journal.move(entry.claim_id, (PENDING,), FINISHED)
+    known = [journal.get(entry.claim_id) is not None for entry in entries]
+    assert known == [False, True, True, True, True]
+
+
+def test_a_file_is_read_again_by_the_next_process(tmp_path, clock):
+    first = SqliteJournal(tmp_path / 'journal', wall=clock.wall)
+    entry = an_entry()
+    first.add(entry)
+    first.ask(entry.claim_id, Stamp(3, 7))
+    # No close: as after kill -9, what was committed is in the write-ahead log.
+    other = sqlite3.connect(tmp_path / 'journal')
+    assert other.execute('SELECT state, asked_epoch FROM builds').fetchall() == [(PENDING, 3)]
+    other.close()
+    first.close()
+    second = SqliteJournal(tmp_path / 'journal', wall=clock.wall)
+    assert second.get(entry.claim_id).asked == Stamp(3, 7)
+    second.close()
+
+
+def test_every_commit_reaches_the_disk(tmp_path):
+    journal = SqliteJournal(tmp_path / 'journal')
+    assert journal._db.execute('PRAGMA synchronous').fetchone() == (2,)
+    assert journal._db.execute('PRAGMA journal_mode').fetchone() == ('wal',)
+    journal.close()
+
+
+def test_a_file_that_is_none_is_refused_naming_the_option(tmp_path):
+    (tmp_path / 'journal').write_text('not a database at all, but long enough to look like one' * 9)
+    with pytest.raises(exceptions.Misconfigured, match=r'\[compute\] journal: .*cannot be used'):
+        SqliteJournal(tmp_path / 'journal')
+    (tmp_path / 'folder').mkdir()
+    with pytest.raises(exceptions.Misconfigured, match='cannot be used'):
+        SqliteJournal(tmp_path / 'folder')
+
+
+def test_a_journal_of_a_later_version_is_left_alone(tmp_path):
+    SqliteJournal(tmp_path / 'journal').close()
+    other = sqlite3.connect(tmp_path / 'journal')
+    other.execute('PRAGMA user_version = 7')
+    other.close()
+    with pytest.raises(exceptions.Misconfigured, match='its version is 7, expected 1'):
+        SqliteJournal(tmp_path / 'journal')

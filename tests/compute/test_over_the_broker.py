@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A farm over a broker, from the conductor's side: builds arrive on every host's own topic."""
+
+import contextlib
+import time
+import uuid
+
+import kombu
+import oslo_messaging as om
+import pytest
+
+from gantt import client, exceptions, plugins
+from gantt.client.compute import topic_of
+from gantt.compute.farm import Farm, Plan
+from gantt.compute.listen import Listener, Methods
+from gantt.compute.member import Settings
+from gantt.compute.over_rpc import OverRpc
+from gantt.core.build import Build, Delete
+from gantt.rpc import transport
+from gantt.scheduler import settings as scheduler_settings
+from gantt.scheduler.recorder import MemoryRecorder
+from gantt.scheduler.service import Scheduler
+from tests.compute.test_farm import QUICK, until
+from tests.compute.town import Town, a_delete
+from tests.rpc.bus import Bus
+
+
+class Site:
+    """A scheduler, a farm with its listener, and a conductor, on one broker."""
+
+    def __init__(self, url: str, town, hosts: int = 5) -> None:
+        self.town = town
+        self.scheduler = Scheduler(
+            town.store, plugins.load_pipeline(), MemoryRecorder(),
+            scheduler_settings.Settings(worker='worker-1'),
+        )  # fmt: skip
+        self.scheduler.start()
+        self.bus = Bus(url, facade=self.scheduler)
+        carrier = self.bus.carrier()
+        self.name = f'farm-{uuid.uuid4().hex[:6]}'
+        self.farm = Farm(
+            Plan(count=hosts, seed=7, threads=4), OverRpc(carrier, 10.0),
+            Settings(report_seconds=60, change_seconds=0.05),
+        )  # fmt: skip
+        self.listener = Listener(
+            carrier, self.name, Methods(self.farm, self.farm.command), list(self.farm.hosts)
+        )
+        self.listener.start()
+        self.farm.start()
+        self.conductor = client.ComputeClient(self.bus.carrier(), timeout=10.0)
+        until(lambda: self.farm.status()['reporting'] == hosts)
+
+    def order(self, **order):
+        caller = om.get_rpc_client(
+            self.bus.carrier(),
+            om.Target(exchange=transport.EXCHANGE, topic=topic_of(self.name), version='1.0'),
+            timeout=10, retry=1,
+        )  # fmt: skip
+        return caller.call({}, 'farm_command', order=order)
+
+    def close(self) -> None:
+        assert self.listener.stop(10)
+        assert self.farm.stop(10)
+        self.bus.stop()
+        self.scheduler.stop(5)
+        self.bus.close()
+
+
+RABBIT = pytest.param('rabbit', marks=pytest.mark.rabbit)
+
+
+@pytest.fixture(scope='module', params=['memory', RABBIT])
+def url(request):
+    if request.param == 'memory':
+        return transport.IN_PROCESS_URL
+    return request.getfixturevalue('rabbit_url')
+
+
+@pytest.fixture(scope='module')
+def site(url):
+    """One for all tests here: it takes seconds to come and to go."""
+    made = Site(url, Town())
+    yield made
+    made.close()
+
+
+def test_a_build_on_the_topic_of_a_host_is_confirmed_and_runs(site):
+    town = site.town
+    build = town.claim('fake-00003', **QUICK)
+    answer = site.conductor.build(topic_of('fake-00003'), build, wait=True)
+    assert answer['outcome'] == 'running'
+    assert town.state(build) == 'confirmed'
+    guests = site.farm.hosts['fake-00003'].driver.guests()
+    assert build.consumer in [guest.consumer for guest in guests]
+    answer = site.conductor.delete(topic_of('fake-00003'), a_delete(build), wait=True)
+    assert answer['outcome'] == 'deleted'
+    assert town.state(build) == 'released'
+
+
+def test_a_build_that_is_cast_to_the_topic_of_the_farm_runs(site):
+    town = site.town
+    started = site.farm.status()['started']
+    builds = [town.claim(f'fake-0000{i}', **QUICK) for i in range(5)]
+    for build in builds:
+        site.conductor.build(topic_of(site.name), build)
+    until(lambda: all(town.state(b) == 'confirmed' for b in builds))
+    until(lambda: site.farm.status()['started'] == started + 5)
+
+
+def test_a_wrong_build_is_refused_naming_the_field(site):
+    build = Build(
+        claim_id=str(uuid.uuid4()), consumer=str(uuid.uuid4()), host='elsewhere', resources={}
+    )
+    with pytest.raises(exceptions.InvalidMessage, match="host: 'elsewhere' is not one of"):
+        site.conductor.build(topic_of(site.name), build, wait=True)
+    raw = om.get_rpc_client(
+        site.bus.carrier(), om.Target(exchange='gantt', topic=topic_of(site.name), version='1.0'),
+        timeout=10, retry=1,
+    )  # fmt: skip
+    with pytest.raises(exceptions.InvalidMessage, match=r'build.consumre: unknown field; did you'):
+        raw.call({}, 'build', build={'consumre': 'x'})
+    with pytest.raises(exceptions.InvalidMessage, match=r'order.do: Invalid enum value'):
+        raw.call({}, 'farm_command', order={'do': 'explode'})
+
+
+def test_the_farm_is_commanded_over_the_broker(site):
+    town = site.town
+    said = site.order(do='die', hosts={'names': ['fake-00002']})
+    assert said['hosts'] == ['fake-00002']
+    assert said['status']['alive'] == 4
+    build = town.claim('fake-00002', **QUICK)
+    patience = client.ComputeClient(site.bus.carrier(), timeout=1.0)
+    with pytest.raises(exceptions.Unavailable, match='no answer'):
+        patience.build(topic_of('fake-00002'), build, wait=True)
+    site.order(do='revive')
+    until(lambda: site.farm.status()['reporting'] == 5)
+    assert site.conductor.build(topic_of('fake-00002'), build, wait=True)['outcome'] == 'running'
+
+
+def test_an_unknown_guest_is_not_deleted(site):
+    delete = Delete(consumer=str(uuid.uuid4()), host='fake-00001')
+    answer = site.conductor.delete(topic_of('fake-00001'), delete, wait=True)
+    assert answer['outcome'] == 'unknown'
+
+
+@pytest.mark.parametrize('url', [RABBIT], indirect=True, scope='module')
+def test_the_topics_of_hosts_are_bound_again_when_the_broker_lost_the_queue(site, url):
+    town = site.town
+    with kombu.Connection(url.replace('rabbit://', 'amqp://')) as connection:
+        connection.default_channel.queue_delete(topic_of(site.name))
+    started = site.farm.hosts['fake-00003'].driver.started
+    build = town.claim('fake-00003', **QUICK)
+    end = time.monotonic() + 30
+    while town.state(build) != 'confirmed':
+        assert time.monotonic() < end, 'the topic of the host was not bound again'
+        with contextlib.suppress(exceptions.Unavailable):  # nobody listens there yet
+            site.conductor.build(topic_of('fake-00003'), build)
+        time.sleep(0.3)
+    until(lambda: site.farm.hosts['fake-00003'].driver.started == started + 1)

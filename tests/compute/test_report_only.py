@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts of a file: what is said of them, what is not, and a file that is wrong."""
+
+import os
+import time
+
+import pytest
+
+from gantt import exceptions
+from gantt.compute.member import Settings
+from gantt.compute.report_only import ReportOnly, load
+from gantt.compute.runner import Runner
+from gantt.core.report import Running
+from tests.compute.town import SMALL, new_uuid
+
+UUID = '11111111-1111-1111-1111-111111111111'
+CELL = '22222222-2222-2222-2222-222222222222'
+
+FILE = f"""
+shapes:
+  - {{name: blade, vcpus: 16, memory_mb: 65536, disk_gb: 500, traits: [CUSTOM_BLADE]}}
+hosts:
+  - name: compute-7
+    node: compute-7.example.org
+    uuid: {UUID}
+    cell: {CELL}
+    zone: az-2
+    location: site.room.rack
+    aggregates: [rack-4]
+    traits: [CUSTOM_SSD]
+    inventories: {{VCPU: {{total: 32, allocation_ratio: 4.0}}, MEMORY_MB: 131072}}
+    used: {{VCPU: 5}}
+  - name: compute-8
+    shape: blade
+    inventories: {{VCPU: 8}}
+    running: []
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    made = tmp_path / 'hosts.yaml'
+    made.write_text(FILE)
+    return made
+
+
+def rows(town):
+    return {c.row.name: c.row for c in town.store.load_everything().hosts}
+
+
+def turns(hosts: ReportOnly, count: int = 1) -> None:
+    for _ in range(count):
+        for member in hosts.members.values():
+            member.turn()
+
+
+@pytest.fixture
+def hosts(path, town):
+    """Nobody runs them: a test gives the turns."""
+    made = ReportOnly(str(path), town.port, Runner(threads=1), Settings(report_seconds=60))
+    made.start()
+    turns(made)
+    return made
+
+
+def rewrite(path, text: str) -> None:
+    """A change that shows also where the clock of the file system is coarse."""
+    path.write_text(text)
+    later = time.time_ns() + 10**9
+    os.utime(path, ns=(later, later))
+
+
+def test_what_the_file_says_is_reported(town, hosts):
+    row = rows(town)['compute-7']
+    assert (row.node, row.uuid, row.cell, row.zone) == ('compute-7.example.org', UUID, CELL, 'az-2')
+    assert row.facts.location == 'site.room.rack'
+    assert row.facts.traits == ['CUSTOM_SSD']
+    assert row.facts.inventories['VCPU'].cap == 128
+    assert row.facts.inventories['MEMORY_MB'].total == 131_072
+    assert row.foreign == {'VCPU': 5}
+    blade = rows(town)['compute-8']
+    assert {n: i.total for n, i in blade.facts.inventories.items()} == {
+        'VCPU': 8, 'MEMORY_MB': 65_536, 'DISK_GB': 500,
+    }  # fmt: skip
+    assert blade.facts.traits == ['CUSTOM_BLADE']
+
+
+def test_a_host_of_which_nothing_is_said_frees_nothing(town, hosts):
+    build = town.claim('compute-7', VCPU=2)
+    words = hosts.members['compute-7'].session
+    stamp = words.stamp()
+    from gantt.core.report import ClaimWords
+
+    town.port.confirm(
+        ClaimWords(name='compute-7', epoch=stamp.epoch, sequence=stamp.sequence,
+                   claim_ids=[build.claim_id])
+    )  # fmt: skip
+    turns(hosts, 12)
+    assert all(r.running is None for r in town.port.reports if r.name == 'compute-7')
+    assert town.state(build) == 'confirmed'
+
+
+def test_what_runs_is_adopted_and_what_is_gone_is_released(town, path, hosts):
+    guest = Running(consumer=new_uuid(), resources=SMALL)
+    rewrite(path, FILE.replace('running: []', f'running: [{{consumer: {guest.consumer}, '
+                               'resources: {VCPU: 2, MEMORY_MB: 1024, DISK_GB: 10}}]'))  # fmt: skip
+    hosts.turn()
+    turns(hosts)
+    (claim,) = town.adopted()
+    assert (claim.consumer, claim.host) == (guest.consumer, 'compute-8')
+    rewrite(path, FILE + '\n')
+    hosts.turn()
+    turns(hosts)
+    assert town.store.load_claim(claim.id).state == 'released'
+
+
+def test_a_change_of_the_file_is_taken_over(town, path, hosts):
+    rewrite(path, FILE.replace('zone: az-2', 'zone: az-3').replace('CUSTOM_SSD', 'CUSTOM_HDD'))
+    hosts.turn()
+    turns(hosts)
+    row = rows(town)['compute-7']
+    assert (row.zone, row.facts.traits) == ('az-3', ['CUSTOM_HDD'])
+
+
+def test_hosts_come_and_go_with_the_file(town, path, hosts):
+    head, _, _ = FILE.partition('  - name: compute-8')
+    rewrite(path, head + '  - {name: compute-9, shape: blade}\n')
+    hosts.turn()
+    turns(hosts)
+    assert sorted(hosts.members) == ['compute-7', 'compute-9']
+    assert 'compute-9' in rows(town)
+    said = len([r for r in town.port.reports if r.name == 'compute-8'])
+    turns(hosts)
+    assert len([r for r in town.port.reports if r.name == 'compute-8']) == said
+
+
+def test_a_change_with_an_error_in_it_is_refused_whole(town, path, hosts, caplog):
+    rewrite(path, FILE.replace('zone: az-2', 'zone: az-3') + '  - {name: compute-9}\n')
+    hosts.turn()
+    turns(hosts)
+    assert rows(town)['compute-7'].zone == 'az-2'
+    assert 'hosts[2] (compute-9).inventories: expected at least one class' in caplog.text
+    path.unlink()
+    hosts.turn()
+    assert sorted(hosts.members) == ['compute-7', 'compute-8']
+    assert 'No such file' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ('entry', 'problem'),
+    [
+        ('{name: a, inventory: {}}',
+         r"hosts\[0\] \(a\).inventory: unknown field; did you mean 'inventories'"),
+        ('{name: a, inventories: {VCPU: -1}}', r'hosts\[0\] \(a\).inventories\S*: Expected `int`'),
+        ('{name: a, inventories: {VCPUS: 1}}',
+         r"hosts\[0\] \(a\).inventories.VCPUS: resource class 'VCPUS'"),
+        ('{name: a, inventories: {VCPU: {total: 4, reserved: 5}}}',
+         r'hosts\[0\] \(a\).inventories.VCPU: reserved: expected 0 to total'),
+        ('{name: a, uuid: x, inventories: {VCPU: 1}}', r'hosts\[0\] \(a\).uuid: Expected `str`'),
+        ('{name: a, shape: none}', r"hosts\[0\] \(a\).shape: 'none' is not among the shapes"),
+        ('{inventories: {VCPU: 1}}', r'hosts\[0\].name: required field is missing'),
+        ('{name: a, inventories: {VCPU: 1}}, {name: a, inventories: {VCPU: 1}}',
+         r"hosts\[1\] \(a\).name: 'a' is listed twice"),
+        ('{name: a, inventories: {VCPU: 1}, used: {VCPU: 1}, foreign: {}}',
+         r'hosts\[0\] \(a\).used: only one of foreign and used'),
+        ('{name: a, inventories: {VCPU: 1}, running: [{consumer: x}]}',
+         r'hosts\[0\] \(a\).running\[0\].consumer: Expected `str` matching'),
+        ('', 'hosts: expected at least one'),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_refused_naming_file_entry_and_field(tmp_path, entry, problem):
+    path = tmp_path / 'hosts.yaml'
+    path.write_text(f'hosts: [{entry}]')
+    with pytest.raises(exceptions.InvalidMessage, match=problem) as caught:
+        load(str(path))
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_file_that_is_not_there_is_refused_naming_the_option(tmp_path):
+    with pytest.raises(exceptions.Misconfigured, match='--report-only: .*No such file'):
+        load(str(tmp_path / 'nothing.yaml'))

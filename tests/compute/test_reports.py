@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deltas may be lost, repeated and overtaken: the next one that is applied says it all."""
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gantt.compute.census import Census
+from gantt.compute.ports import Facts
+from gantt.compute.reporter import Reporter
+from gantt.compute.session import Session
+from gantt.core.host import HostFacts
+from gantt.core.report import HostReport, Metric, RegisterHost
+from gantt.core.resources import Inventory
+from tests.compute.town import Port, Town
+
+FIELDS = {
+    'inventories': [{'VCPU': Inventory(total=n)} for n in (4, 8, 16)],
+    'foreign': [{}, {'VCPU': 1}, {'VCPU': 3}],
+    'traits': [[], ['CUSTOM_A'], ['CUSTOM_A', 'CUSTOM_B']],
+    'zone': [None, 'az-1', 'az-2'],
+    'location': ['', 'site.room'],
+    'metrics': [{}, {'load': Metric(value=0.5)}, {'load': Metric(value=1.5)}],
+    'disabled': [None, 'being repaired'],
+    'cell': [None, '11111111-1111-1111-1111-111111111111'],
+}  # fmt: skip
+
+change = st.sampled_from([(f, i) for f, values in FIELDS.items() for i in range(len(values))])
+#: What happens to a report on its way: it arrives, is lost, arrives twice, or
+#: stays behind and arrives after so many others.
+fate = st.one_of(st.sampled_from(['arrives', 'lost', 'twice']), st.integers(1, 6))
+story = st.lists(
+    st.tuples(st.lists(change, max_size=3), fate), min_size=1, max_size=30
+)  # fmt: skip
+
+
+class Network(Port):
+    """Loses, repeats and delays deltas; full reports are calls and are answered, or not."""
+
+    def __init__(self, store) -> None:
+        super().__init__(store)
+        self.fate = 'arrives'
+        self.behind: list[tuple[int, HostReport]] = []
+
+    def report(self, report):
+        kept, due = [], []
+        for left, one in self.behind:
+            (due if left <= 1 else kept).append((left - 1, one))
+        self.behind = kept
+        try:
+            if isinstance(self.fate, int) and not report.full:
+                self.behind.append((self.fate, report))
+                return None
+            if self.fate == 'lost':
+                self.away = report.full
+                return super().report(report) if report.full else None
+            if self.fate == 'twice':
+                self.store.apply_reports([report])
+                return super().report(report)
+            return super().report(report)
+        finally:
+            self.away = False
+            for _, one in due:
+                self.store.apply_reports([one])
+
+
+def believed(row) -> dict[str, object]:
+    """What the store holds of a host, in the fields of a report."""
+    facts: HostFacts = row.facts
+    return {
+        'inventories': facts.inventories,
+        'foreign': row.foreign,
+        'traits': facts.traits,
+        'zone': row.zone,
+        'location': facts.location,
+        'metrics': facts.metrics,
+        'disabled': row.service_disabled,
+        'cell': row.cell,
+    }
+
+
+@settings(max_examples=150, deadline=None)
+@given(story)
+def test_whatever_happens_to_deltas_the_next_accepted_one_tells_the_truth(story):
+    town = Town()
+    network = Network(town.store)
+    truth = {field: values[0] for field, values in FIELDS.items()}
+    session = Session(RegisterHost(name='cmp-1', boot_nonce='-'), network)
+    session.register()
+    reporter = Reporter(session, network, lambda: (Census([], []), Facts(**truth)))
+    reporter.send()
+    for changes, network.fate in story:
+        for field, index in changes:
+            truth[field] = FIELDS[field][index]
+        try:
+            reporter.send()
+        except Exception as e:
+            assert 'the line is cut' in str(e)
+        (row,) = [c.row for c in town.store.load_everything().hosts]
+        if row.sequence == session._sequence:  # this very report was applied
+            assert believed(row) == truth
+    # Whatever is still under way, and however it went: one report that arrives is enough,
+    # unless the scheduler never accepted its full one; then the next is full.
+    for _, late in network.behind:
+        town.store.apply_reports([late])
+    network.behind, network.fate = [], 'arrives'
+    reporter.send()
+    (row,) = [c.row for c in town.store.load_everything().hosts]
+    assert believed(row) == truth
+
+
+def test_a_delta_states_what_changed_and_went_back(town):
+    """A field that is as it was in the full report, but was not in between, is stated."""
+    truth = {'inventories': {'VCPU': Inventory(total=4)}, 'zone': 'az-1'}
+    session = Session(RegisterHost(name='cmp-1', boot_nonce='-'), town.port)
+    session.register()
+    reporter = Reporter(session, town.port, lambda: (Census([], []), Facts(**truth)))
+    reporter.send()
+    truth['zone'] = 'az-2'
+    reporter.make()  # lost
+    truth['zone'] = 'az-1'
+    report = reporter.make()
+    assert not report.full
+    assert report.zone == 'az-1'
+    assert report.inventories is msgspec.UNSET
+
+
+def test_a_field_that_is_no_longer_said_makes_the_report_full(town):
+    truth = {'inventories': {'VCPU': Inventory(total=4)}, 'aggregates': ['rack-1']}
+    session = Session(RegisterHost(name='cmp-1', boot_nonce='-'), town.port)
+    session.register()
+    reporter = Reporter(session, town.port, lambda: (Census([], []), Facts(**truth)))
+    reporter.send()
+    del truth['aggregates']
+    assert reporter.make().full
+
+
+def test_a_report_is_never_newer_than_a_confirmation_it_does_not_list(town, house):
+    """The place in the order is taken before looking: here a build happens while looking."""
+    build = town.claim('cmp-1')
+    look = house.machine.facts
+    once = iter([True])
+
+    def facts(guests):
+        if next(once, False):
+            assert house.agent.build(build).outcome == 'running'
+        return look(guests)
+
+    house.machine.facts = facts
+    house.member.turn()
+    assert town.port.reports[-1].running == []  # it looked before the build
+    assert town.state(build) == 'confirmed'
+    house.member.turn()
+    assert town.state(build) == 'confirmed'
+    town.audit()

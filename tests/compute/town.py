@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small real world for the compute side: a store that keeps the promises, and a machine.
+
+The store is the production one in memory; the port to it can be cut, and can
+lose answers.  The machine remembers every start, so that a test can ask
+whether one happened twice or without permission.
+"""
+
+import pathlib
+import random
+import uuid
+from collections.abc import Callable, Sequence
+
+from gantt import exceptions
+from gantt.compute.journal import SqliteJournal
+from gantt.compute.member import Member, Settings, with_agent
+from gantt.compute.ports import Facts, Guest, GuestError
+from gantt.core.build import Build, Delete
+from gantt.core.claim import Claim, State
+from gantt.core.commit import ClaimDraft, RequestDraft
+from gantt.core.report import ClaimWords, HostReport, Metric, Registered, RegisterHost
+from gantt.core.resources import Inventory
+from gantt.db.memory import MemoryStore
+from gantt.scheduler.clock import ManualClock
+
+SMALL = {'VCPU': 2, 'MEMORY_MB': 1024, 'DISK_GB': 10}
+
+
+def new_uuid() -> str:
+    return str(uuid.uuid4())
+
+
+class Town:
+    """The scheduler's side: claims are made here, and looked at."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = MemoryStore(clock=self.clock)
+        self.port = Port(self.store)
+
+    def claim(self, host: str, lease: float = 120.0, **resources: int) -> Build:
+        """A reserved claim on a host, as the build message that a conductor would send."""
+        rows = {c.row.name: c.row for c in self.store.load_everything().hosts}
+        row = rows[host]
+        claim = Claim(
+            id=new_uuid(), request_id=new_uuid(), consumer=new_uuid(), provider_id=row.id,
+            host=host, allocations={row.id: resources or SMALL},
+        )  # fmt: skip
+        draft = RequestDraft(
+            id=claim.request_id, fingerprint='-', owner='test', lease_seconds=lease,
+            claims=[ClaimDraft(claim=claim)],
+        )  # fmt: skip
+        (fate,) = self.store.commit([draft]).fates
+        assert fate.accepted == [0], fate
+        return Build(
+            claim_id=claim.id, consumer=claim.consumer, host=host,
+            resources=resources or SMALL, lease_seconds=lease,
+        )  # fmt: skip
+
+    def state(self, build: Build) -> str:
+        claim = self.store.load_claim(build.claim_id)
+        return claim.state.value if claim else 'unknown'
+
+    def cancel(self, build: Build) -> None:
+        claim = self.store.load_claim(build.claim_id)
+        self.store.cancel_request(claim.request_id, 'test')
+
+    def adopted(self) -> list[Claim]:
+        return [c for c in self.store.claims(limit=1000) if c.adopted]
+
+    def live(self, host: str) -> set[str]:
+        """Consumers with a confirmed claim on a host."""
+        return {c.consumer for c in self.store.claims(host=host, limit=1000)
+                if c.state is State.CONFIRMED}  # fmt: skip
+
+    def audit(self) -> None:
+        assert not any(self.store.audit().values()), self.store.audit()
+
+
+class Port:
+    """The scheduler as a host reaches it; ``away`` cuts the line, ``lose`` an answer."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.store = store
+        self.away = False
+        self.lose: Callable[[str], bool] = lambda word: False
+        self.before: Callable[[str, object], None] = lambda word, message: None
+        self.reports: list[HostReport] = []
+        self.words: list[tuple[str, ClaimWords]] = []
+
+    def _line(self, word: str, message: object) -> None:
+        self.before(word, message)
+        if self.away:
+            raise exceptions.Unavailable('the line is cut')
+
+    def _answer(self, word: str) -> None:
+        if self.lose(word):
+            raise exceptions.Unavailable('the answer is lost')
+
+    def register(self, message: RegisterHost) -> Registered:
+        self._line('register', message)
+        registered, _ = self.store.register_host(message)
+        self._answer('register')
+        return registered
+
+    def report(self, report: HostReport) -> str | None:
+        self._line('report', report)
+        self.reports.append(report)
+        (fate,) = self.store.apply_reports([report]).fates
+        if not report.full:
+            return None
+        self._answer('report')
+        if fate.fate == 'gone':
+            raise exceptions.StaleEpoch(
+                host=report.name, epoch=report.epoch, current=fate.current_epoch
+            )
+        if fate.fate == 'unknown_host':
+            raise exceptions.NotFound(kind='host', name=report.name)
+        return fate.fate
+
+    def _say(self, word: str, words: ClaimWords) -> dict[str, str]:
+        self._line(word, words)
+        self.words.append((word, words))
+        said = getattr(self.store, f'{word}_claims')(words)
+        self._answer(word)
+        return {f.claim_id: f.fate for f in said.fates}
+
+    def confirm(self, words: ClaimWords) -> dict[str, str]:
+        return self._say('confirm', words)
+
+    def refuse(self, words: ClaimWords) -> dict[str, str]:
+        return self._say('refuse', words)
+
+    def release(self, words: ClaimWords) -> dict[str, str]:
+        return self._say('release', words)
+
+
+class Machine:
+    """A machine whose guests survive the agent; it remembers every start.
+
+    :param allowed: asked at each start whether the claim is confirmed
+    """
+
+    def __init__(self, allowed: Callable[[Build], bool]) -> None:
+        self.running: dict[str, Guest] = {}
+        self.starts: list[str] = []
+        self.without_permission: list[str] = []
+        self.inventories = {
+            'VCPU': Inventory(total=8), 'MEMORY_MB': Inventory(total=16_384),
+            'DISK_GB': Inventory(total=100),
+        }  # fmt: skip
+        self.foreign: dict[str, int] = {}
+        self.lists = True
+        self.broken = ''
+        self._allowed = allowed
+
+    def facts(self, guests: Sequence[Guest]) -> Facts:
+        return Facts(
+            inventories=self.inventories, foreign=self.foreign,
+            metrics={'starts': Metric(value=len(self.starts))},
+        )  # fmt: skip
+
+    def guests(self) -> list[Guest] | None:
+        if self.broken == 'list':
+            raise GuestError(consumer='-', problem='cannot be listed')
+        return list(self.running.values()) if self.lists else None
+
+    def objection(self, build: Build) -> str:
+        return ''
+
+    def start(self, build: Build) -> None:
+        self.starts.append(build.claim_id)
+        if not self._allowed(build):
+            self.without_permission.append(build.claim_id)
+        if self.broken == 'start':
+            raise GuestError(consumer=build.consumer, problem='does not start')
+        self.running[build.claim_id] = Guest(
+            consumer=build.consumer, claim_id=build.claim_id, resources=build.resources
+        )
+
+    def stop(self, guest: Guest) -> None:
+        if self.broken == 'stop':
+            raise GuestError(consumer=guest.consumer, problem='does not stop')
+        self.running.pop(guest.claim_id, None)
+
+    def settle(self, claim_id: str, seconds: float) -> bool:
+        return True
+
+
+class House:
+    """One host: a machine that stays, an agent that comes and goes."""
+
+    def __init__(self, town: Town, folder: pathlib.Path, name: str = 'cmp-1') -> None:
+        self.town = town
+        self.name = name
+        self.path = folder / f'{name}.journal'
+        self.machine = Machine(lambda build: town.state(build) == 'confirmed')
+        self.journal: SqliteJournal | None = None
+        self.member: Member = self.boot()
+
+    def boot(self) -> Member:
+        """A fresh agent process on the same machine and the same journal."""
+        if self.journal is not None:
+            self.journal.close()
+        self.journal = SqliteJournal(self.path, wall=self.town.clock.wall)
+        self.member = with_agent(
+            RegisterHost(name=self.name, boot_nonce='-'), self.town.port, self.machine,
+            self.journal, Settings(report_seconds=60), random.Random(1),
+        )  # fmt: skip
+        return self.member
+
+    @property
+    def agent(self):
+        assert self.member.agent is not None
+        return self.member.agent
+
+    def close(self) -> None:
+        self.journal.close()
+
+
+def a_delete(build: Build) -> Delete:
+    return Delete(consumer=build.consumer, host=build.host, claim_id=build.claim_id)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures that every directory of tests shares."""
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.services import mysql_url, postgresql_url, rabbit_url
+
+__all__ = ['mysql_url', 'postgresql_url', 'rabbit_url']
+
+#: Every kind of store; use with ``make_store``.
+STORES = [
+    'memory',
+    'sqlite',
+    pytest.param('postgresql', marks=pytest.mark.postgresql),
+    pytest.param('mysql', marks=pytest.mark.mysql),
+]
+
+
+@pytest.fixture(scope='session')
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with the schema and nothing else; copy it."""
+    from gantt.db import migration, session
+
+    path = tmp_path_factory.mktemp('sqlite') / 'template.db'
+    engine = session.build_engine(f'sqlite:///{path}')
+    migration.sync(engine)
+    engine.dispose()
+    return path
+
+
+@pytest.fixture
+def store_url(
+    request: pytest.FixtureRequest, sqlite_template: Path, tmp_path: Path
+) -> Callable[[str], str]:
+    """``store_url(kind)``: a synced, empty database of this test."""
+    from gantt.db import migration, session
+
+    numbers = itertools.count()
+
+    def url(kind: str) -> str:
+        if kind == 'sqlite':
+            path = tmp_path / f'gantt-{next(numbers)}.db'
+            shutil.copy(sqlite_template, path)
+            return f'sqlite:///{path}'
+        found = request.getfixturevalue(f'{kind}_url')
+        engine = session.build_engine(found)
+        migration.sync(engine)
+        migration.empty(engine)
+        engine.dispose()
+        return found
+
+    return url
+
+
+@pytest.fixture
+def make_store(store_url: Callable[[str], str]) -> Iterator[Callable[[str], Any]]:
+    """``make_store(kind)``: an empty store, 'memory', 'sqlite', 'postgresql' or 'mysql'.
+
+    One call per kind and test: the second empties what the first one holds.
+    """
+    made: list[Any] = []
+
+    def make(kind: str) -> Any:
+        if kind == 'memory':
+            from gantt.db.memory import MemoryStore
+
+            return MemoryStore()
+        from gantt.db.store import SqlStore
+
+        store = SqlStore.for_url(store_url(kind))
+        made.append(store)
+        return store
+
+    yield make
+    for store in made:
+        store.close()
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Ids without colons: gabbi's plugin takes every test with one for its own, and stumbles."""
+    if isinstance(val, str) and ':' in val:
+        return val.replace(':', ';')
+    return None

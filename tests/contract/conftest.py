@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every implementation of the Store port."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gantt.scheduler.ports import Store
+from tests.builders import Host, a_host
+from tests.conftest import STORES
+from tests.contract.hands import MemoryHand, SqlHand, hand_for
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, make_store: Callable[[str], Store]) -> Store:
+    """An empty store of each kind."""
+    return make_store(request.param)
+
+
+@pytest.fixture
+def host(store: Store) -> Host:
+    """A host of 8 cores, 16 GiB and 100 GiB that has reported."""
+    return a_host().on(store)
+
+
+@pytest.fixture
+def hand(store: Store) -> MemoryHand | SqlHand:
+    """Plants violations that no method of the store makes."""
+    return hand_for(store)

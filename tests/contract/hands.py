@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hands that break rows behind a store's back: what its audit must find."""
+
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from gantt.core.claim import Claim
+from gantt.db import models
+from gantt.db.memory import MemoryStore
+from gantt.scheduler.ports import Store
+from tests.builders import Host
+
+
+class MemoryHand:
+    """Breaks rows behind the store's back."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._tables = store._tables
+
+    def set_used(self, host: Host, vcpu: int) -> None:
+        row = self._tables.hosts[host.id]
+        self._tables.hosts[host.id] = msgspec.structs.replace(row, used={'VCPU': vcpu})
+
+    def shrink(self, host: Host, vcpu: int) -> None:
+        row = self._tables.hosts[host.id]
+        inventory = msgspec.structs.replace(row.facts.inventories['VCPU'], total=vcpu)
+        facts = msgspec.structs.replace(
+            row.facts, inventories={**row.facts.inventories, 'VCPU': inventory}
+        )
+        self._tables.hosts[host.id] = msgspec.structs.replace(row, facts=facts)
+
+    def lose(self, claim: Claim) -> None:
+        self._tables.put_claim(msgspec.structs.replace(claim, state='released'))
+        self._tables.forget_claim(claim.id)
+
+    def age(self, claim: Claim, seconds: float) -> None:
+        now = self._tables.claims[claim.id]
+        self._tables.put_claim(msgspec.structs.replace(now, lease_until=now.lease_until - seconds))
+
+    def double(self, claim: Claim, claim_id: str, **fields: Any) -> None:
+        self._tables.put_claim(msgspec.structs.replace(claim, id=claim_id, **fields))
+
+    def forget_host(self, host: Host) -> None:
+        del self._tables.hosts[host.id], self._tables.ids[host.name]
+
+
+class SqlHand:
+    """The same, by SQL."""
+
+    def __init__(self, store: Any) -> None:
+        self._engine = store.engine
+
+    def _run(self, *statements: Any) -> None:
+        with self._engine.begin() as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def set_used(self, host: Host, vcpu: int) -> None:
+        p = models.providers
+        self._run(p.update().where(p.c.id == host.id).values(used_vcpu=vcpu))
+
+    def shrink(self, host: Host, vcpu: int) -> None:
+        p = models.providers
+        self._run(p.update().where(p.c.id == host.id).values(cap_vcpu=vcpu))
+
+    def lose(self, claim: Claim) -> None:
+        c, a, p = models.claims, models.allocations, models.providers
+        vcpu = claim.allocations[claim.provider_id]['VCPU']
+        self._run(
+            a.delete().where(a.c.claim_id == claim.id),
+            c.delete().where(c.c.id == claim.id),
+            p.update().where(p.c.id == claim.provider_id).values(used_vcpu=p.c.used_vcpu - vcpu),
+        )
+
+    def age(self, claim: Claim, seconds: float) -> None:
+        c = models.claims
+        self._run(
+            c.update()
+            .where(c.c.id == claim.id)
+            .values(lease_until=c.c.lease_until - seconds, expires_at=c.c.expires_at - seconds)
+        )
+
+    def double(self, claim: Claim, claim_id: str, **fields: Any) -> None:
+        c, a, p = models.claims, models.allocations, models.providers
+        values = {'id': claim_id, **fields}
+        columns = [sa.literal(values[x.name]) if x.name in values else x for x in c.c]
+        vcpu = claim.allocations[claim.provider_id]['VCPU']
+        self._run(
+            c.insert().from_select(list(c.c), sa.select(*columns).where(c.c.id == claim.id)),
+            a.insert().values(claim_id=claim_id, provider_id=claim.provider_id, vcpu=vcpu),
+            p.update().where(p.c.id == claim.provider_id).values(used_vcpu=p.c.used_vcpu + vcpu),
+        )
+
+    def forget_host(self, host: Host) -> None:
+        p, f, i = models.providers, models.provider_facts, models.inventories
+        self._run(
+            i.delete().where(i.c.provider_id == host.id),
+            f.delete().where(f.c.provider_id == host.id),
+            p.delete().where(p.c.id == host.id),
+        )
+
+
+def hand_for(store: Store) -> MemoryHand | SqlHand:
+    """The hand that fits a store."""
+    return MemoryHand(store) if isinstance(store, MemoryStore) else SqlHand(store)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit finds each planted violation, and nothing on a clean store."""
+
+import pytest
+
+from tests.builders import CLEAN, a_draft, a_guest, a_host, claimed, fate_of, new_uuid
+
+
+@pytest.fixture
+def claim(store, host):
+    """A claim of two cores."""
+    return claimed(store, a_draft().taking(host, vcpu=2))[0]
+
+
+def only(store, kind):
+    """The one line that the audit finds, under ``kind``."""
+    found = store.audit()
+    assert {name for name, lines in found.items() if lines} == {kind}, found
+    return found[kind][0]
+
+
+def test_a_store_that_was_used_honestly_is_clean(store, host, claim):
+    other = a_host('cmp-2').on(store)
+    host.confirm(claim)
+    move = {'purpose': 'resize', 'move_id': new_uuid()}
+    fate_of(store, a_draft().taking(other, claim.consumer, **move))
+    fate_of(store, a_draft().taking(host, lifecycle='api'))
+    fate_of(store, a_draft().leased(-1).taking(other))
+    store.cancel_request(new_uuid(), '')
+    host.report([claim, a_guest(new_uuid(), vcpu=20)])
+    other.send(other.says().with_room(vcpu=1))
+    assert host.row.over_committed and other.row.over_committed
+    assert store.audit() == CLEAN
+
+
+def test_use_above_capacity_without_a_flag(store, host, claim, hand):
+    hand.shrink(host, vcpu=1)
+    line = only(store, 'over_commit')
+    assert 'cmp-1' in line and 'VCPU' in line
+
+
+def test_a_counter_below_the_sum_of_its_claims(store, host, claim, hand):
+    hand.set_used(host, vcpu=1)
+    assert 'cmp-1' in only(store, 'over_commit')
+
+
+def test_a_counter_above_the_sum_of_its_claims(store, host, claim, hand):
+    hand.set_used(host, vcpu=3)
+    assert 'cmp-1' in only(store, 'over_commit')
+
+
+def test_a_placed_request_whose_claim_is_gone(store, host, claim, hand):
+    hand.lose(claim)
+    assert claim.request_id in only(store, 'lost')
+
+
+def test_a_live_claim_whose_host_is_gone(store, host, claim, hand):
+    hand.forget_host(host)
+    assert claim.id in only(store, 'lost')
+
+
+def test_a_lease_that_nobody_swept(store, host, claim, hand):
+    hand.age(claim, 1000)
+    assert claim.id in only(store, 'leaked')
+
+
+def test_a_lease_that_ran_out_just_now_is_no_leak(store, host, claim, hand):
+    hand.age(claim, 125)
+    assert store.audit() == CLEAN
+
+
+def test_two_live_claims_of_one_consumer_for_one_purpose(store, host, claim):
+    fate_of(store, a_draft().taking(host, claim.consumer))
+    assert claim.consumer in only(store, 'doubled')
+
+
+def test_two_live_claims_for_one_member(store, host, claim, hand):
+    hand.double(claim, new_uuid(), consumer=new_uuid())
+    assert claim.request_id in only(store, 'doubled')

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many callers at once: nothing is promised twice, whoever is first."""
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+from gantt.core.commit import Fate
+from tests.builders import CLEAN, a_draft, a_host, fate_of, live, new_uuid
+
+CALLERS = 8
+
+
+def at_once(work):
+    """``work(number)`` in as many threads as there are callers, begun together."""
+    barrier = threading.Barrier(CALLERS)
+
+    def run(number):
+        barrier.wait(20)
+        return work(number)
+
+    with ThreadPoolExecutor(CALLERS) as pool:
+        return list(pool.map(run, range(CALLERS)))
+
+
+def test_callers_in_a_race_for_one_host_get_no_more_than_it_has(store):
+    host = a_host().with_room(vcpu=5).on(store)
+
+    def work(number):
+        drafts = [a_draft(owner=f'w{number}').taking(host) for _ in range(3)]
+        return [fate_of(store, draft).fate for draft in drafts]
+
+    fates = Counter(fate for found in at_once(work) for fate in found)
+    assert fates == {Fate.PLACED: 5, Fate.DROPPED: 3 * CALLERS - 5}
+    assert host.row.used == {'VCPU': 5}
+    assert store.audit() == CLEAN
+
+
+def test_repeats_in_a_race_have_the_effect_of_one(store, host):
+    draft = a_draft().taking(host)
+    fates = at_once(lambda number: fate_of(store, draft.by(f'w{number}')).fate)
+    assert Counter(fates) == {Fate.PLACED: 1, Fate.REPEAT: CALLERS - 1}
+    assert len(live(store)) == 1
+    assert store.audit() == CLEAN
+
+
+def test_members_of_a_group_in_a_race_are_placed_one_generation_at_a_time(store, host):
+    group = new_uuid()
+
+    def work(number):
+        return fate_of(store, a_draft(owner=f'w{number}').planned_at(0, group).taking(host)).fate
+
+    assert Counter(at_once(work)) == {Fate.PLACED: 1, Fate.GROUP_CHANGED: CALLERS - 1}
+    assert store.load_group(group).generation == 1
+
+
+def test_hosts_in_opposite_order_do_not_wait_in_a_circle(store):
+    hosts = [a_host(f'cmp-{i}').with_room(vcpu=100).on(store) for i in (1, 2, 3)]
+
+    def work(number):
+        found = []
+        for _ in range(4):
+            draft = a_draft(owner=f'w{number}')
+            for host in hosts if number % 2 else reversed(hosts):
+                draft = draft.taking(host)
+            found.append(fate_of(store, draft).fate)
+        return found
+
+    assert {fate for found in at_once(work) for fate in found} == {Fate.PLACED}
+    assert [host.row.used for host in hosts] == [{'VCPU': 4 * CALLERS}] * 3
+    assert store.audit() == CLEAN
+
+
+def test_a_confirm_and_the_sweeper_in_a_race_have_one_winner(store, host):
+    claims = []
+    for _ in range(CALLERS // 2):
+        draft = a_draft().taking(host).leased(-1)
+        fate_of(store, draft)
+        claims += live(store, request_id=draft.id)
+
+    def work(number):
+        if number % 2:
+            return [f.fate for f in host.confirm(claims[number // 2])]
+        return [f.claim_id for f in store.sweep(1).fates]
+
+    at_once(work)
+    states = Counter(claim.state for claim in store.claims())
+    assert set(states) <= {'confirmed', 'expired', 'reserved'}
+    assert host.row.used.get('VCPU', 0) == states['confirmed'] + states['reserved']
+    assert store.audit() == CLEAN

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stores on real databases, each path through the group commit its own kind."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from gantt.db import models, retry
+from gantt.db.store import SqlStore
+
+#: ``portable``: PostgreSQL by the statements that every database understands.
+KINDS = [
+    'sqlite',
+    pytest.param('postgresql', marks=pytest.mark.postgresql),
+    pytest.param('portable', marks=pytest.mark.postgresql),
+    pytest.param('mysql', marks=pytest.mark.mysql),
+]
+SERVERS = KINDS[1:]
+
+
+@pytest.fixture
+def open_store(store_url: Callable[[str], str]) -> Iterator[Callable[..., SqlStore]]:
+    """``open_store(kind)``: a store on an empty database; ``open_store(like=store)``: one more."""
+    opened: list[SqlStore] = []
+
+    def open_one(kind: str = '', like: SqlStore | None = None, **options: Any) -> SqlStore:
+        if like is None:
+            url = store_url('postgresql' if kind == 'portable' else kind)
+            options.setdefault('fast', kind != 'portable')
+        else:
+            url = like.engine.url.render_as_string(hide_password=False)
+        store = SqlStore.for_url(url, **options)
+        opened.append(store)
+        return store
+
+    yield open_one
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, open_store: Callable[..., SqlStore]) -> SqlStore:
+    """A store of each kind."""
+    return open_store(request.param)
+
+
+@pytest.fixture
+def quick() -> retry.Policy:
+    """Gives up soon."""
+    return retry.Policy(attempts=3, seconds=2.0)
+
+
+def contents(store: SqlStore) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row of every table, in the order of its key."""
+    with store.engine.connect() as connection:
+        return {
+            table.name: [
+                tuple(row)
+                for row in connection.execute(sa.select(table).order_by(*table.primary_key))
+            ]
+            for table in models.metadata.sorted_tables
+        }

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every verb, broken at its first statement, its second, and so on to its last.
+
+A break that is an error leaves every row as it was.  A break of the connection
+is tried again and leaves exactly what an undisturbed run leaves.
+"""
+
+import pytest
+import sqlalchemy as sa
+
+from gantt.core.host import Group
+from gantt.db.postgresql import FastLedger
+from tests.builders import CLEAN, a_decision, a_draft, a_host, claimed, commit, uuid_of
+from tests.db.conftest import KINDS, contents
+
+
+class Broken(Exception):
+    """Nothing that a store knows."""
+
+
+class Breaking:
+    """Breaks the statement of a number, once."""
+
+    def __init__(self, store, number, how):
+        self.store, self.number, self.how = store, number, how
+        self.count = 0
+
+    def __enter__(self):
+        sa.event.listen(self.store.engine, 'before_cursor_execute', self._before)
+        if isinstance(self.store.ledger, FastLedger):
+            self.real = self.store.ledger.execute
+            self.store.ledger.execute = self._fast
+        return self
+
+    def __exit__(self, *error):
+        sa.event.remove(self.store.engine, 'before_cursor_execute', self._before)
+        if isinstance(self.store.ledger, FastLedger):
+            self.store.ledger.execute = self.real
+
+    def _before(self, connection, cursor, statement, *rest):
+        if statement != 'BEGIN':
+            self._step(connection.connection.driver_connection)
+
+    def _fast(self, raw, statement, parameters):
+        self._step(raw)
+        return self.real(raw, statement, parameters)
+
+    def _step(self, driver):
+        self.count += 1
+        if self.count == self.number:
+            self.how(driver)
+
+
+def an_error(driver):
+    raise Broken('on purpose')
+
+
+def a_broken_connection(driver):
+    """The server is gone for this connection; the next word to it fails."""
+    if hasattr(driver, 'pgconn'):
+        driver.pgconn.finish()
+    else:
+        driver._force_close()
+
+
+def scenario_batch(store):
+    """Groups, several providers, a custom class, a refusal, a continued and an overtaken row."""
+    store.declare_class('CUSTOM_GOLD')
+    one = a_host('cmp-1').with_room(vcpu=8, ram=8192, CUSTOM_GOLD=4).on(store)
+    two = a_host('cmp-2').on(store)
+    begun = a_draft(uuid_of('begun')).unfinished().taking(one)
+    late = a_draft(uuid_of('late')).unfinished().within(-1).taking(two)
+    commit(store, begun, late)
+    group = uuid_of('group')
+    drafts = [
+        begun.having(completes=True).continuing(1).taking(two),
+        late.by('worker-2').having(claims=[]).taking_over(1).taking(one, vcpu=2),
+        a_draft(uuid_of('grouped')).planned_at(0, group).taking(one, vcpu=1, CUSTOM_GOLD=2),
+        a_draft(uuid_of('partial')).taking(one, vcpu=2).taking(two, vcpu=8),
+        a_draft(uuid_of('dropped')).taking(one, vcpu=9),
+        a_draft(uuid_of('decided'), decision=a_decision(id=uuid_of('d'))).taking(two),
+    ]
+    return lambda: commit(store, *drafts)
+
+
+def scenario_plain_batch(store):
+    one, two = a_host('cmp-1').on(store), a_host('cmp-2').on(store)
+    decision = a_decision(id=uuid_of('d'), host_set='other')
+    drafts = [
+        a_draft(uuid_of('a'), decision=decision).taking(one).taking(two),
+        a_draft(uuid_of('b')).taking(two, vcpu=2),
+    ]
+    return lambda: commit(store, *drafts)
+
+
+def scenario_report(store):
+    """Confirms one, releases one, adopts one, changes facts, traits and aggregates."""
+    host = a_host().on(store)
+    one, two, three = claimed(store, a_draft(uuid_of('r')).taking(host).taking(host).taking(host))
+    host.confirm(two)
+    said = (
+        host.says()
+        .listing([one, uuid_of('stranger')], [three])
+        .with_room(vcpu=16, ram=1024, VGPU=2)
+        .having(traits=['HW_CPU_X86_AVX'], aggregates=['fast'], foreign={'VGPU': 1})
+    )
+    return lambda: host.send(said)
+
+
+def scenario_words(store):
+    host = a_host().on(store)
+    one, two = claimed(store, a_draft(uuid_of('r')).taking(host).taking(host))
+    return lambda: (host.confirm(one), host.refuse(two))
+
+
+def scenario_release(store):
+    host = a_host().on(store)
+    claim = claimed(store, a_draft(uuid_of('r')).taking(host))[0]
+    host.confirm(claim)
+    return lambda: host.release(claim)
+
+
+def scenario_cancel(store):
+    host = a_host().on(store)
+    draft = a_draft(uuid_of('r')).taking(host).taking(host)
+    claimed(store, draft)
+    return lambda: store.cancel_request(draft.id, 'no longer wanted')
+
+
+def scenario_give_up(store):
+    host = a_host().on(store)
+    draft = a_draft(uuid_of('r')).unfinished().taking(host)
+    commit(store, draft)
+    return lambda: store.give_up(draft.id, 'worker-1', 1)
+
+
+def scenario_sweep(store):
+    host = a_host().on(store)
+    claimed(store, a_draft(uuid_of('r')).leased(-5).taking(host).taking(host))
+    return lambda: store.sweep(10)
+
+
+def scenario_register(store):
+    store.save_aggregate('fast', {}, ['cmp-1'], uuid_of('fast'))
+    return lambda: a_host().on(store)
+
+
+def scenario_operators(store):
+    host = a_host().on(store)
+    store.save_group(Group(uuid=uuid_of('group'), policy='affinity'))
+    assert host.report().fate == 'applied'
+
+    def run():
+        store.disable_host('cmp-1', 'repair', 'me')
+        store.save_aggregate('slow', {'availability_zone': 'z'}, ['cmp-1'], uuid_of('slow'))
+        store.remove_group(uuid_of('group'))
+        store.remove_aggregate('slow')
+        store.remove_host('cmp-1')
+
+    return run
+
+
+SCENARIOS = [
+    scenario_batch, scenario_plain_batch, scenario_report, scenario_words, scenario_release,
+    scenario_cancel, scenario_give_up, scenario_sweep, scenario_register, scenario_operators,
+]  # fmt: skip
+#: Several verbs, each its own transaction.
+IN_STEPS = (scenario_words, scenario_register, scenario_operators)
+#: These have the most statements; of the others the short form takes SQLite.
+ALWAYS = (scenario_batch, scenario_plain_batch, scenario_report)
+
+
+def everywhere(kinds):
+    """Each scenario on each kind; what is slow and tells little more is marked so."""
+    for kind in kinds:
+        marks, name = list(getattr(kind, 'marks', ())), getattr(kind, 'values', (kind,))[0]
+        for scenario in SCENARIOS:
+            rare = [] if name == 'sqlite' or scenario in ALWAYS else [pytest.mark.slow]
+            label = f'{name}-{scenario.__name__.removeprefix("scenario_")}'
+            yield pytest.param(name, scenario, marks=marks + rare, id=label)
+
+
+#: Columns that differ from run to run: stamps are drawn, clocks go on.
+VOLATILE = {
+    'claims_stamp', 'facts_stamp', 'token', 'deadline', 'created_at', 'updated_at', 'reported_at',
+    'lease_until', 'expires_at', 'used_at', 'boot_nonce',
+}  # fmt: skip
+FEED = ('changes', 'meta')
+
+
+def settled(store):
+    """What a run leaves, numbers that no run repeats aside."""
+    from gantt.db import models
+
+    kept = {}
+    for table in models.metadata.sorted_tables:
+        if table.name in FEED:
+            continue
+        columns = [
+            c for c in table.c
+            if c.name not in VOLATILE and not (c.primary_key and c.name in ('id', 'number'))
+            and not c.name.endswith('_id')
+        ]  # fmt: skip
+        with store.engine.connect() as connection:
+            rows = connection.execute(sa.select(*columns)).all() if columns else []
+        kept[table.name] = sorted(map(str, rows))
+    return kept
+
+
+def run_to_the_end(open_store, kind, scenario):
+    store = open_store(kind)
+    run = scenario(store)
+    with Breaking(store, 0, an_error) as counter:
+        run()
+    assert store.audit() == CLEAN
+    return counter.count, settled(store)
+
+
+@pytest.mark.parametrize(('kind', 'scenario'), list(everywhere(KINDS)))
+def test_an_error_at_any_statement_leaves_every_row_as_it_was(kind, scenario, open_store):
+    statements, _ = run_to_the_end(open_store, kind, scenario)
+    assert statements
+    store = open_store(kind)
+    run = scenario(store)
+    before = contents(store)
+    for number in range(1, statements + 1):
+        with Breaking(store, number, an_error), pytest.raises(Exception, match='on purpose'):
+            run()
+        if scenario in IN_STEPS:
+            break  # an earlier step is done; the first statement is the one of the first step
+        assert contents(store) == before, f'statement {number} of {statements}'
+    assert store.audit() == CLEAN
+
+
+@pytest.mark.parametrize(('kind', 'scenario'), list(everywhere(KINDS[1:])))
+def test_a_connection_that_breaks_at_any_statement_changes_nothing_in_the_end(
+    kind, scenario, open_store
+):
+    statements, undisturbed = run_to_the_end(open_store, kind, scenario)
+    step = max(1, statements // 6)
+    for number in range(1, statements + 1, step):
+        store = open_store(kind)
+        run = scenario(store)
+        with Breaking(store, number, a_broken_connection):
+            run()
+        assert store.audit() == CLEAN
+        assert settled(store) == undisturbed, f'statement {number} of {statements}'
+        store.close()

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The migrations make exactly the tables that the code works with."""
+
+import threading
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+
+from gantt import exceptions
+from gantt.db import migration, models, session, table_log  # noqa: F401 - has a table of its own
+from gantt.db.store import SqlStore
+
+KINDS = [
+    'sqlite',
+    pytest.param('postgresql', marks=pytest.mark.postgresql),
+    pytest.param('mysql', marks=pytest.mark.mysql),
+]
+
+
+@pytest.fixture(params=KINDS)
+def engine(request, tmp_path):
+    """An engine on a database without any table."""
+    if request.param == 'sqlite':
+        url = f'sqlite:///{tmp_path}/empty.db'
+    else:
+        url = request.getfixturevalue(f'{request.param}_url')
+    found = session.build_engine(url)
+    with found.begin() as connection:
+        models.metadata.drop_all(connection)
+        connection.exec_driver_sql('DROP TABLE IF EXISTS alembic_version')
+    yield found
+    found.dispose()
+
+
+def test_an_empty_database_has_no_version(engine):
+    assert migration.current(engine) is None
+    assert migration.version(engine) == 'none'
+    with pytest.raises(exceptions.DatabaseNotSynced, match='is at nothing'):
+        migration.check(engine)
+
+
+def test_sync_makes_the_tables_of_the_models(engine):
+    assert migration.sync(engine) == migration.expected()
+    migration.check(engine)
+    options = {'compare_type': True, 'compare_server_default': True}
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, models.metadata) == []
+
+
+def test_sync_again_changes_nothing(engine):
+    migration.sync(engine)
+    store = SqlStore(engine)
+    before = store.load_everything()
+    assert migration.sync(engine) == migration.expected()
+    assert store.load_everything().incarnation == before.incarnation
+    store.close()
+
+
+def test_step_by_step_ends_at_the_same_version(engine):
+    for revision in reversed(migration.revisions()):
+        assert migration.sync(engine, revision) == revision
+    migration.check(engine)
+
+
+@pytest.mark.parametrize('engine', ['postgresql', 'mysql'], indirect=True)  # SQLite: one process
+def test_processes_that_sync_at_the_same_time_queue_for_it(engine):
+    failures = []
+
+    def sync():
+        try:
+            migration.sync(engine)
+        except Exception as e:
+            failures.append(e)
+
+    threads = [threading.Thread(target=sync) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    migration.check(engine)
+
+
+def test_a_schema_of_a_later_version_is_refused_too(engine):
+    migration.sync(engine)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999_future'")
+    with pytest.raises(exceptions.DatabaseNotSynced, match='9999_future.*gantt-manage db sync'):
+        migration.check(engine)
+
+
+def test_another_incarnation_after_a_restore(engine):
+    migration.sync(engine)
+    store = SqlStore(engine)
+    before = store.load_everything().incarnation
+    assert migration.bump_incarnation(engine) > before
+    assert store.poll(0, {}).incarnation > before
+    store.close()
+
+
+def test_a_database_that_is_away_is_unavailable():
+    engine = session.build_engine('postgresql+psycopg://nobody@127.0.0.1:1/none')
+    with pytest.raises(exceptions.DatabaseUnavailable):
+        migration.sync(engine)
+    with pytest.raises(exceptions.DatabaseUnavailable):
+        migration.current(engine)

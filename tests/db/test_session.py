@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configuration, connections, and what is told where something is wrong."""
+
+import multiprocessing
+import threading
+
+import pytest
+from oslo_config import cfg
+
+from gantt import exceptions
+from gantt.conf import database as options
+from gantt.db import migration, models, session
+from gantt.db import store as store_module
+from tests.builders import a_draft, a_host, commit
+
+
+def configured(**values):
+    conf = cfg.ConfigOpts()
+    options.register_opts(conf)
+    conf([])
+    for name, value in values.items():
+        conf.set_override(name, value, 'database')
+    return conf
+
+
+def test_no_connection_names_the_option_and_the_fix():
+    with pytest.raises(exceptions.Misconfigured) as caught:
+        store_module.connect(configured())
+    assert '[database] connection' in caught.value.message
+    assert 'postgresql+psycopg://' in caught.value.message
+
+
+@pytest.mark.parametrize('url', ['oracle://x', 'not a url', 'mongodb://h/d', '://'])
+def test_a_url_that_is_none_of_ours_is_refused(url):
+    with pytest.raises(exceptions.Misconfigured, match='expected the url of an SQLite, PostgreSQL'):
+        store_module.connect(configured(connection=url))
+
+
+@pytest.mark.parametrize('url', ['sqlite://', 'sqlite:///:memory:'])
+def test_sqlite_in_memory_is_refused(url):
+    with pytest.raises(exceptions.Misconfigured, match='Name a file'):
+        session.build_engine(url)
+
+
+def test_a_refusal_never_shows_the_password():
+    with pytest.raises(exceptions.GanttError) as caught:
+        url = 'postgresql+psycopg://gantt:opensesame@127.0.0.1:1/gantt'
+        store_module.connect(configured(connection=url, max_retries=1))
+    assert isinstance(caught.value, exceptions.DatabaseUnavailable)
+    assert 'opensesame' not in caught.value.message
+
+
+def test_a_database_that_is_not_synced_is_refused(tmp_path):
+    conf = configured(connection=f'sqlite:///{tmp_path}/new.db')
+    with pytest.raises(exceptions.DatabaseNotSynced, match='gantt-manage db sync'):
+        store_module.connect(conf)
+    engine = session.engine_from_conf(conf)
+    migration.sync(engine)
+    engine.dispose()
+    store = store_module.connect(conf)
+    assert store.load_everything().hosts == []
+    store.close()
+
+
+def test_the_options_reach_the_store(tmp_path):
+    conf = configured(
+        connection=f'sqlite:///{tmp_path}/new.db', transaction_attempts=2, transaction_seconds=1.5
+    )
+    engine = session.engine_from_conf(conf)
+    migration.sync(engine)
+    engine.dispose()
+    store = store_module.connect(conf)
+    assert (store.database.policy.attempts, store.database.policy.seconds) == (2, 1.5)
+    store.close()
+
+
+@pytest.mark.parametrize('kind', ['postgresql', 'mysql'])
+def test_a_url_without_a_driver_gets_the_one_that_is_tested(kind, request):
+    url = request.getfixturevalue(f'{kind}_url')
+    plain = url.replace('+psycopg', '').replace('+pymysql', '')
+    engine = session.build_engine(plain)
+    assert engine.dialect.driver in ('psycopg', 'pymysql')
+    engine.dispose()
+
+
+def test_text_that_no_database_keeps_is_made_storable(store, open_store):
+    odd = 'a\x00b \ud800 é 漢 \U0001f600'
+    store.save_aggregate('odd', {'note': odd}, [])
+    host = a_host().on(store)
+    store.disable_host(host.name, odd, 'me')
+    host.send(host.says().having(traits=[odd], location=odd))
+    other = open_store(like=store)
+    row = other.load_everything().hosts[0].row
+    assert row.facts.traits == [models.storable(odd)]
+    kept = row.disabled
+    assert kept == models.storable(odd)
+    assert '\x00' not in kept and kept.endswith('é 漢 \U0001f600')
+    assert other.load_everything().aggregates[0].metadata['note'] == kept
+    assert store.claims(host=odd) == []
+    assert store.claims(consumer=odd) == []
+    assert store.load_decision(odd) is None
+
+
+def test_connections_are_kept_and_bounded(store):
+    host = a_host().on(store)
+    works = [threading.Thread(target=commit, args=(store, a_draft().taking(host))) for _ in '12345']
+    for work in works:
+        work.start()
+    for work in works:
+        work.join()
+    assert len(store.claims()) == 5
+    assert 1 <= len(store.database._idle) <= 8
+
+
+def _in_child(store, results):
+    results.put(store.ping() > 0)
+
+
+def test_a_child_process_leaves_the_connections_of_its_parent_alone(store):
+    before = store.ping()
+    context = multiprocessing.get_context('fork')
+    results = context.Queue()
+    child = context.Process(target=_in_child, args=(store, results))
+    child.start()
+    assert results.get(timeout=30)
+    child.join(30)
+    assert child.exitcode == 0
+    assert store.ping() >= before
+
+
+def test_a_transaction_on_sqlite_takes_the_write_lock_at_once(open_store):
+    store = open_store('sqlite')
+    statements = []
+    with store.database.connection() as connection:
+        driver = connection.connection.driver_connection
+        driver.set_trace_callback(statements.append)
+        connection.info['gantt_reads'] = False
+        with connection.begin():
+            connection.exec_driver_sql('SELECT 1')
+        driver.set_trace_callback(None)
+    assert statements[-3:] == ['BEGIN IMMEDIATE', 'SELECT 1', 'COMMIT']

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options: documented, generated, and what the sample says is what the code has."""
+
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+
+import pytest
+from oslo_config import cfg
+
+from gantt import conf as options
+from gantt.conf import opts
+
+ROOT = pathlib.Path(__file__).parents[2]
+SAMPLE = ROOT / 'etc' / 'gantt' / 'gantt.conf.sample'
+ALL = [
+    pytest.param(group, option, id=f'{group}-{option.dest}')
+    for group, found in opts.list_opts()
+    for option in found
+]
+
+
+def test_the_sample_is_what_the_generator_writes(tmp_path):
+    command = pathlib.Path(sys.executable).with_name('oslo-config-generator')
+    made = tmp_path / 'gantt.conf.sample'
+    done = subprocess.run(
+        [command, '--config-file', 'etc/gantt/config-generator.conf', '--output-file', made],
+        cwd=ROOT, capture_output=True, text=True, timeout=110,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert made.read_text() == SAMPLE.read_text(), 'run "make genconfig" and commit the result'
+
+
+@pytest.mark.parametrize(('group', 'option'), ALL)
+def test_an_option_says_what_it_does(group, option):
+    assert len(option.help or '') > 15, f'[{group}] {option.dest}: {option.help!r}'
+
+
+@pytest.mark.parametrize(('group', 'option'), ALL)
+def test_a_number_has_a_lower_bound(group, option):
+    """A typing error is told at start, not found at night.  Multipliers may be anything."""
+    if option.dest.endswith('multiplier'):
+        return
+    if isinstance(option, cfg.IntOpt | cfg.FloatOpt):
+        assert option.type.min is not None, f'[{group}] {option.dest}'
+
+
+def test_all_options_register_on_a_configuration_of_one_s_own():
+    conf = cfg.ConfigOpts()
+    options.register_opts(conf)
+    conf([], project='gantt', default_config_files=[])
+    for group, found in opts.list_opts():
+        for option in found:
+            holder = conf if group in (None, 'DEFAULT') else conf[group]
+            holder[option.dest]
+
+
+def test_no_default_depends_on_the_machine_that_makes_the_sample():
+    name = re.escape(socket.gethostname())
+    assert not re.search(rf'^#?\w+ = .*\b{name}\b', SAMPLE.read_text(), re.MULTILINE)

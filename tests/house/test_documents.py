@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands and options that the documents name exist."""
+
+import contextlib
+import io
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from gantt.cli import main as cli
+from gantt.conf import opts
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob('*.rst'), *(ROOT / 'doc' / 'source').rglob('*.rst')])
+#: In running text between double backquotes, or on a line of a literal block.
+QUOTED = re.compile(r'``((?:gantt|gantt-[a-z]+) [^`]+)``')
+BLOCK = re.compile(r'^ {3,}((?:gantt|gantt-[a-z]+) .+)$', re.MULTILINE)
+SCRIPTS = {
+    'gantt-manage': {'db sync', 'db version', 'audit', 'purge', 'config check'},
+}
+
+
+def _commands():
+    found = {}
+    for page in PAGES:
+        text = page.read_text()
+        for line in [*QUOTED.findall(text), *BLOCK.findall(text)]:
+            found.setdefault(' '.join(line.split()), page.relative_to(ROOT).as_posix())
+    return found
+
+
+COMMANDS = _commands()
+
+
+def _help(words):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = cli.main([*words, '--help'])
+    assert code == 0, words
+    return out.getvalue()
+
+
+def test_the_documents_name_commands_at_all():
+    assert sum(line.startswith('gantt ') for line in COMMANDS) > 10
+    assert any(line.startswith('gantt-manage ') for line in COMMANDS)
+
+
+@pytest.mark.parametrize('line', sorted(line for line in COMMANDS if line.startswith('gantt ')))
+def test_a_command_of_the_documents_exists_with_its_options(line):
+    words = shlex.split(line)[1:]
+    name = next(
+        (' '.join(words[:n]) for n in (3, 2, 1) if ' '.join(words[:n]) in cli.COMMANDS), None
+    )
+    assert name, f'{COMMANDS[line]}: {line!r} is no command'
+    text = _help(name.split())
+    for word in words:
+        if word.startswith('-'):
+            assert re.search(rf'(?<![\w-]){re.escape(word)}(?![\w-])', text), (
+                f'{COMMANDS[line]}: {line!r}: no option {word}'
+            )
+
+
+def test_what_the_documents_say_of_gantt_manage_exists():
+    for line, page in COMMANDS.items():
+        if line.startswith('gantt-manage '):
+            words = [word for word in shlex.split(line)[1:] if not word.startswith('-')]
+            known = SCRIPTS['gantt-manage']
+            assert ' '.join(words[:2]) in known or words[0] in known, f'{page}: {line}'
+
+
+def test_gantt_manage_has_those_commands():
+    done = subprocess.run(
+        [sys.executable, '-m', 'gantt.cmd.manage', '--help'],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for name in SCRIPTS['gantt-manage']:
+        assert name.split()[0] in done.stdout
+
+
+def test_options_that_the_documents_name_exist():
+    known = {(group, option.dest) for group, options in opts.list_opts() for option in options}
+    groups = {group for group, _ in known}
+    wrong = []
+    for page in PAGES:
+        for group, name in re.findall(r'``\[(\w+)\] (\w+)``', page.read_text()):
+            if group in groups and (group, name) not in known:
+                wrong.append(f'{page.relative_to(ROOT)}: [{group}] {name}')
+    assert not wrong, '\n'.join(wrong)
+
+
+def test_the_files_for_gantt_compute_in_the_documents_are_understood():
+    from gantt.compute import orders, report_only, shapes
+
+    pages = ROOT / 'doc' / 'source' / 'admin'
+    hosts = report_only.load(str(pages / 'hosts.yaml'))
+    assert set(hosts) == {'compute-7', 'compute-8'}
+    assert hosts['compute-7'].running is None
+    assert [shape.name for shape in shapes.load_shapes(str(pages / 'shapes.yaml'))] == [
+        'general',
+        'graphics',
+    ]
+    events = orders.load_events(str(pages / 'events.yaml'))
+    assert [event.at for event in events] == [30, 60, 120, 180]

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gantt-manage, as an operator runs it: output and exit codes, on a SQLite file."""
+
+import json
+import pathlib
+import shutil
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from gantt.db import migration
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A configuration file of a site with a SQLite database."""
+    config = tmp_path / 'gantt.conf'
+    config.write_text(
+        f'[DEFAULT]\nstate_path = {tmp_path}\nlog_file = {tmp_path}/log\n'
+        f'[database]\nconnection = sqlite:///{tmp_path}/gantt.db\n'
+    )
+    return tmp_path
+
+
+#: Imports once, then runs each command line in a process of its own.
+RUNNER = """
+import json, os, sys, traceback
+from gantt.cmd import manage
+for line in sys.stdin:
+    arguments, out, error = json.loads(line)
+    child = os.fork()
+    if not child:
+        for descriptor, path in ((1, out), (2, error)):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+        code = 70
+        try:
+            code = manage.run(arguments)
+        except BaseException:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.fixture(scope='module')
+def runner():
+    process = subprocess.Popen(
+        [sys.executable, '-c', RUNNER],
+        cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    yield process
+    process.stdin.close()
+    assert process.wait(30) == 0
+    process.stdout.close()
+
+
+@pytest.fixture
+def manage(site, runner):
+    """``manage(*arguments)``: run it; (exit code, standard output, standard error)."""
+
+    def run(*arguments, config=None):
+        out, error = site / 'out', site / 'error'
+        line = ['--config-file', str(config or site / 'gantt.conf'), *arguments]
+        runner.stdin.write(json.dumps([line, str(out), str(error)]) + '\n')
+        runner.stdin.flush()
+        return int(runner.stdout.readline()), out.read_text(), error.read_text()
+
+    return run
+
+
+@pytest.fixture
+def synced(site, sqlite_template):
+    shutil.copy(sqlite_template, site / 'gantt.db')
+    return site
+
+
+def test_sync_makes_the_schema_and_may_be_repeated(site, manage):
+    head = migration.expected()
+    code, out, _ = manage('db', 'version')
+    assert (code, out.splitlines()[0]) == (0, f'database none, needed {head}')
+    assert 'gantt-manage db sync' in out
+    code, out, error = manage('db', 'sync')
+    assert (code, out) == (0, f'the database is at {head} (was none)\n'), error
+    code, out, _ = manage('db', 'sync')
+    assert (code, out) == (0, f'the database is at {head} already\n')
+    code, out, _ = manage('db', 'version', '-f', 'json')
+    assert json.loads(out) == {'database': head, 'needed': head, 'in_step': True}
+
+
+@pytest.mark.parametrize('command', [('audit',), ('purge',)])
+def test_a_database_that_is_not_synced_says_what_to_run(site, command, manage):
+    code, out, error = manage(*command)
+    assert (code, out) == (1, '')
+    assert 'gantt-manage db sync' in error
+    assert 'Traceback' not in error
+
+
+def test_the_audit_of_a_sound_database_is_four_zeros(synced, manage):
+    code, out, _ = manage('audit')
+    assert (code, out) == (0, 'over-commit 0, lost 0, leaked 0, doubled 0\n')
+    code, out, _ = manage('audit', '-f', 'json')
+    assert code == 0
+    assert json.loads(out)['counts'] == {'over_commit': 0, 'lost': 0, 'leaked': 0, 'doubled': 0}
+
+
+def test_the_audit_finds_usage_without_a_claim_and_exits_1(synced, manage):
+    with sqlite3.connect(synced / 'gantt.db') as database:
+        database.execute(
+            'INSERT INTO providers (uuid, name, kind, cap_vcpu, used_vcpu)'
+            " VALUES ('00000000-0000-4000-8000-000000000001', 'cmp-1', 'host', 4, 9)"
+        )
+    code, out, _ = manage('audit')
+    summary, *lines = out.splitlines()
+    assert code == 1
+    assert summary != 'over-commit 0, lost 0, leaked 0, doubled 0'
+    assert any('cmp-1' in line for line in lines), out
+
+
+def test_purge_says_how_much_went(synced, manage):
+    assert manage('purge')[:2] == (0, '0 rows deleted\n')
+
+
+def test_config_check_of_a_sound_site(synced, manage):
+    code, out, error = manage('config', 'check')
+    assert code == 0, out + error
+    assert [line.split()[:2] for line in out.splitlines()] == [
+        ['options', 'ok'],
+        ['plugins', 'ok'],
+        ['database', 'ok'],
+    ]
+
+
+@pytest.mark.parametrize(
+    ('addition', 'said'),
+    [
+        ('[claims]\nlease_seconds = 800\nlease_seconds_max = 700\n', '[claims] lease_seconds'),
+        (
+            '[scheduler]\nreport_seconds = 600\n',
+            '[scheduler] unknown_after_seconds',
+        ),
+        ('[filters]\nenabled_filters = ComputeFiler\n', "did you mean 'ComputeFilter'"),
+    ],
+)
+def test_config_check_names_what_is_wrong_and_goes_on(synced, addition, said, manage):
+    with synced.joinpath('gantt.conf').open('a') as config:
+        config.write(addition)
+    code, out, _ = manage('config', 'check')
+    assert code == 1
+    wrong = [line for line in out.splitlines() if ' WRONG ' in line]
+    assert len(wrong) == 1
+    assert said in wrong[0]
+    assert len(out.splitlines()) == 3
+
+
+def test_an_unreachable_database_is_one_line(site, manage):
+    config = site / 'away.conf'
+    config.write_text(
+        '[database]\nconnection = postgresql+psycopg://gantt:s3cret@127.0.0.1:9/gantt\n'
+        'transaction_attempts = 1\nconnect_seconds = 2\n'
+    )
+    code, out, error = manage('audit', config=config)
+    assert (code, out) == (1, '')
+    last = error.strip().splitlines()[-1]
+    assert last.startswith('gantt-manage: the database does not answer')
+    assert 's3cret' not in error
+    assert 'Traceback' not in error
+
+
+def test_a_configuration_without_a_database_says_which_option(site, manage):
+    config = site / 'empty.conf'
+    config.write_text('[DEFAULT]\n')
+    code, _, error = manage('db', 'sync', config=config)
+    assert code == 1
+    assert 'connection' in error
+    assert 'Traceback' not in error
+
+
+@pytest.mark.parametrize('arguments', [(), ('db',), ('no-such',), ('audit', '--no-such')])
+def test_wrong_usage_is_64(site, arguments, manage):
+    code, out, error = manage(*arguments)
+    assert (code, out) == (64, '')
+    assert error
+
+
+def test_a_missing_or_broken_file_is_trouble_in_one_line(site, manage):
+    code, _, error = manage('audit', config=site / 'no-such.conf')
+    assert code == 1
+    assert 'no-such.conf' in error
+    assert 'Traceback' not in error
+    broken = site / 'broken.conf'
+    broken.write_text('[scheduler]\nqueue_limit = many\n')
+    code, out, error = manage('config', 'check', config=broken)
+    assert code == 1
+    assert 'queue_limit' in out.splitlines()[0]
+    assert 'Traceback' not in out + error
+    broken.write_text('[database]\nconnection = sqlite://\nlock_wait_seconds = long\n')
+    code, _, error = manage('audit', config=broken)
+    assert code == 1
+    assert 'lock_wait_seconds' in error
+    assert 'Traceback' not in error
+
+
+def test_a_log_directory_that_is_not_there_is_one_line(site, manage):
+    config = site / 'nowhere.conf'
+    config.write_text(f'[DEFAULT]\nlog_dir = {site}/no/such\n')
+    code, _, error = manage('audit', config=config)
+    assert code == 1
+    assert 'log_dir' in error
+    assert 'Traceback' not in error
+
+
+def test_help_is_no_error(site, manage):
+    code, out, _ = manage('--help')
+    assert code == 0
+    assert 'audit' in out

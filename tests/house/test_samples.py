@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The samples of the documents run."""
+
+import configparser
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from gantt.core.host import HostChange, HostFacts, HostRow
+from gantt.core.host_table import HostTable
+from gantt.core.report import Hypervisor
+from gantt.core.request import RequestSpec
+from gantt.core.resources import Inventory
+
+ROOT = pathlib.Path(__file__).parents[2]
+SAMPLES = ROOT / 'tests' / 'samples'
+
+
+@pytest.fixture(autouse=True)
+def samples_are_importable(monkeypatch):
+    monkeypatch.syspath_prepend(SAMPLES)
+
+
+def a_table(**memory_mb):
+    """A host table with hosts of the given memory; the n-th runs hypervisor version n."""
+    changes = [
+        HostChange(
+            provider_id=number,
+            row=HostRow(
+                id=number, uuid=f'00000000-0000-4000-8000-{number:012}', name=name, version=1,
+                reported_at=1000.0,
+                facts=HostFacts(
+                    inventories={
+                        'MEMORY_MB': Inventory(total=total), 'VCPU': Inventory(total=8)
+                    },
+                    hypervisor=Hypervisor(version=number),
+                ),
+            ),
+        )
+        for number, (name, total) in enumerate(memory_mb.items(), 1)
+    ]  # fmt: skip
+    return HostTable.build(changes, [], {}, frozenset(), 1000.0)
+
+
+def test_headroom_keeps_memory_free():
+    from acme_gantt.headroom import HeadroomFilter
+
+    hosts = a_table(small=4096, large=8192)
+    spec = RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 2048})
+
+    assert list(HeadroomFilter({'headroom_mb': 2048}).mask(hosts, spec)) == [True, True]
+    assert list(HeadroomFilter({'headroom_mb': 2049}).mask(hosts, spec)) == [False, True]
+
+    strict = HeadroomFilter({'headroom_mb': 4096})
+    detail = strict.detail(hosts, spec, rows=[0])
+    assert strict.reason_for(spec, detail) == (
+        'too little MEMORY_MB left over (need 6 GiB, best has 4 GiB)'
+    )
+
+
+def test_the_per_host_filter_asks_only_when_the_hint_is_there():
+    from acme_gantt.hypervisor_version import HypervisorVersionFilter
+
+    hosts = a_table(a=1024, b=1024, c=1024)
+    rule = HypervisorVersionFilter()
+    assert rule.mask(hosts, RequestSpec(resources={'VCPU': 1})) is None
+    spec = RequestSpec(resources={'VCPU': 1}, hints={'min_hypervisor_version': ['2']})
+    assert list(rule.mask(hosts, spec)) == [False, True, True]
+    assert rule.reason_for(spec, {}) == 'hypervisor older than 2'
+
+
+def test_the_weigher_prefers_the_tighter_host():
+    import numpy as np
+    from acme_gantt.best_fit import BestFitWeigher
+
+    hosts = a_table(roomy=8192, tight=2048)
+    spec = RequestSpec(resources={'MEMORY_MB': 1024})
+    roomy, tight = BestFitWeigher().raw(hosts, spec, np.array([0, 1]))
+    assert tight > roomy
+
+
+LOAD = """
+    import json, sys
+    from oslo_config import cfg
+    import gantt.cmd
+    from gantt import conf as options, plugins
+    conf = cfg.ConfigOpts()
+    options.register_opts(conf)
+    conf(sys.argv[1:], project='gantt', default_config_files=[])
+    print(json.dumps(plugins.from_conf(conf).described(), default=str))
+"""
+
+
+def test_the_samples_load_by_the_entry_points_their_package_declares(tmp_path):
+    """Installed as a package would be: its metadata on the path, nothing registered by hand."""
+    parser = configparser.ConfigParser(delimiters=('=',), interpolation=None)
+    parser.optionxform = str
+    parser.read(SAMPLES / 'setup.cfg')
+    info = tmp_path / 'acme_gantt-1.0.dist-info'
+    info.mkdir()
+    info.joinpath('METADATA').write_text('Metadata-Version: 2.1\nName: acme-gantt\nVersion: 1.0\n')
+    text = ''
+    for group, lines in parser['options.entry_points'].items():
+        text += f'[{group}]\n{textwrap.dedent(lines)}\n'
+    info.joinpath('entry_points.txt').write_text(text)
+    config = tmp_path / 'gantt.conf'
+    config.write_text(
+        '[filters]\n'
+        'enabled_filters = ComputeFilter,ResourcesFilter,HeadroomFilter,HypervisorVersionFilter\n'
+        'enabled_weighers = RAMWeigher,BestFitWeigher\n'
+    )
+    # A cache of entry points of its own, so that nothing is written to the user's.
+    environment = {
+        **os.environ,
+        'PYTHONPATH': os.pathsep.join([str(tmp_path), str(SAMPLES), str(ROOT)]),
+        'XDG_CACHE_HOME': str(tmp_path / 'cache'),
+    }
+    done = subprocess.run(
+        [sys.executable, '-c', textwrap.dedent(LOAD), '--config-file', str(config)],
+        env=environment, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    described = json.dumps(json.loads(done.stdout))
+    for name in ('HeadroomFilter', 'HypervisorVersionFilter', 'BestFitWeigher'):
+        assert name in described

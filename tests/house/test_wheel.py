@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is installed is what is in the tree, also from a copy without git."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+NEEDED = (
+    'setup.cfg', 'setup.py', 'pyproject.toml', 'README.rst', 'LICENSE', 'MANIFEST.in',
+    'requirements.txt',
+)  # fmt: skip
+
+
+@pytest.fixture(scope='module')
+def wheel(tmp_path_factory):
+    """Built as "pip install ." does it, in a directory without git."""
+    source = tmp_path_factory.mktemp('source')
+    for name in NEEDED:
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(
+        ROOT / 'gantt', source / 'gantt', ignore=shutil.ignore_patterns('__pycache__', '*.pyc')
+    )
+    into = tmp_path_factory.mktemp('wheel')
+    done = subprocess.run(
+        [sys.executable, '-m', 'pip', '--disable-pip-version-check', '--no-input', 'wheel',
+         '--no-build-isolation', '--no-deps', '--wheel-dir', into, source],
+        env={**os.environ, 'PBR_VERSION': '1.2.3', 'GIT_CEILING_DIRECTORIES': str(source.parent)},
+        cwd=source, capture_output=True, text=True, timeout=110,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    [built] = into.glob('*.whl')
+    return source, built
+
+
+def test_every_file_of_the_package_is_in_the_wheel(wheel):
+    source, built = wheel
+    assert built.name == 'gantt-1.2.3-py3-none-any.whl'
+    inside = {name for name in zipfile.ZipFile(built).namelist() if name.startswith('gantt/')}
+    tree = {
+        path.relative_to(source).as_posix()
+        for path in source.joinpath('gantt').rglob('*')
+        if path.is_file()
+    }
+    assert inside == tree
+
+
+def test_nothing_but_the_package_is_in_the_wheel(wheel):
+    _, built = wheel
+    tops = {name.split('/')[0] for name in zipfile.ZipFile(built).namelist()}
+    assert tops == {'gantt', 'gantt-1.2.3.dist-info'}
+
+
+def test_the_wheel_declares_the_entry_points_of_setup_cfg(wheel):
+    from tests.house.test_rules import _declared_entry_points
+
+    _, built = wheel
+    text = zipfile.ZipFile(built).read('gantt-1.2.3.dist-info/entry_points.txt').decode()
+    for group, name, module, attribute in _declared_entry_points():
+        assert f'[{group}]' in text
+        assert f'{name} = {module}:{attribute}' in text

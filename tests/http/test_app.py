@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What gabbi cannot say about the application: failures, limits, the OpenAPI document."""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from openapi_spec_validator import validate
+
+from gantt import exceptions
+from gantt.http import app as http_app
+from gantt.http import microversion, openapi, policy
+from gantt.http.app import make_app
+from gantt.http.server import Server
+from gantt.http.settings import HttpSettings
+from tests.http.site import Site, fixed
+
+BODY = {
+    'request_id': fixed(1),
+    'consumers': [fixed(2)],
+    'spec': {'resources': {'VCPU': 1}},
+}
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+@pytest.fixture
+def caller(site: Site) -> Iterator[httpx.Client]:
+    with _caller(site.app) as client:
+        yield client
+
+
+def _caller(app: Any) -> httpx.Client:
+    return httpx.Client(transport=httpx.WSGITransport(app), base_url='http://gantt')
+
+
+def _error(answer: httpx.Response) -> dict[str, Any]:
+    [error] = answer.json()['errors']
+    assert error['status'] == answer.status_code
+    assert error['request_id'] == answer.headers['x-openstack-request-id']
+    return error
+
+
+def test_five_megabytes_are_refused_unread(site: Site, caller: httpx.Client) -> None:
+    answer = caller.post('/v1/requests', content=b' ' * (5 << 20))
+    assert answer.status_code == 413
+    assert _error(answer)['code'] == 'gantt.payload_too_large'
+    assert len(site.world.store.claims()) == 0
+
+
+def test_a_body_without_a_length_is_bounded_too(site: Site, caller: httpx.Client) -> None:
+    def chunks() -> Iterator[bytes]:
+        for _ in range(20):
+            yield b' ' * (1 << 17)
+
+    assert _error(caller.post('/v1/requests', content=chunks()))['code'] == 'gantt.length_required'
+    server = Server(site.app, '127.0.0.1', 0, threads=1)
+    server.start()
+    answer = httpx.post(f'http://127.0.0.1:{server.port}/v1/requests', content=chunks())
+    assert server.stop(5)
+    assert answer.status_code == 413
+    assert _error(answer)['code'] == 'gantt.payload_too_large'
+
+
+def test_stopping_finishes_what_was_begun(site: Site) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(environ: Any, start_response: Any) -> list[bytes]:
+        begun.set()
+        go_on.wait(10)
+        start_response('200 OK', [('Content-Length', '4')])
+        return [b'done']
+
+    server = Server(slow, '127.0.0.1', 0, threads=1)
+    server.start()
+    url = f'http://127.0.0.1:{server.port}/'
+    answers: list[httpx.Response] = []
+    asking = threading.Thread(target=lambda: answers.append(httpx.get(url)))
+    asking.start()
+    assert begun.wait(10)
+    stopped: list[bool] = []
+    stopping = threading.Thread(target=lambda: stopped.append(server.stop(10)))
+    stopping.start()
+    assert _is_refused(url)
+    go_on.set()
+    stopping.join(10)
+    asking.join(10)
+    assert (stopped, [answer.text for answer in answers]) == ([True], ['done'])
+
+
+def _is_refused(url: str) -> bool:
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        try:
+            httpx.get(url, timeout=0.2)
+        except httpx.ConnectError:
+            return True
+        except httpx.TimeoutException:
+            continue
+    return False
+
+
+@pytest.mark.parametrize(
+    ('error', 'status'),
+    [
+        (exceptions.Busy(reason='2000 requests are waiting', retry_after_ms=1500), 503),
+        (exceptions.Conflict(request_id=fixed(1), attempts=20), 409),
+        (exceptions.Expired(budget_ms=30_000), 504),
+        (exceptions.HostsUnknown(problem='none of 6 hosts has reported lately'), 503),
+        (exceptions.BrokerUnavailable(url='rabbit://', problem='refused'), 503),
+        (exceptions.DatabaseUnavailable(problem='refused'), 503),
+    ],
+    ids=lambda value: getattr(value, 'code', str(value)),
+)
+def test_what_a_scheduler_says_no_with_reaches_the_caller(
+    site: Site, caller: httpx.Client, error: exceptions.GanttError, status: int
+) -> None:
+    site.client.error = error
+    answer = caller.post('/v1/requests', json=BODY)
+    assert answer.status_code == status
+    assert _error(answer)['code'] == error.code
+    assert _error(answer)['detail'] == error.message
+
+
+def test_busy_says_when_to_come_back(site: Site, caller: httpx.Client) -> None:
+    site.client.error = exceptions.Busy(reason='full', retry_after_ms=1500)
+    assert caller.post('/v1/requests', json=BODY).headers['retry-after'] == '2'
+
+
+def test_an_unexpected_error_is_counted_and_logged_but_not_told(
+    site: Site, caller: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.client.error = ZeroDivisionError('secret inside')
+    with caplog.at_level(logging.ERROR):
+        answer = caller.post('/v1/requests', json=BODY)
+    assert answer.status_code == 500
+    assert _error(answer)['code'] == 'gantt.bug'
+    assert 'secret inside' not in answer.text
+    assert 'secret inside' in caplog.text
+    assert site.metrics.value('gantt_errors_total', where='http') == 1
+
+
+def test_refusals_are_counted_by_route_and_code(site: Site, caller: httpx.Client) -> None:
+    caller.get('/v1/hosts/nobody')
+    counted = site.metrics.value(
+        'gantt_messages_refused_total', method='GET /v1/hosts/{name}', code='gantt.not_found'
+    )
+    assert counted == 1
+
+
+def test_a_database_that_goes_away_leaves_the_last_table(site: Site, caller: httpx.Client) -> None:
+    assert caller.get('/v1/hosts').json()['total'] == 6
+
+    def away(*args: object, **kwargs: object) -> Any:
+        raise exceptions.DatabaseUnavailable(problem='connection refused')
+
+    for name in ('poll', 'load_everything', 'ping', 'claims', 'decisions'):
+        setattr(site.world.store, name, away)
+    site.world.clock.advance(90)
+    answer = caller.get('/v1/hosts').json()
+    assert answer['total'] == 6
+    assert answer['table_age_seconds'] >= 90
+    assert _error(caller.get('/v1/claims'))['code'] == 'gantt.database_unavailable'
+    health = caller.get('/v1/health')
+    assert health.status_code == 503
+    checks = {check['name']: check for check in health.json()['checks']}
+    assert checks['database']['code'] == 'gantt.database_unavailable'
+    assert checks['host_table']['ok'] is False
+    assert caller.get('/healthcheck').status_code == 503
+    assert caller.get('/metrics').status_code == 200
+
+
+def test_the_file_takes_the_process_out_of_the_balance(tmp_path: Any) -> None:
+    flag = tmp_path / 'out'
+    site = Site(HttpSettings(disable_by_file=str(flag)))
+    with _caller(site.app) as caller:
+        assert caller.get('/healthcheck').status_code == 200
+        flag.touch()
+        answer = caller.get('/healthcheck')
+        assert answer.status_code == 503
+        assert 'DISABLED BY FILE' in answer.text
+        assert caller.get('/v1/hosts').status_code == 200
+
+
+def test_cors_only_for_the_origins_named() -> None:
+    site = Site(HttpSettings(cors_allowed_origins=('https://ops.example.org',)))
+    with _caller(site.app) as caller:
+        ours = caller.get('/v1/hosts', headers={'Origin': 'https://ops.example.org'})
+        theirs = caller.get('/v1/hosts', headers={'Origin': 'https://example.com'})
+    assert ours.headers['access-control-allow-origin'] == 'https://ops.example.org'
+    assert 'access-control-allow-origin' not in theirs.headers
+
+
+def test_an_unknown_auth_strategy_names_the_option_and_the_choices(site: Site) -> None:
+    settings = HttpSettings(auth_strategy='keystoen')
+    with pytest.raises(exceptions.Misconfigured) as caught:
+        make_app(site.insights, site.world.store, site.client, site.metrics, settings)
+    assert '[api] auth_strategy' in caught.value.message
+    assert 'noauth' in caught.value.message
+
+
+def test_a_rule_refuses_who_has_no_role_for_it() -> None:
+    with pytest.raises(policy.Forbidden, match='manager, admin'):
+        policy.check('gantt:hosts:disable', http_app.Caller(roles=('reader',)))
+
+
+def test_further_checks_are_part_of_health(site: Site) -> None:
+    def broker() -> str:
+        raise exceptions.BrokerUnavailable(url='rabbit://there', problem='refused')
+
+    app = make_app(
+        site.insights, site.world.store, site.client, site.metrics, checks={'broker': broker}
+    )
+    with _caller(app) as caller:
+        answer = caller.get('/v1/health')
+    assert answer.status_code == 503
+    assert 'rabbit://there' in answer.text
+
+
+# -- the OpenAPI document ------------------------------------------------------------
+def test_the_openapi_document_is_valid_and_has_every_route(caller: httpx.Client) -> None:
+    found = caller.get('/v1/openapi.json').json()
+    validate(found)
+    documented = {
+        (method.upper(), path) for path, methods in found['paths'].items() for method in methods
+    }
+    assert documented == {(route.method, route.path) for route in http_app.ROUTES}
+    ids = [op['operationId'] for methods in found['paths'].values() for op in methods.values()]
+    assert len(set(ids)) == len(ids)
+
+
+def test_every_route_has_a_rule_and_every_rule_a_route() -> None:
+    assert {route.rule for route in http_app.ROUTES} == set(policy.RULES)
+
+
+def test_whatever_writes_has_a_dry_run() -> None:
+    document = openapi.document(http_app.ROUTES)
+    for path, methods in document['paths'].items():
+        for method, operation in methods.items():
+            if method == 'get' or path == '/v1/capacity':
+                continue
+            names = {parameter.get('name') for parameter in operation['parameters']}
+            body = json.dumps(operation.get('requestBody', {}))
+            assert 'dry_run' in names or 'SelectDestinations' in body, f'{method} {path}'
+
+
+def _schema_problems(
+    document: dict[str, Any], schema: dict[str, Any], value: Any, path: str
+) -> Iterator[str]:
+    """Keys of ``value`` that ``schema`` does not know, and required ones that are not there."""
+    while '$ref' in schema:
+        schema = document['components']['schemas'][schema['$ref'].rpartition('/')[2]]
+    if isinstance(value, dict) and 'properties' in schema:
+        for key in value.keys() - schema['properties'].keys():
+            yield f'{path}.{key}'
+        for key in set(schema.get('required', ())) - value.keys():
+            yield f'{path}.{key} is missing'
+        for key in value.keys() & schema['properties'].keys():
+            yield from _schema_problems(
+                document, schema['properties'][key], value[key], f'{path}.{key}'
+            )
+    if isinstance(value, list) and 'items' in schema:
+        for i, item in enumerate(value):
+            yield from _schema_problems(document, schema['items'], item, f'{path}[{i}]')
+
+
+@pytest.mark.parametrize(
+    'path',
+    ['/v1/hosts', '/v1/hosts/{name}', '/v1/status', '/v1/claims', '/v1/decisions', '/v1/health'],
+)
+def test_answers_are_as_documented(site: Site, caller: httpx.Client, path: str) -> None:
+    site.place(1)
+    document = caller.get('/v1/openapi.json').json()
+    schema = document['paths'][path]['get']['responses']['200']['content']['application/json']
+    answer = caller.get(path.replace('{name}', 'cmp-1'))
+    assert answer.status_code == 200
+    assert list(_schema_problems(document, schema['schema'], answer.json(), '$')) == []
+
+
+def test_the_history_file_has_every_version() -> None:
+    import importlib.resources
+
+    text = importlib.resources.files('gantt.http').joinpath('microversion_history.rst').read_text()
+    for version in microversion.HISTORY:
+        assert f'\n{version}\n---' in text

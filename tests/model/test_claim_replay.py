@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stories of the model, told to real stores: after each step both agree.
+
+Every story gets a host and requests of its own, so that hundreds of them fit
+into one store.
+"""
+
+from collections import Counter
+
+import pytest
+
+from tests.builders import CLEAN, Host, a_draft, a_host, changed, fate_of, uuid_of
+from tests.contract.hands import hand_for
+from tests.model.claim_model import LIVE, NONE, Bounds, World, explore
+
+#: Steps that only the caller or the compute take: the store does not hear of them.
+SILENT = {'ask', 'take back', 'answer', 'send report', 'ask to confirm', 'start', 'give up',
+          'drop', 'delete'}  # fmt: skip
+
+
+def worlds_of(bounds, every):
+    """Some of the last worlds of an exploration, each with the way to it."""
+    parents = explore(bounds).parents
+    inner = {came[0] for came in parents.values() if came is not None}
+    leaves = [world for world in parents if world not in inner]
+    for world in leaves[::every]:
+        way = []
+        while (came := parents[world]) is not None:
+            way.append((came[1], world))
+            world = came[0]
+        yield way[::-1]
+
+
+class Replay:
+    """One story on one store."""
+
+    def __init__(self, store, hand, name, room):
+        self.store = store
+        self.hand = hand
+        self.host: Host = a_host(name).with_room(vcpu=room).on(store)
+        # The model begins with nothing heard in the first epoch.
+        self.host.register()
+        self.epochs = {1: self.host.epoch}
+        self.drafts = {}
+        self.claims = {}
+
+    def run(self, way, seen):
+        for step, world in way:
+            verb, *arguments = step
+            seen[verb] += 1
+            if verb not in SILENT:
+                getattr(self, verb)(*arguments)
+            self.compare(step, world)
+
+    # -- steps that a store hears --------------------------------------------------
+    def reserve(self, claim):
+        draft = a_draft(uuid_of('replay', self.host.name, claim)).leased(1000).taking(self.host)
+        self.drafts[claim] = draft
+        assert fate_of(self.store, draft).fate == 'placed'
+        self.claims[claim] = draft.fields['claims'][0].claim
+
+    def repeat(self, claim):
+        # A repeat after a cancel that came too late is told of the cancel.
+        assert fate_of(self.store, self.drafts[claim]).fate in ('repeat', 'cancelled')
+
+    def cancel(self, claim):
+        self.store.cancel_request(self.drafts[claim].id, 'taken back')
+
+    def expire(self, claim):
+        self.hand.age(self.claims[claim], 2000)
+        assert [f.claim_id for f in self.store.sweep(10).fates] == [self.claims[claim].id]
+
+    def words(self, claim, epoch, sequence):
+        words = self.host.words(self.claims[claim])
+        return changed(words, epoch=self.epochs[epoch], sequence=sequence)
+
+    def confirm(self, claim, epoch, sequence):
+        fate = self.store.confirm_claims(self.words(claim, epoch, sequence)).fates[0]
+        self.said = fate.fate
+
+    def refuse(self, claim, epoch, sequence):
+        self.store.refuse_claims(self.words(claim, epoch, sequence))
+
+    def release(self, claim, epoch, sequence):
+        self.store.release_claims(self.words(claim, epoch, sequence))
+
+    def report(self, epoch, sequence, running, pending):
+        report = self.host.facts.at(self.epochs[epoch], sequence).listing(
+            [self.claims[claim] for claim in sorted(running)],
+            [self.claims[claim] for claim in sorted(pending)],
+        )
+        fate = self.store.apply_reports([report.build()]).fates[0]
+        assert (fate.fate, fate.adopted) == ('applied', [])
+
+    def crash(self):
+        self.host.register()
+        self.epochs[len(self.epochs) + 1] = self.host.epoch
+
+    # -- the same as the model ---------------------------------------------------------
+    def compare(self, step, world: World):
+        for claim, state in enumerate(world.claims):
+            found = self.store.load_claim(self.claims[claim].id) if claim in self.claims else None
+            assert (found.state if found else NONE) == state, step
+        row = self.store.load_everything().hosts
+        mine = next(c for c in row if c.provider_id == self.host.id)
+        assert mine.row.used.get('VCPU', 0) == world.used == len(mine.placed), step
+        assert (mine.row.epoch, mine.row.sequence) == (
+            self.epochs[world.heard[0]],
+            world.heard[1],
+        ), step
+        if step[0] == 'confirm':
+            _, claim, *stamp = step
+            answers = {m[0] for m in world.said if m[1:] == (claim, *stamp)} & {'ok', 'gone'}
+            # An answer that no longer matters is not kept in the model.
+            assert not answers or self.said in answers, step
+            assert (self.said == 'ok') == (
+                world.claims[claim] in LIVE and stamp[0] == world.heard[0]
+            ), step
+
+
+STORIES = {
+    'two callers, one place': (Bounds(requests=2, stamps=2), 4),
+    'a repeat and a crash': (Bounds(tries=2, stamps=3, crashes=1, room=2), 3),
+    'two callers and a crash': (Bounds(requests=2, stamps=2, crashes=1), 30),
+}
+
+
+@pytest.mark.parametrize(('kind', 'share'), [('memory', 1), ('sqlite', 8)])
+@pytest.mark.parametrize('name', list(STORIES))
+def test_a_real_store_tells_the_stories_of_the_model(make_store, name, kind, share):
+    bounds, every = STORIES[name]
+    store = make_store(kind)
+    seen = Counter()
+    told = 0
+    for told, way in enumerate(worlds_of(bounds, every * share), 1):
+        Replay(store, hand_for(store), f'cmp-{told}', bounds.room).run(way, seen)
+    assert told >= 5
+    assert {'reserve', 'confirm', 'report', 'expire', 'cancel'} <= set(seen), seen
+    assert store.audit() == CLEAN

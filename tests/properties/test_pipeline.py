@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""place() against a plain reference, and what must hold whatever is asked."""
+
+import random
+
+import numpy as np
+import pytest
+
+from gantt import plugins
+from gantt.core.capacity import room
+from gantt.core.decision import CHOSEN, PASSED, Outcome
+from gantt.core.fit import fit
+from gantt.core.host_table import HostTable
+from gantt.core.pipeline import undo
+from gantt.core.request import GroupRef, Policy, RequestSpec, SelectDestinations
+from tests.core.builders import NOW, a_host, an_id, decide, hosts_of, state_of
+from tests.properties import reference
+from tests.properties.clouds import a_cloud, a_random_request, a_spec, a_table
+
+PIPELINE = plugins.load_pipeline(reference.FILTERS)
+
+
+def seeds(blocks: int, size: int = 100):
+    """Seeds in blocks: a failing one is named by its assertion's introspection."""
+    return pytest.mark.parametrize(
+        'block', [range(n * size, (n + 1) * size) for n in range(blocks)], ids=str
+    )
+
+
+def without_ids(table: HostTable) -> dict:
+    """What is on the hosts, claim ids aside."""
+    return {
+        name: (
+            {c: n for c, n in table.host_state(name).used.items() if n},
+            sorted((p.consumer, p.group or '') for p in table.placed.on(int(i)).values()),
+        )
+        for name, i in zip(table.names, table.ids, strict=True)
+    }
+
+
+@seeds(20)
+def test_the_decision_is_the_references(block):
+    for seed in block:
+        rng = random.Random(seed)
+        cloud = a_cloud(rng)
+        table, slow = a_table(cloud), reference.Cloud(*cloud, NOW)
+        for number in range(3):
+            request = a_random_request(rng, number)
+            before = state_of(table)
+            decision = decide(table, request, PIPELINE)
+            members, alternates = slow.place(request)
+            _check_decision(decision, members, alternates, request, f'seed {seed} request {number}')
+            if decision.outcome is Outcome.NO_VALID_HOST:
+                assert _unchanged(before, state_of(table)), f'seed {seed}'
+            assert without_ids(table) == {
+                host.row.name: (
+                    {c: n for c, n in host.used.items() if n},
+                    sorted((p.consumer, p.group or '') for p in host.placed),
+                )
+                for host in slow.hosts
+            }, f'seed {seed}'
+
+
+def _check_decision(decision, members, alternates, request, seed) -> None:
+    assert hosts_of(decision) == [m.host for m in members], seed
+    for member, plain in zip(decision.members, members, strict=True):
+        assert {f.name: f.removed for f in member.filters} == plain.removed, seed
+        assert member.survivors == len(plain.totals), seed
+        _check_verdicts(member, plain)
+        for score in member.scores:
+            assert score.total == plain.totals[score.host], seed
+        assert len(member.scores) == min(len(plain.totals), max(5, request.alternates + 1)), seed
+        if plain.host is not None:
+            assert [a.host for a in member.alternates] == alternates[plain.host], seed
+
+
+def _unchanged(before: dict, after: dict) -> bool:
+    """Nothing differs; a class may have been met meanwhile, with nothing of it taken."""
+    width = len(before['used'])
+    return not any(map(any, after['used'][width:])) and before == {
+        **after,
+        'used': after['used'][:width],
+        'free': after['free'][:width],
+    }
+
+
+def _check_verdicts(member, plain) -> None:
+    names = [f.name for f in member.filters]
+    said = ['' if v in (PASSED, CHOSEN) else names[v] for v in member.verdicts]
+    assert said == plain.verdicts
+    assert member.verdicts.count(CHOSEN) == (member.selection is not None)
+    assert sum(f.removed for f in member.filters) + member.survivors == len(said)
+
+
+@seeds(4)
+def test_the_order_of_filters_never_changes_who_survives(block):
+    for seed in block:
+        rng = random.Random(seed)
+        cloud, request = a_cloud(rng), a_random_request(rng)
+        names = rng.sample(reference.FILTERS, len(reference.FILTERS))
+        usual = decide(a_table(cloud), request, PIPELINE)
+        other = decide(a_table(cloud), request, plugins.load_pipeline(names))
+        assert hosts_of(usual) == hosts_of(other), f'seed {seed}'
+        for one, two in zip(usual.members, other.members, strict=True):
+            assert one.survivors == two.survivors, f'seed {seed}'
+            assert one.scores == two.scores, f'seed {seed}'
+            assert one.alternates == two.alternates, f'seed {seed}'
+
+
+@seeds(4)
+def test_undone_in_any_order_picks_leave_nothing(block):
+    for seed in block:
+        rng = random.Random(seed)
+        table = a_table(a_cloud(rng))
+        before = state_of(table)
+        requests = [a_random_request(rng, number) for number in range(4)]
+        decided = [(decide(table, request, PIPELINE), request) for request in requests]
+        rng.shuffle(decided)
+        for decision, request in decided:
+            undo(table, decision, request)
+        assert _unchanged(before, state_of(table)), f'seed {seed}'
+
+
+@seeds(2)
+def test_the_same_seed_gives_the_same_decision(block):
+    for seed in block:
+        rng = random.Random(seed)
+        cloud, request = a_cloud(rng), a_random_request(rng)
+        pipeline = plugins.load_pipeline(subset_size=2, shuffle_best=bool(seed % 2))
+        one = decide(a_table(cloud), request, pipeline, seed=seed)
+        assert one == decide(a_table(cloud).snapshot().copy(), request, pipeline, seed=seed)
+
+
+@seeds(4)
+def test_the_mask_of_resources_is_the_fit_librarys_answer(block):
+    (rule,) = plugins.load(['ResourcesFilter'])
+    for seed in block:
+        rng = random.Random(seed)
+        table, spec = a_table(a_cloud(rng)), a_spec(rng)
+        mask = rule.mask(table, spec)
+        for row, host in enumerate(table.hosts):
+            answer = fit(spec.resources, host.facts.inventories, host.used, host.foreign)
+            assert answer.ok == mask[row], f'seed {seed}: {host.name}: {answer.reason}'
+
+
+@seeds(4)
+def test_capacity_is_what_placing_one_after_another_places(block):
+    for seed in block:
+        rng = random.Random(seed)
+        table, spec = a_table(a_cloud(rng)), a_spec(rng)
+        if seed % 2:
+            table.set_pool(900, 'DISK_GB', cap=9, used=1, hosts=[1, 2, 3])
+        counted = room(table, spec, _eligible(table, spec))
+        placed = _place_all(table, spec)
+        assert sum(counted.bound_counts().values()) == len(counted.rows)
+        if spec.group is not None and spec.group.policy is Policy.AFFINITY:
+            # The first of a group goes to the best host, which need not be the roomiest.
+            assert placed <= counted.total, f'seed {seed}'
+            assert bool(placed) == bool(counted.total), f'seed {seed}'
+        elif spec.group is not None and spec.group.hosts:
+            # Of a host that the caller names, a member of ours there hides the unknown one.
+            assert counted.total <= placed, f'seed {seed}'
+        else:
+            assert counted.total == placed, f'seed {seed}'
+
+
+def _eligible(table: HostTable, spec: RequestSpec) -> np.ndarray:
+    one = SelectDestinations(
+        request_id=an_id(0, 3), spec=spec, consumers=[an_id(0, 4)], dry_run=True
+    )
+    decision = decide(table, one, PIPELINE)
+    return np.flatnonzero(np.frombuffer(decision.members[0].verdicts, np.uint8) >= PASSED)
+
+
+def _place_all(table: HostTable, spec: RequestSpec) -> int:
+    for placed in range(500):
+        request = SelectDestinations(
+            request_id=an_id(placed, 3), spec=spec, consumers=[an_id(placed, 4)], alternates=0
+        )
+        if not decide(table, request, PIPELINE).is_placed:
+            return placed
+    raise AssertionError('more was placed than the cloud has')
+
+
+def test_many_members_are_placed_as_one_by_one():
+    """What is kept between members changes nothing: a larger cloud, long requests."""
+    rng = random.Random(4)
+    for round_ in range(6):
+        found = []
+        for number in range(1, 60):
+            row, placed = (
+                a_host(
+                    number,
+                    vcpu=rng.randint(1, 12),
+                    ram=rng.randint(1, 30) * 1024,
+                    disk=rng.randint(1, 200),
+                    zone=rng.choice([None, 'east']),
+                    traits=rng.sample('ABC', rng.randint(0, 3)),
+                ),
+                [],
+            )
+            found.append((row, placed))
+        spec = RequestSpec(
+            resources={'VCPU': 1, 'MEMORY_MB': 1024, 'DISK_GB': rng.randint(1, 9)},
+            forbidden_traits=rng.sample('ABC', 1),
+            group=GroupRef(
+                uuid=an_id(1, 8), policy=list(Policy)[round_ % 4], max_per_host=rng.randint(1, 3)
+            ),
+        )
+        request = SelectDestinations(
+            request_id=an_id(round_, 3), spec=spec, consumers=[an_id(n, 4) for n in range(40)]
+        )
+        table, slow = a_table((found, [])), reference.Cloud(found, [], NOW)
+        decision = decide(table, request, PIPELINE)
+        members, _ = slow.place(request)
+        assert hosts_of(decision) == [m.host for m in members]
+        for member, plain in zip(decision.members, members, strict=True):
+            _check_verdicts(member, plain)
+            assert [s.total for s in member.scores] == sorted(plain.totals.values(), reverse=True)[
+                :5
+            ]

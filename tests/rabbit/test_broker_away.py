@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The broker is not there, comes late, or goes away in the middle."""
+
+import gc
+import socket
+import threading
+import time
+import uuid
+
+import kombu
+import pytest
+
+from gantt import client, exceptions
+from gantt.core.decision import Outcome
+from gantt.core.report import HostReport
+from gantt.core.request import RequestSpec, SelectDestinations
+from tests.rabbit.wire import Proxy
+from tests.rpc.bus import Bus, a_conf
+from tests.rpc.facade import Facade, until
+
+pytestmark = [
+    pytest.mark.rabbit,
+    # py-amqp leaves the sockets of failed connections to the garbage collector.
+    pytest.mark.filterwarnings('ignore:unclosed <socket:ResourceWarning'),
+    pytest.mark.filterwarnings(
+        'ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning'
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_sockets_for_later_tests():
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def proxy(rabbit_url):
+    made = Proxy(rabbit_url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def nowhere():
+    """A URL where nobody listens."""
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        port = server.getsockname()[1]
+    return f'rabbit://guest:hunter2@127.0.0.1:{port}/'
+
+
+def a_request(**fields):
+    return SelectDestinations(
+        request_id=str(uuid.uuid4()), spec=RequestSpec(resources={'VCPU': 1}),
+        consumers=[str(uuid.uuid4())], **fields,
+    )  # fmt: skip
+
+
+def test_a_start_without_broker_says_so_and_gives_up(nowhere, caplog):
+    start = time.monotonic()
+    facade = Facade()
+    with pytest.raises(exceptions.BrokerUnavailable) as caught:
+        Bus(nowhere, facade, start_wait_seconds=1)
+    facade.stop()
+    assert 1 <= time.monotonic() - start < 10
+    assert '127.0.0.1' in str(caught.value)
+    assert 'refused' in str(caught.value)
+    assert 'hunter2' not in str(caught.value) + caplog.text
+    assert 'does not answer; trying for' in caplog.text
+
+
+def test_a_wrong_password_is_told_as_such(rabbit_url):
+    facade = Facade()
+    with pytest.raises(exceptions.BrokerUnavailable, match='ACCESS_REFUSED'):
+        Bus(rabbit_url.replace(':guest@', ':wrong@'), facade, start_wait_seconds=0)
+    facade.stop()
+
+
+def test_a_queue_that_was_declared_otherwise_is_named_with_the_way_out(rabbit_url):
+    with kombu.Connection(rabbit_url.replace('rabbit://', 'amqp://', 1)) as connection:
+        theirs = kombu.Queue('sched-elsewhere', durable=True, channel=connection.channel())
+        theirs.declare()
+        facade = Facade()
+        with pytest.raises(exceptions.Misconfigured) as caught:
+            Bus(rabbit_url, facade, nova_topic='sched-elsewhere')
+        facade.stop()
+        theirs.delete()
+    assert 'topic sched-elsewhere' in str(caught.value)
+    assert 'PRECONDITION_FAILED' in str(caught.value)
+    assert 'nova_rabbit_options' in str(caught.value)
+
+
+def test_the_queue_settings_of_nova_are_used_on_its_topic(rabbit_url):
+    with kombu.Connection(rabbit_url.replace('rabbit://', 'amqp://', 1)) as connection:
+        theirs = kombu.Queue('sched-durable', durable=True, channel=connection.channel())
+        theirs.declare()
+        bus = Bus(
+            rabbit_url,
+            nova_topic='sched-durable',
+            nova_exchange='nova-durable',
+            nova_rabbit_options={'amqp_durable_queues': 'true'},
+        )
+        bus.close()
+        theirs.delete()
+
+
+def test_a_broker_that_comes_late_is_waited_for(proxy):
+    proxy.cut()
+    threading.Timer(2.0, proxy.mend).start()
+    bus = Bus(proxy.url, start_wait_seconds=30)
+    assert bus.scheduler().select_destinations(a_request()).outcome is Outcome.PLACED
+    bus.close()
+
+
+def test_a_client_without_broker_is_told_in_time(nowhere):
+    carrier = client.get_transport(a_conf(nowhere))
+    start = time.monotonic()
+    with pytest.raises(exceptions.BrokerUnavailable) as caught:
+        client.SchedulerClient(carrier).select_destinations(a_request(budget_ms=1500))
+    with pytest.raises(exceptions.BrokerUnavailable):
+        client.StatsClient(carrier).update_resource_stats(
+            HostReport(
+                name='cmp-1', epoch=1, sequence=2, full=False, base=1, running=None, pending=None
+            )
+        )
+    assert time.monotonic() - start < 15
+    assert 'hunter2' not in str(caught.value)
+    carrier.cleanup()
+
+
+def test_a_client_that_nobody_listens_to_is_told_in_time(rabbit_url):
+    carrier = client.get_transport(a_conf(rabbit_url))
+    start = time.monotonic()
+    with pytest.raises(exceptions.Unavailable, match='nobody listens'):
+        client.ComputeClient(carrier)._send('gantt-compute.nobody', 'build', 'x', False)
+    assert time.monotonic() - start < 5
+    carrier.cleanup()
+
+
+@pytest.mark.parametrize('channel', ['own', 'stock'])
+def test_a_request_survives_a_broker_that_goes_away_in_the_middle(proxy, rabbit_url, channel):
+    """The answer is ready while the broker is away; it arrives, or the repeat gets the same."""
+    bus = Bus(proxy.url, reply_retry_seconds=30, reply_channel=channel)
+    carrier = client.get_transport(a_conf(rabbit_url))
+    scheduler = client.SchedulerClient(carrier, attempt_seconds=4)
+    bus.facade.hold.clear()
+    answers = []
+    request = a_request(budget_ms=60_000)
+    ask = threading.Thread(target=lambda: answers.append(scheduler.select_destinations(request)))
+    ask.start()
+    until(lambda: bus.service.health()['calls_pending'] == 1)
+    proxy.cut()
+    bus.facade.hold.set()
+    until(lambda: bus.facade.placed)
+    time.sleep(1)
+    proxy.mend()
+    ask.join(60)
+    assert answers
+    assert answers[0].outcome is Outcome.PLACED
+    assert len(bus.facade.claims) == 1
+    bus.close()
+    carrier.cleanup()
+
+
+@pytest.mark.parametrize('channel', ['own', 'stock'])
+def test_the_scheduling_thread_is_not_held_by_a_broker_that_is_away(proxy, channel):
+    """Answers for an unreachable broker wait elsewhere; the next request is decided."""
+    bus = Bus(proxy.url, reply_retry_seconds=2, reply_channel=channel)
+    raw = bus.raw('gantt-scheduler').prepare(timeout=60)
+    bus.facade.hold.clear()
+    callers = []
+    for _ in range(3):
+        body = {'request': _builtins(a_request())}
+        callers.append(threading.Thread(target=_quietly, args=(raw, body), daemon=True))
+        callers[-1].start()
+    until(lambda: bus.service.health()['calls_pending'] == 3)
+    proxy.cut()
+    bus.facade.hold.set()
+    until(lambda: len(bus.facade.placed) == 3, 5)
+    lost = ('gantt_rpc_replies_lost_total', 'broker')
+    until(lambda: bus.counts.values.get(lost, 0) == 3, 30)
+    proxy.mend()
+    bus.close()
+
+
+def _builtins(request):
+    from gantt.core import message
+
+    return message.to_builtins(request)
+
+
+def _quietly(raw, body):
+    try:
+        raw.call({}, 'select_destinations', **body)
+    except Exception:
+        return

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The private names of oslo.messaging that ``gantt.rpc.driver`` rests on.
+
+When one of these fails, the library has changed: adapt ``driver`` (and
+``server._on_incoming``), nothing else.
+"""
+
+import inspect
+import json
+import uuid
+
+import amqp
+import oslo_messaging as om
+import pytest
+from oslo_messaging import server as library_server
+from oslo_messaging._drivers import amqpdriver, impl_rabbit
+from oslo_messaging.rpc.server import RPCServer
+
+from gantt import exceptions
+from gantt.rpc import driver, transport
+from gantt.rpc.server import CheckedServer
+from tests.rpc.bus import a_conf
+
+
+def test_the_listener_hands_each_message_to_on_incoming():
+    assert '_on_incoming' in vars(library_server.MessageHandlingServer)
+    start = inspect.getsource(library_server.MessageHandlingServer.start)
+    assert 'self.listener.start(self._on_incoming)' in start
+    assert issubclass(CheckedServer, RPCServer)
+
+
+def test_a_server_class_may_be_given_and_gets_these_arguments():
+    assert 'server_cls' in inspect.signature(om.get_rpc_server).parameters
+    names = list(inspect.signature(RPCServer.__init__).parameters)
+    assert names[:5] == ['self', 'transport', 'target', 'dispatcher', 'executor']
+
+
+@pytest.mark.parametrize(
+    ('owner', 'name', 'parameters'),
+    [
+        (amqpdriver.AMQPDriverBase, '_get_connection', ['purpose', 'retry']),
+        (amqpdriver.AMQPDriverBase, '_get_reply_q', []),
+        (
+            impl_rabbit.Connection, '_ensure_publishing',
+            ['method', 'exchange', 'msg', 'routing_key', 'retry', 'transport_options'],
+        ),
+        (impl_rabbit.Connection, '_publish_and_raises_on_missing_exchange', []),
+        (impl_rabbit.Connection, 'ensure_connection', []),
+        (amqp.Channel, '_basic_publish', ['msg', 'exchange', 'routing_key', 'mandatory']),
+        (amqp.Channel, '_on_basic_ack', ['delivery_tag', 'multiple']),
+        (amqp.Channel, '_on_basic_nack', ['delivery_tag', 'multiple']),
+        (amqp.Channel, '_on_basic_return', ['exchange', 'routing_key', 'message']),
+    ],
+)  # fmt: skip
+def test_a_private_method_is_as_we_call_it(owner, name, parameters):
+    found = inspect.signature(getattr(owner, name)).parameters
+    assert all(p in found for p in parameters)
+
+
+class Keeping:
+    """Stands where the library expects a connection; keeps what is sent."""
+
+    rabbit_transient_quorum_queue = False
+    direct_mandatory_flag = True
+    _publish_and_raises_on_missing_exchange = None
+
+    def direct_send(self, queue, body):
+        self.sent = queue, json.loads(body['oslo.message']), body['oslo.version']
+
+    def _ensure_publishing(self, method, exchange, body, *, routing_key, **options):
+        self.direct_send(routing_key, body)
+
+
+@pytest.mark.parametrize('error', [None, exceptions.NoValidHost(reason='full', decision_id='d')])
+def test_our_reply_is_what_the_library_would_have_sent(listening, error):
+    listening.client.call({}, 'm')
+    (message,) = listening.got
+    theirs, ours = Keeping(), Keeping()
+    result = None if error else [{'a': 1}]
+    message._send_reply(theirs, result, (type(error), error, None) if error else None)
+    driver.reply(ours, message, result, error)
+    for kept in (theirs, ours):
+        kept.sent[1].pop('_unique_id')
+    assert ours.sent == theirs.sent
+
+
+class Listening:
+    """A server that keeps what the library hands it."""
+
+    def __init__(self):
+        self.got = []
+        self.carrier = transport.own_transport(a_conf())
+        topic = f'contract-{uuid.uuid4().hex}'
+        kept = self.got
+
+        class Keeper(RPCServer):
+            def _on_incoming(self, incoming):
+                kept.extend(incoming)
+                for message in incoming:
+                    message.reply('kept')
+
+        self.server = om.get_rpc_server(
+            self.carrier, om.Target(topic=topic, server='s'), [], server_cls=Keeper
+        )
+        self.server.start()
+        self.client = om.get_rpc_client(
+            self.carrier, om.Target(topic=topic, version='1.0'), timeout=5
+        )
+
+    def close(self):
+        self.server.stop()
+        self.server.wait()
+        self.carrier.cleanup()
+
+
+@pytest.fixture
+def listening():
+    made = Listening()
+    yield made
+    made.close()
+
+
+def test_what_is_read_from_a_message_is_there(listening):
+    client = listening.client.prepare(call_monitor_timeout=7)
+    assert client.call({'request_id': 'req-1'}, 'm', x='y' * 1000) == 'kept'
+    (message,) = listening.got
+    assert 1000 < driver.body_bytes(message) < 2000
+    assert message.message['method'] == 'm'
+    assert message.message['version'] == '1.0'
+    assert message.message['args'] == {'x': 'y' * 1000}
+    assert message.ctxt['request_id'] == 'req-1'
+    assert message.client_timeout == 7
+    assert message.orig_msg_id
+    assert message.listener.driver is listening.carrier._driver
+    assert driver.attachment(message) is not None
+
+
+def test_a_cast_wants_no_answer(listening):
+    listening.client.cast({}, 'm')
+    listening.client.call({}, 'm')
+    assert not listening.got[0].orig_msg_id
+
+
+def test_the_attachment_stays_the_same_while_the_connection_does(listening):
+    listening.client.call({}, 'm')
+    listening.client.call({}, 'm')
+    first, second = listening.got
+    assert driver.attachment(first) is driver.attachment(second)
+
+
+# -- transports ---------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ('url', 'problem'),
+    [
+        ('carrier-pigeon://roof/', 'carrier-pigeon'),
+        ('rabbit', 'No scheme'),
+        ('rabbit://guest:secret@localhost/?no_such_option=1', 'no_such_option'),
+        ('rabbit://guest:secret@localhost:port/', 'port'),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_named_without_its_password(url, problem):
+    with pytest.raises(exceptions.Misconfigured) as caught:
+        transport.own_transport(a_conf(), url)
+    assert caught.value.kwargs['option'] == 'transport_url'
+    assert problem in str(caught.value)
+    assert 'secret' not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ('url', 'shown'),
+    [
+        ('rabbit://u:p@h:5672/v', 'rabbit://u:***@h:5672/v'),
+        ('rabbit://u:p@a:1,u:p@b:2/v?ssl=1', 'rabbit://u:***@a:1,u:***@b:2/v'),
+        ('rabbit://h/', 'rabbit://h/'),
+        ('kombu+memory:///', 'kombu+memory:///'),
+    ],
+)
+def test_a_url_is_shown_without_passwords(url, shown):
+    assert transport.masked(url) == shown
+
+
+def test_novas_queue_settings_are_for_its_transport_only():
+    conf = a_conf(
+        'rabbit://guest:guest@localhost/', nova_rabbit_options={'rabbit_quorum_queue': 'true'}
+    )
+    own, nova = transport.own_transport(conf), transport.nova_transport(conf)
+    assert own._driver.conf.oslo_messaging_rabbit.rabbit_quorum_queue is False
+    assert nova._driver.conf.oslo_messaging_rabbit.rabbit_quorum_queue is True

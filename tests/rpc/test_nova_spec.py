@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova's requests translated: what is asked for, why, and under which id."""
+
+import copy
+
+import pytest
+
+from gantt import exceptions
+from gantt.core.request import Policy, Purpose, check
+from gantt.rpc import nova_casts, nova_flavor, nova_spec
+from tests.rpc.bus import load
+
+CELL = '3f08903e-ffa4-442a-bd00-09d817a78499'
+CAPTURES = [
+    'boot', 'boot-multi3', 'boot-anti-affinity-third', 'boot-az-host', 'boot-host-2.74',
+    'live-migrate', 'resize', 'unshelve',
+]  # fmt: skip
+
+
+def translated(capture, change=None, context=None):
+    captured = load(f'select_destinations-{capture}')
+    args = copy.deepcopy(captured.args)
+    if change:
+        change(args, args['spec_obj']['nova_object.data'])
+    return nova_spec.translate(
+        args, context or captured.context, budget_ms=45_000, lease_seconds=900, max_attempts=3
+    )
+
+
+def spec_of(capture, change=None):
+    return translated(capture, change).request.spec
+
+
+@pytest.mark.parametrize('capture', CAPTURES)
+def test_every_captured_request_is_one_of_ours(capture):
+    check(translated(capture).request)
+
+
+def test_a_boot_asks_for_what_its_flavor_says():
+    wanted = translated('boot')
+    request = wanted.request
+    assert request.spec.resources == {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
+    assert request.spec.purpose is Purpose.CREATE
+    assert request.consumers == ['5b32382d-4506-4d79-b51e-7b55cbc183fc']
+    assert request.spec.project_id == 'f0892a03f1574ebb8d8197ddc24e9843'
+    assert request.spec.image.uuid == '2fcdea51-a250-4d4d-b3bf-9f643f163728'
+    assert (request.alternates, request.lease_seconds, request.budget_ms) == (2, 900, 45_000)
+    assert wanted.as_objects
+    assert wanted.alternates
+
+
+def test_a_multi_create_places_every_instance():
+    assert len(translated('boot-multi3').request.consumers) == 3
+
+
+def test_a_group_carries_rule_hosts_and_the_other_members():
+    group = spec_of('boot-anti-affinity-third').group
+    assert group.uuid == 'db150b0c-3aa8-4b8b-85a9-53a7a8ec478f'
+    assert group.policy is Policy.ANTI_AFFINITY
+    assert group.max_per_host == 1
+    assert group.hosts == ['compute-004', 'compute-001']
+    # Nova lists the instance that is being placed as a member as well.
+    assert len(group.members) == 2
+    assert '8cc714ce-60c3-4ed5-b718-e1d27256337d' not in group.members
+
+
+def test_a_group_may_allow_several_per_host():
+    def change(args, spec):
+        spec['instance_group']['nova_object.data']['_rules'] = {'max_server_per_host': '3'}
+
+    assert spec_of('boot-anti-affinity-third', change).group.max_per_host == 3
+
+
+def test_a_zone_with_a_host_forces_the_host():
+    spec = spec_of('boot-az-host')
+    assert spec.force_hosts == ['compute-003']
+    assert spec.availability_zone == 'nova'
+
+
+def test_a_requested_host_is_a_destination_not_a_forced_host():
+    spec = spec_of('boot-host-2.74')
+    assert spec.destination.host == 'compute-003'
+    assert spec.force_hosts == []
+    assert spec.purpose is Purpose.CREATE
+
+
+def test_moves_are_told_apart_by_their_marks():
+    resize, live, unshelve = spec_of('resize'), spec_of('live-migrate'), spec_of('unshelve')
+    assert (resize.purpose, resize.ignore_hosts) == (Purpose.RESIZE, ['compute-004'])
+    assert resize.destination.cell == CELL
+    assert resize.resources == {'VCPU': 1, 'MEMORY_MB': 2048, 'DISK_GB': 20}
+    assert (live.purpose, live.ignore_hosts) == (Purpose.LIVE_MIGRATE, ['compute-002'])
+    assert unshelve.purpose is Purpose.UNSHELVE
+    assert translated('live-migrate').request.alternates == 0
+
+
+def test_an_evacuation_to_a_named_host_and_a_rebuild():
+    def evacuate(args, spec):
+        data = spec['requested_destination']['nova_object.data']
+        data['host'] = 'compute-009'
+
+    def rebuild(args, spec):
+        spec['scheduler_hints'] = {'_nova_check_type': ['rebuild']}
+        args['return_alternates'] = False
+
+    assert spec_of('live-migrate', evacuate).purpose is Purpose.EVACUATE
+    assert spec_of('boot', rebuild).purpose is Purpose.REBUILD
+
+
+def test_a_move_across_cells_is_not_tied_to_its_cell():
+    def change(args, spec):
+        spec['requested_destination']['nova_object.data']['allow_cross_cell_move'] = True
+
+    assert spec_of('resize', change).destination is None
+
+
+def test_hosts_that_failed_before_are_ignored():
+    def change(args, spec):
+        node = {
+            'nova_object.name': 'ComputeNode',
+            'nova_object.data': {'host': 'compute-002', 'hypervisor_hostname': 'node-2'},
+        }
+        hosts = {'nova_object.name': 'ComputeNodeList', 'nova_object.data': {'objects': [node]}}
+        spec['retry'] = {
+            'nova_object.name': 'SchedulerRetries',
+            'nova_object.data': {'num_attempts': 2, 'hosts': hosts},
+        }
+
+    assert spec_of('boot', change).ignore_hosts == ['compute-002']
+
+
+def test_aggregates_of_the_destination_are_and_of_ors():
+    def change(args, spec):
+        data = spec['requested_destination']['nova_object.data']
+        data['aggregates'] = ['a1,a2', 'b']
+        data['forbidden_aggregates'] = ['c']
+
+    destination = spec_of('boot-host-2.74', change).destination
+    assert destination.aggregates == [['a1', 'a2'], ['b']]
+    assert destination.forbidden_aggregates == ['c']
+
+
+def test_hints_are_lists_and_name_other_instances():
+    other = 'c7676d29-1dc7-4b50-bd7c-331e9aa7a45d'
+
+    def change(args, spec):
+        spec['scheduler_hints'] = {'different_host': other, 'same_host': [other], 'query': '["x"]'}
+
+    spec = spec_of('boot', change)
+    assert spec.different_host == [other]
+    assert spec.same_host == [other]
+    assert spec.hints['query'] == ['["x"]']
+
+
+# -- the request id ---------------------------------------------------------------
+def test_a_repeated_call_has_the_same_id_whatever_its_message_id():
+    assert translated('boot').request.request_id == translated('boot').request.request_id
+
+
+def test_another_step_of_the_same_api_request_has_another_id():
+    def next_try(args, spec):
+        spec['ignore_hosts'] = ['compute-002', 'compute-003']
+
+    first = translated('live-migrate').request.request_id
+    assert translated('live-migrate', next_try).request.request_id != first
+
+
+def test_another_api_request_has_another_id():
+    context = load('select_destinations-boot').context | {'request_id': 'req-other'}
+    assert (
+        translated('boot', context=context).request.request_id
+        != translated('boot').request.request_id
+    )
+
+
+# -- flavors ------------------------------------------------------------------------
+def a_flavor(specs=None, **columns):
+    return {
+        'vcpus': 4, 'memory_mb': 2048, 'root_gb': 10, 'ephemeral_gb': 0, 'swap': 0,
+        'extra_specs': specs or {},
+    } | columns  # fmt: skip
+
+
+def asked(specs=None, image=None, *, volume=False, **columns):
+    return nova_flavor.asked(a_flavor(specs, **columns), image or {}, volume=volume)
+
+
+@pytest.mark.parametrize(
+    ('columns', 'volume', 'disk'),
+    [
+        ({}, False, 10),
+        ({}, True, None),
+        ({'ephemeral_gb': 5}, True, 5),
+        ({'swap': 1}, False, 11),
+        ({'swap': 1024}, False, 11),
+        ({'swap': 1025}, False, 12),
+    ],
+)
+def test_disk_is_root_unless_on_a_volume_and_ephemeral_and_swap(columns, volume, disk):
+    assert asked(volume=volume, **columns).resources.get('DISK_GB') == disk
+
+
+@pytest.mark.parametrize(
+    ('specs', 'image', 'vcpu', 'pcpu'),
+    [
+        ({}, {}, 4, None),
+        ({'hw:cpu_policy': 'dedicated'}, {}, None, 4),
+        ({}, {'hw_cpu_policy': 'dedicated'}, None, 4),
+        ({'hw:cpu_policy': 'shared'}, {'hw_cpu_policy': 'dedicated'}, 4, None),
+        ({'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '0-1'}, {}, 2, 2),
+        ({'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '^0'}, {}, 1, 3),
+        ({'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'isolate'}, {}, None, 5),
+    ],
+)
+def test_dedicated_processors_are_another_class(specs, image, vcpu, pcpu):
+    found = asked(specs, image).resources
+    assert (found.get('VCPU'), found.get('PCPU')) == (vcpu, pcpu)
+
+
+def test_extra_specs_override_amounts_and_zero_takes_a_class_out():
+    found = asked({'resources:VCPU': '0', 'resources:CUSTOM_X': '2', 'resources:MEMORY_MB': '7'})
+    assert found.resources == {'MEMORY_MB': 7, 'DISK_GB': 10, 'CUSTOM_X': 2}
+
+
+def test_traits_of_flavor_and_image():
+    found = asked(
+        {'trait:HW_CPU_X86_AVX2': 'required', 'trait:CUSTOM_OLD': 'forbidden'},
+        {'traits_required': ['CUSTOM_GOLD']},
+    )
+    assert found.required == ['CUSTOM_GOLD', 'HW_CPU_X86_AVX2']
+    assert found.forbidden == ['CUSTOM_OLD']
+
+
+@pytest.mark.parametrize(
+    ('specs', 'field'),
+    [
+        ({'resources1:VCPU': '1'}, 'flavor.extra_specs.resources1:VCPU'),
+        ({'trait_a:HW_X': 'required'}, 'flavor.extra_specs.trait_a:HW_X'),
+        ({'trait:HW_X': 'maybe'}, 'flavor.extra_specs.trait:HW_X'),
+        ({'resources:VCPU': 'many'}, 'flavor.extra_specs.resources:VCPU'),
+        ({'resources:vcpu': '1'}, 'flavor.extra_specs.resources:vcpu'),
+        (
+            {'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': 'x'},
+            'flavor.extra_specs.hw:cpu_dedicated_mask',
+        ),
+    ],
+)
+def test_what_cannot_be_carried_is_refused_by_name(specs, field):
+    with pytest.raises(exceptions.InvalidMessage) as caught:
+        asked(specs)
+    assert caught.value.kwargs['field'] == field
+
+
+@pytest.mark.parametrize(
+    ('change', 'field'),
+    [
+        (lambda a, s: a.pop('spec_obj'), 'spec_obj'),
+        (lambda a, s: a['spec_obj'].update({'nova_object.name': 'Junk'}), 'spec_obj.nova_object'),
+        (lambda a, s: a['spec_obj'].update({'nova_object.data': 7}), 'spec_obj.nova_object.data'),
+        (lambda a, s: s.update(flavor=None), 'spec_obj.flavor'),
+        (lambda a, s: s['flavor']['nova_object.data'].update(vcpus=-1), 'flavor.vcpus'),
+        (lambda a, s: s['flavor']['nova_object.data'].update(memory_mb='x'), 'flavor.memory_mb'),
+        (lambda a, s: s.update(requested_resources=[{}]), 'spec_obj.requested_resources'),
+        (lambda a, s: s.update(ignore_hosts='compute-001'), 'spec_obj.ignore_hosts'),
+        (lambda a, s: s.update(scheduler_hints=['x']), 'spec_obj.scheduler_hints'),
+        (lambda a, s: s.update(availability_zone=7), 'request.spec.availability_zone'),
+        (lambda a, s: a.update(instance_uuids=['nope']), 'instance_uuids[0]'),
+        (
+            lambda a, s: (a.update(instance_uuids=[]), s.update(instance_uuid=None)),
+            'instance_uuids',
+        ),
+    ],
+)
+def test_a_wrong_part_is_named(change, field):
+    with pytest.raises(exceptions.InvalidMessage) as caught:
+        translated('boot', change)
+    assert caught.value.kwargs['field'].startswith(field)
+
+
+# -- broadcasts ----------------------------------------------------------------------
+def test_broadcasts_become_typed_events():
+    updated = nova_casts.update_instance_info(load('update_instance_info').args)
+    (guest,) = updated.guests
+    assert (updated.host, guest.consumer) == (
+        'compute-003',
+        'd46918eb-41b5-4340-99b1-aaa242a959dc',
+    )
+    assert guest.resources == {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
+    assert (guest.vm_state, guest.moving) == ('active', False)
+    gone = nova_casts.delete_instance_info(load('delete_instance_info').args)
+    assert gone.consumer == '834c9a6d-e3d4-445d-a4dd-86cbf6ebd6d2'
+    listed = nova_casts.sync_instance_info(load('sync_instance_info').args)
+    assert (listed.host, listed.consumers) == ('compute-001', [])
+    (aggregate,) = nova_casts.update_aggregates(load('update_aggregates').args).aggregates
+    assert aggregate.uuid == '9ec8bf1d-39a6-44b2-b9c7-d1bdf7097161'
+    deleted = nova_casts.delete_aggregate(load('delete_aggregate').args).aggregate
+    assert deleted.metadata == {'ssd': 'true'}
+
+
+@pytest.mark.parametrize(
+    ('decode', 'args'),
+    [
+        (nova_casts.update_aggregates, {'aggregates': {}}),
+        (nova_casts.delete_aggregate, {}),
+        (nova_casts.delete_instance_info, {'host_name': 'a', 'instance_uuid': 'b'}),
+        (nova_casts.sync_instance_info, {'host_name': 7, 'instance_uuids': []}),
+        (nova_casts.update_instance_info, {'host_name': 'a', 'instance_info': []}),
+    ],
+)
+def test_a_malformed_broadcast_is_refused(decode, args):
+    with pytest.raises(exceptions.InvalidMessage):
+        decode(args)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova's captured calls decided by the real scheduler, over the in-process broker."""
+
+import uuid
+
+import oslo_messaging as om
+import pytest
+
+from gantt import client, plugins
+from gantt.core.report import HostReport, RegisterHost
+from gantt.core.resources import Inventory
+from gantt.db.memory import MemoryStore
+from gantt.scheduler.recorder import MemoryRecorder
+from gantt.scheduler.service import Scheduler
+from gantt.scheduler.settings import Settings
+from tests.rpc.bus import Bus, stored
+from tests.rpc.facade import CELL, until
+from tests.rpc.shape import shape
+
+HOSTS = [f'compute-{n:03}' for n in range(1, 6)]
+REPLY = stored('reply-select_destinations')['oslo.message (decoded)']['result']
+
+
+@pytest.fixture
+def served():
+    """A scheduler with five hosts that have reported, served on a bus."""
+    store = MemoryStore()
+    scheduler = Scheduler(store, plugins.load_pipeline(), MemoryRecorder(), Settings())
+    scheduler.start()
+    bus = Bus(facade=scheduler)
+    claims, stats = client.ClaimsClient(bus.carrier()), client.StatsClient(bus.carrier())
+    for name in HOSTS:
+        said = claims.register_host(RegisterHost(name=name, boot_nonce='n', cell=CELL, zone='nova'))
+        report = HostReport(
+            name=name, epoch=said.epoch, sequence=1, full=True, running=[], pending=[],
+            inventories={
+                'VCPU': Inventory(total=4), 'MEMORY_MB': Inventory(total=8192),
+                'DISK_GB': Inventory(total=100),
+            },
+        )  # fmt: skip
+        assert stats.update_resource_stats(report).fate == 'applied'
+    until(lambda: len(scheduler.cache.fold()) == len(HOSTS))
+    yield bus, store
+    bus.close()
+    assert scheduler.stop(5)
+
+
+def chosen_of(result):
+    return [hosts[0]['nova_object.data']['service_host'] for hosts in result]
+
+
+def test_a_boot_a_multi_create_and_a_forced_host(served):
+    bus, store = served
+    conductor = bus.nova()
+    assert shape(conductor.call('boot')) == shape(REPLY)
+    assert len(set(chosen_of(conductor.call('boot-multi3', 3)))) >= 1
+    assert chosen_of(conductor.call('boot-az-host')) == ['compute-003']
+    assert chosen_of(conductor.call('boot-host-2.74')) == ['compute-003']
+    assert len(store.claims(limit=100)) == 6
+    assert not any(store.audit().values())
+
+
+def test_a_repeat_of_nova_claims_once(served):
+    bus, store = served
+    conductor, uuids = bus.nova(), [str(uuid.uuid4())]
+    first = conductor.call('boot', uuids=uuids, request_id='req-1')
+    again = conductor.call('boot', uuids=uuids, request_id='req-1')
+    assert chosen_of(first) == chosen_of(again)
+    assert len(store.claims(limit=100)) == 1
+
+
+def test_the_members_of_a_group_land_apart_until_there_is_no_host_left(served):
+    bus, store = served
+    conductor = bus.nova()
+    # Two of the five hosts have members that Nova placed before.
+    taken = {'compute-004', 'compute-001'}
+    for _ in range(3):
+        (chosen,) = chosen_of(conductor.call('boot-anti-affinity-third'))
+        assert chosen not in taken
+        taken.add(chosen)
+    with pytest.raises(om.RemoteError) as caught:
+        conductor.call('boot-anti-affinity-third')
+    assert caught.value.exc_type == 'NoValidHost'
+    assert '0/5 hosts fit' in caught.value.value
+    assert not any(store.audit().values())
+
+
+def test_a_full_cloud_refuses_with_its_verdict(served):
+    bus, store = served
+    conductor = bus.nova()
+    conductor.call('boot-multi3', 20)
+    with pytest.raises(om.RemoteError) as caught:
+        conductor.call('boot')
+    assert caught.value.exc_type == 'NoValidHost'
+    assert 'VCPU' in caught.value.value
+    assert len(store.claims(limit=100)) == 20
+    assert not any(store.audit().values())
+
+
+def test_a_plain_dictionary_makes_a_host_that_is_chosen(served):
+    bus, _ = served
+    stats = client.StatsClient(bus.carrier())
+    body = {'vcpus': 64, 'memory_mb': 500_000, 'local_gb': 9000}
+    assert stats.send_foreign('old-timer', body).fate == 'applied'
+    result = until(lambda: _lands(bus.nova(), 'old-timer'), 5)
+    assert result
+
+
+def _lands(conductor, host):
+    return chosen_of(conductor.call('boot')) == [host]

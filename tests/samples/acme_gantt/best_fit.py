@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BestFitWeigher: fill the gaps first."""
+
+from gantt.core.plugin import Option
+from gantt.core.weighers.base import Weigher
+
+
+class BestFitWeigher(Weigher):
+    """More means: less memory would be left over."""
+
+    columns = ('free',)
+    multiplier_option = 'best_fit_weight_multiplier'
+    options = (
+        Option('best_fit_weight_multiplier', float, 1.0, 'Multiplier for filling gaps first'),
+    )  # fmt: skip
+    best_fit_weight_multiplier: float
+
+    def raw(self, hosts, spec, rows):
+        code = hosts.class_code('MEMORY_MB')
+        return None if code is None else -hosts.free_of(code).take(rows)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A decision can be made again from what was kept: the log gives back the table it saw."""
+
+import msgspec
+
+from gantt.core.decision import Decision
+from gantt.core.pipeline import place
+from gantt.core.request import SelectDestinations
+from gantt.scheduler import table_log
+from tests.world import World, a_group, a_request
+
+
+def busy_world():
+    world = World(hosts=6, claims_per_commit=3, reload_seconds=2.0, checkpoint_seconds=2.0)
+    other = world.another_scheduler()
+    group = a_group()
+    kept = world.store
+    answers = []
+    for i in range(12):
+        answers.append(world.select(a_request(1 + i % 4, vcpu=1 + i % 2, ram=2048)))
+        answers.append(world.select(a_request(ram=3000), by=other))
+        answers.append(world.select(a_request(group=group)))
+        answers.append(world.select(a_request(ram=10**6)))
+        world.hosts[f'cmp-{1 + i % 6}'].report(foreign={'MEMORY_MB': 100 * i})
+        world.turn()
+        if i % 3 == 0:
+            world.scheduler.cache.log.flush(kept)
+    world.scheduler.cache.log.flush(kept)
+    return world, kept
+
+
+def recorded(world):
+    """(decision, request) of everything that the first scheduler decided and kept."""
+    packed = [r.packed for r in world.recorder.records]
+    packed += [
+        p
+        for d in world.store.decisions(limit=1000)
+        if (found := world.store.load_decision(d.id)) and (p := found[0])
+    ]
+    for body in packed:
+        whole = msgspec.msgpack.decode(body)
+        decision = msgspec.convert(whole['decision'], Decision)
+        if decision.worker == world.scheduler.cache.log.worker:
+            yield decision, msgspec.convert(whole['request'], SelectDestinations)
+
+
+def test_every_decision_is_made_again_alike():
+    world, kept = busy_world()
+    seen = 0
+    for decision, request in recorded(world):
+        parts = kept.load_table_log(decision.worker, decision.table_seq)
+        table = table_log.rebuild(table_log.read(parts), decision.table_seq)
+        assert table is not None
+        again = place(
+            table,
+            request,
+            world.scheduler.placing.pipeline,
+            seed=decision.seed,
+            decision_id=decision.id,
+            members=[m.member for m in decision.members] or None,
+            worker=decision.worker,
+        )
+        assert [
+            (m.member, m.selection and m.selection.host, m.verdicts, m.filters, m.scores)
+            for m in again.members
+        ] == [
+            (m.member, m.selection and m.selection.host, m.verdicts, m.filters, m.scores)
+            for m in decision.members
+        ]
+        assert again.reason == decision.reason
+        seen += 1
+    assert seen >= 30
+
+
+def test_past_the_retention_the_answer_is_no():
+    world, kept = busy_world()
+    decision, _ = next(iter(recorded(world)))
+    assert kept.load_table_log(decision.worker, decision.table_seq)
+    world.clock.advance(3600)
+    assert kept.purge_table_log(1800) == 2  # of both workers
+    parts = kept.load_table_log(decision.worker, decision.table_seq)
+    assert table_log.rebuild(table_log.read(parts), decision.table_seq) is None
+
+
+def test_the_purge_keeps_what_the_latest_decisions_need():
+    world, kept = busy_world()
+    log = world.scheduler.cache.log
+    kept.purge_table_log(0.5)
+    assert kept.load_table_log(log.worker, 5) == []
+    parts = kept.load_table_log(log.worker, log.position)
+    assert table_log.rebuild(table_log.read(parts), log.position) is not None
+
+
+def test_a_gap_makes_no_false_table():
+    world, kept = busy_world()
+    log = world.scheduler.cache.log
+    events = list(table_log.read(kept.load_table_log(log.worker, log.position)))
+    assert table_log.rebuild(events, log.position) is not None
+    del events[1]
+    assert table_log.rebuild(events, log.position) is None

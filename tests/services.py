@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that tests use: one database and one vhost per test worker.
+
+A server is found by its environment variable, else at its usual local address.
+Where there is none the test is skipped, saying what it looked for.
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import uuid
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+import sqlalchemy as sa
+
+from gantt.db import session
+
+POSTGRESQL = ('GANTT_TEST_POSTGRESQL', 'postgresql+psycopg://root@127.0.0.1:5432/postgres')
+MYSQL = ('GANTT_TEST_MYSQL', 'mysql+pymysql://root@127.0.0.1:3306/test')
+RABBIT = ('GANTT_TEST_RABBIT', 'rabbit://guest:guest@127.0.0.1:5672/')
+
+
+def own_name() -> str:
+    """A name for a database or vhost that no other worker or run uses."""
+    worker = os.environ.get('PYTEST_XDIST_WORKER', 'main')
+    return f'gantt_test_{worker}_{os.getpid()}_{uuid.uuid4().hex[:6]}'
+
+
+def _absent(what: str, variable: str, url: str, problem: object) -> None:
+    shown = sa.make_url(url).render_as_string(hide_password=True) if '@' in url else url
+    pytest.skip(
+        f'NO {what}: nothing usable at {shown} ({str(problem).splitlines()[0][:160]}); '
+        f'start one there or set {variable}'
+    )
+
+
+@contextlib.contextmanager
+def _database(what: str, variable: str, default: str) -> Iterator[str]:
+    url = os.environ.get(variable) or default
+    try:
+        admin = session.build_engine(url, waits=session.Waits(connect=2))
+        connection = admin.connect()
+    except Exception as e:
+        _absent(what, variable, url, e)
+    name = own_name()
+    with connection:
+        connection.execution_options(isolation_level='AUTOCOMMIT')
+        connection.exec_driver_sql(f'CREATE DATABASE {name}')
+        try:
+            yield sa.make_url(url).set(database=name).render_as_string(hide_password=False)
+        finally:
+            force = ' WITH (FORCE)' if what == 'POSTGRESQL' else ''
+            connection.exec_driver_sql(f'DROP DATABASE {name}{force}')
+    admin.dispose()
+
+
+@pytest.fixture(scope='session')
+def postgresql_url() -> Iterator[str]:
+    """The url of an empty PostgreSQL database of this worker."""
+    with _database('POSTGRESQL', *POSTGRESQL) as url:
+        yield url
+
+
+@pytest.fixture(scope='session')
+def mysql_url() -> Iterator[str]:
+    """The url of an empty MariaDB or MySQL database of this worker."""
+    with _database('MYSQL', *MYSQL) as url:
+        yield url
+
+
+def _rabbitmqctl(*arguments: str) -> bool:
+    if shutil.which('rabbitmqctl') is None:
+        return False
+    try:
+        done = subprocess.run(
+            ['rabbitmqctl', '-q', *arguments], capture_output=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+@pytest.fixture(scope='session')
+def rabbit_url() -> Iterator[str]:
+    """A transport url with a vhost of this worker.
+
+    Where vhosts cannot be made here, the url is used as it was given.
+    """
+    variable, default = RABBIT
+    url = os.environ.get(variable) or default
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname, parts.port or 5672), 2).close()
+    except OSError as e:
+        _absent('RABBITMQ', variable, url, e)
+    name = own_name()
+    if not _rabbitmqctl('add_vhost', name):
+        yield url
+        return
+    _rabbitmqctl('set_permissions', '-p', name, parts.username or 'guest', '.*', '.*', '.*')
+    try:
+        yield parts._replace(path=f'/{name}').geturl()
+    finally:
+        _rabbitmqctl('delete_vhost', name)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metrics table and the registry made from it."""
+
+import ast
+import pathlib
+import re
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+
+from gantt import exceptions
+from gantt.telemetry import metrics
+
+ROOT = pathlib.Path(__file__).parents[2]
+METHODS = {
+    'count': metrics.Kind.COUNTER,
+    'observe': metrics.Kind.HISTOGRAM,
+    'gauge': metrics.Kind.GAUGE,
+    'watch': metrics.Kind.GAUGE,
+}
+
+
+def _uses():
+    """(where, method, name, labels or None where they are computed) of every use in the code."""
+    for path in sorted(ROOT.joinpath('gantt').rglob('*.py')):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and node.args):
+                continue
+            name = node.args[0]
+            if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
+                continue
+            if not name.value.startswith('gantt_'):
+                continue
+            function = node.func
+            method = getattr(function, 'attr', getattr(function, 'id', '')).lstrip('_')
+            if method in METHODS:
+                keys = [keyword.arg for keyword in node.keywords if keyword.arg != 'value']
+                labels = None if None in keys else set(keys)
+                yield f'{path.relative_to(ROOT)}:{node.lineno}', method, name.value, labels
+
+
+def test_every_use_in_the_code_is_one_of_the_table_with_its_kind_and_labels():
+    wrong = []
+    found = 0
+    for where, method, name, labels in _uses():
+        found += 1
+        metric = metrics.BY_NAME.get(name)
+        if metric is None:
+            wrong.append(f'{where}: {name} is not in the table')
+        elif metric.kind is not METHODS[method]:
+            wrong.append(f'{where}: {name} is a {metric.kind.value}, used with {method}()')
+        elif labels is not None and labels != set(metric.labels):
+            wrong.append(f'{where}: {name} has labels {metric.labels}, used with {sorted(labels)}')
+    assert found > 5
+    assert not wrong, '\n'.join(wrong)
+
+
+def test_every_metric_of_the_table_is_used():
+    used = {name for _, _, name, _ in _uses()}
+    assert set(metrics.BY_NAME) <= used
+
+
+def test_names_follow_the_rules_of_prometheus_and_say_their_kind():
+    assert len(metrics.BY_NAME) == len(metrics.TABLE)
+    for metric in metrics.TABLE:
+        assert re.fullmatch(r'gantt_[a-z][a-z_]*', metric.name)
+        assert metric.name.endswith('_total') == (metric.kind is metrics.Kind.COUNTER), metric.name
+        assert metric.help.endswith('.'), metric.name
+        assert bool(metric.buckets) == (metric.kind is metrics.Kind.HISTOGRAM), metric.name
+        assert list(metric.buckets) == sorted(metric.buckets)
+
+
+def test_what_was_counted_is_shown():
+    world = metrics.Metrics()
+    world.count('gantt_rejections_total', 3, filter='ComputeFilter')
+    world.count('gantt_rejections_total', filter='ComputeFilter')
+    world.gauge('gantt_queue_depth', 7)
+    world.observe('gantt_decision_seconds', 0.004, outcome='placed')
+    world.observe('gantt_decision_seconds', 70.0, outcome='placed')
+    text = world.render().decode()
+    assert 'gantt_rejections_total{filter="ComputeFilter"} 4.0' in text
+    assert 'gantt_queue_depth 7.0' in text
+    assert 'gantt_decision_seconds_bucket{le="0.005",outcome="placed"} 1.0' in text
+    assert 'gantt_decision_seconds_bucket{le="60.0",outcome="placed"} 1.0' in text
+    assert 'gantt_decision_seconds_bucket{le="+Inf",outcome="placed"} 2.0' in text
+    assert 'process_resident_memory_bytes' in text
+    assert world.value('gantt_rejections_total', filter='ComputeFilter') == 4
+    assert world.value('gantt_decision_seconds', outcome='placed') == 2
+    assert world.value('gantt_repeats_total') == 0
+
+
+def test_two_registries_share_nothing():
+    one, other = metrics.Metrics(), metrics.Metrics()
+    one.count('gantt_repeats_total')
+    assert (one.value('gantt_repeats_total'), other.value('gantt_repeats_total')) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ('use', 'said'),
+    [
+        (lambda m: m.count('gantt_no_such_total'), 'gantt_no_such_total is a declared counter'),
+        (lambda m: m.count('gantt_queue_depth'), 'gantt_queue_depth is a declared counter'),
+        (lambda m: m.gauge('gantt_repeats_total', 1), 'gantt_repeats_total is a declared gauge'),
+        (lambda m: m.observe('gantt_batch_size', 1, host='a'), r'with the labels \[\]'),
+        (lambda m: m.count('gantt_rejections_total'), r"with the labels \['filter'\], not \[\]"),
+        (lambda m: m.value('gantt_no_such_total'), 'gantt_no_such_total is a declared metric'),
+    ],
+)
+def test_what_nobody_declared_is_refused(use, said):
+    with pytest.raises(exceptions.Bug, match=said):
+        use(metrics.Metrics())
+
+
+def test_a_watched_gauge_is_read_when_it_is_scraped():
+    world = metrics.Metrics()
+    depth = [3]
+    world.watch('gantt_queue_depth', lambda: depth[0])
+    assert 'gantt_queue_depth 3.0' in world.render().decode()
+    depth[0] = 9
+    assert world.value('gantt_queue_depth') == 9
+
+
+def test_counting_from_many_threads_loses_nothing():
+    world = metrics.Metrics()
+
+    def work():
+        for _ in range(500):
+            world.count('gantt_reports_total', fate='applied')
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert world.value('gantt_reports_total', fate='applied') == 4000
+
+
+def test_the_listener_shows_metrics_and_stops():
+    world = metrics.Metrics()
+    world.count('gantt_repeats_total')
+    listener = metrics.Listener(world, '127.0.0.1', 0)
+    url = f'http://127.0.0.1:{listener.port}/metrics'
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        assert b'gantt_repeats_total 1.0' in answer.read()
+    listener.stop()
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(url, timeout=10)
+
+
+def test_a_port_in_use_names_the_option():
+    listener = metrics.Listener(metrics.Metrics(), '127.0.0.1', 0)
+    try:
+        with pytest.raises(exceptions.Misconfigured, match=r'\[DEFAULT\] metrics_port: cannot'):
+            metrics.Listener(metrics.Metrics(), '127.0.0.1', listener.port)
+    finally:
+        listener.stop()

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loading plugins: by entry point, with their options, and what is said when it fails."""
+
+import sys
+import textwrap
+
+import pytest
+from oslo_config import cfg
+
+from gantt import exceptions, plugins
+from gantt.conf import filters as section
+from gantt.core.filters.base import Filter
+from gantt.core.plugin import Option
+from gantt.core.weighers.base import Weigher
+from tests.core.builders import a_host, a_request, a_table, decide, hosts_of
+
+
+def a_conf(tmp_path, text=''):
+    """A configuration with [filters] and [weighers] registered."""
+    path = tmp_path / 'gantt.conf'
+    path.write_text(textwrap.dedent(text))
+    conf = cfg.ConfigOpts()
+    section.register_opts(conf)
+    conf(['--config-file', str(path)], project='gantt')
+    return conf
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Install entry points of a package made for the test; names and groups as given."""
+
+    def install(source: str, **points: str) -> None:
+        (tmp_path / 'site').mkdir()
+        (tmp_path / 'site' / 'acme_parts.py').write_text(textwrap.dedent(source))
+        info = tmp_path / 'site' / 'acme_parts-1.0.dist-info'
+        info.mkdir()
+        (info / 'METADATA').write_text('Metadata-Version: 2.1\nName: acme-parts\nVersion: 1.0\n')
+        lines = [f'{name} = {target}' for name, target in points.items()]
+        (info / 'entry_points.txt').write_text('[gantt.filters]\n' + '\n'.join(lines) + '\n')
+
+    monkeypatch.syspath_prepend(str(tmp_path / 'site'))
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
+    plugins.find.cache_clear()
+    # stevedore keeps what it has read of the entry points in the process.
+    import stevedore._cache
+    from stevedore import ExtensionManager
+
+    monkeypatch.setattr(ExtensionManager, 'ENTRY_POINT_CACHE', {})
+    monkeypatch.setattr(stevedore._cache, '_c', stevedore._cache.Cache(str(tmp_path / 'cache')))
+    yield install
+    plugins.find.cache_clear()
+    sys.modules.pop('acme_parts', None)
+
+
+def test_everything_in_the_default_set_loads_under_its_own_name():
+    for group, names in (
+        (plugins.FILTERS, plugins.DEFAULT_FILTERS),
+        (plugins.WEIGHERS, plugins.DEFAULT_WEIGHERS),
+    ):
+        assert set(names) == {n for n in plugins.installed(group) if n in names}
+        assert [p.name for p in plugins.load(names, group=group)] == list(names)
+
+
+def test_an_unknown_name_is_refused_with_the_nearest():
+    with pytest.raises(exceptions.PluginError, match="did you mean 'ComputeFilter'"):
+        plugins.load(['ComputeFiler'])
+    with pytest.raises(exceptions.PluginError, match='installed: .*RAMWeigher'):
+        plugins.load(['Zzz'], group=plugins.WEIGHERS)
+
+
+def test_a_filter_is_not_a_weigher():
+    with pytest.raises(
+        exceptions.PluginError, match="'RAMWeigher' *: is not installed in gantt.filters"
+    ):
+        plugins.load(['RAMWeigher'])
+
+
+def test_a_name_listed_twice_is_refused():
+    with pytest.raises(exceptions.PluginError, match='listed twice'):
+        plugins.load(['ComputeFilter', 'ComputeFilter'])
+
+
+def test_a_plugin_of_another_package_loads(installed):
+    installed(
+        """
+        from gantt.core.filters.base import Filter
+
+        class EvenFilter(Filter):
+            reason = 'odd'
+            columns = ('ids',)
+
+            def mask(self, hosts, spec):
+                return hosts.ids % 2 == 0
+        """,
+        EvenFilter='acme_parts:EvenFilter',
+    )
+    pipeline = plugins.load_pipeline(['EvenFilter'])
+    decision = decide(a_table(a_host(1), a_host(2), a_host(3)), a_request(), pipeline)
+    assert hosts_of(decision) == ['cmp-2']
+
+
+@pytest.mark.parametrize(
+    ('source', 'target', 'said'),
+    [
+        ('import no_such_module', 'acme_parts:X', 'does not load: .*no_such_module'),
+        ('1 / 0', 'acme_parts:X', 'does not load: ZeroDivisionError'),
+        ('', 'acme_parts:X', 'does not load: .*X'),
+        ('X = 5', 'acme_parts:X', 'expected a subclass of gantt.core.filters.base.Filter'),
+        ('class X: pass', 'acme_parts:X', 'expected a subclass of gantt.core.filters.base.Filter'),
+        (
+            """
+            from gantt.core.filters.base import Filter
+            class X(Filter):
+                columns = ('zones',)
+            """,
+            'acme_parts:X',
+            "reads column 'zones', which the host table does not have; the nearest is 'zone'",
+        ),
+    ],
+)
+def test_a_plugin_that_breaks_its_contract_is_named_with_the_reason(
+    installed, source, target, said
+):
+    installed(source, X=target)
+    with pytest.raises(exceptions.PluginError, match=said) as caught:
+        plugins.load(['X'])
+    assert caught.value.message.startswith("plugin 'X': ")
+
+
+class Sized(Filter):
+    options = (
+        Option('size', int, 3, 'a size', min=1, max=9),
+        Option('share', float, 0.5, 'a share'),
+        Option('strict', bool, False, 'strict'),
+        Option('label', str, '', 'a label'),
+    )
+    size: int
+    share: float
+
+
+def test_options_have_defaults_and_bounds():
+    assert Sized().settings() == {'size': 3, 'share': 0.5, 'strict': False, 'label': ''}
+    assert Sized({'share': 1}).share == 1
+    for wrong in ({'size': 0}, {'size': 10}, {'size': 'x'}, {'label': 5}, {'strict': 'yes'}):
+        (name,) = wrong
+        with pytest.raises(exceptions.PluginError, match=f"'Sized': option {name}: expected"):
+            Sized(wrong)
+    with pytest.raises(exceptions.PluginError, match="has no option 'sise'; it has label, share"):
+        Sized({'sise': 1})
+
+
+def test_options_become_options_of_the_configuration():
+    made = {opt.name: opt for opt in section.opts_of(Sized)}
+    assert {name: type(opt) for name, opt in made.items()} == {
+        'size': cfg.IntOpt,
+        'share': cfg.FloatOpt,
+        'strict': cfg.BoolOpt,
+        'label': cfg.StrOpt,
+    }
+    assert (made['size'].type.min, made['size'].type.max, made['size'].default) == (1, 9, 3)
+
+
+class Odd(Weigher):
+    options = (Option('odd', dict, {}, 'of a type that no file has'),)
+
+
+def test_an_option_of_an_odd_type_is_refused():
+    with pytest.raises(exceptions.PluginError, match='option odd: expected type bool, int'):
+        section.opts_of(Odd)
+
+
+def test_the_pipeline_is_what_the_configuration_asks_for(tmp_path):
+    conf = a_conf(
+        tmp_path,
+        """
+        [filters]
+        enabled_filters = ComputeFilter, ResourcesFilter
+        enabled_weighers = RAMWeigher
+        host_subset_size = 3
+        shuffle_best_same_weighed_hosts = true
+        default_availability_zone = internal
+        service_down_time = 7
+        [weighers]
+        ram_weight_multiplier = -2.5
+        """,
+    )
+    assert plugins.from_conf(conf).described() == {
+        'filters': {'ComputeFilter': {'service_down_time': 7}, 'ResourcesFilter': {}},
+        'weighers': {'RAMWeigher': {'ram_weight_multiplier': -2.5}},
+        'subset_size': 3,
+        'shuffle_best': True,
+        'default_zone': 'internal',
+        'skip_failing': False,
+        'detailed': False,
+    }
+
+
+def test_the_default_configuration_is_the_default_pipeline(tmp_path):
+    from_conf = plugins.from_conf(a_conf(tmp_path)).described()
+    assert from_conf == {**plugins.load_pipeline().described(), 'default_zone': 'nova'}
+
+
+def test_a_value_out_of_bounds_is_refused(tmp_path):
+    conf = a_conf(tmp_path, '[filters]\nservice_down_time = 0\n')
+    with pytest.raises(cfg.ConfigFileValueError, match='service_down_time'):
+        plugins.from_conf(conf)
+
+
+def test_the_sample_lists_every_option_of_every_plugin():
+    listed = {group: {opt.name for opt in opts} for group, opts in section.list_opts()}
+    assert {'enabled_filters', 'enabled_weighers', 'service_down_time'} <= listed['filters']
+    assert {'ram_weight_multiplier', 'soft_affinity_weight_multiplier'} <= listed['weighers']

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small real world: the production scheduler over a real store, time in our hands.
+
+No threads run: a test calls ``world.turn()`` and everything that is due happens.
+"""
+
+import uuid
+from collections.abc import Sequence
+
+import msgspec
+
+from gantt import plugins
+from gantt.core.decision import Answer
+from gantt.core.report import ClaimWords, HostReport, Metric, RegisterHost, Running
+from gantt.core.request import GroupRef, Policy, Purpose, RequestSpec, SelectDestinations
+from gantt.core.resources import Inventory
+from gantt.db.memory import MemoryStore
+from gantt.scheduler.clock import ManualClock
+from gantt.scheduler.recorder import MemoryRecorder
+from gantt.scheduler.service import Scheduler
+from gantt.scheduler.settings import Settings
+
+
+def new_uuid() -> str:
+    return str(uuid.uuid4())
+
+
+class Replies:
+    """Keeps every answer by its handle."""
+
+    def __init__(self) -> None:
+        self.answers: dict[object, Answer] = {}
+        self.sends = 0
+
+    def send(self, answers: Sequence[tuple[object, Answer]]) -> None:
+        self.sends += 1
+        for handle, answer in answers:
+            assert handle not in self.answers, 'a caller was answered twice'
+            self.answers[handle] = answer
+
+
+class Host:
+    """A compute host that tells the truth."""
+
+    def __init__(self, world: 'World', name: str, **facts: object) -> None:
+        self.world = world
+        self.name = name
+        self.facts = facts
+        self.running: dict[str, Running] = {}
+        self.register()
+
+    def register(self) -> None:
+        self.epoch = self.world.scheduler.register_host(
+            RegisterHost(name=self.name, boot_nonce=new_uuid())
+        ).epoch
+        self.sequence = 0
+
+    def stamp(self) -> int:
+        self.sequence += 1
+        return self.sequence
+
+    def report(self, **changed: object) -> None:
+        body: dict = {
+            'inventories': {
+                'VCPU': Inventory(total=8, allocation_ratio=2.0),
+                'MEMORY_MB': Inventory(total=32_768),
+                'DISK_GB': Inventory(total=500),
+            },
+            'metrics': {'load': Metric(value=0.5)},
+            'running': list(self.running.values()),
+            'pending': [],
+        }
+        body.update(self.facts)
+        body.update(changed)
+        self.world.scheduler.report(
+            HostReport(name=self.name, epoch=self.epoch, sequence=self.stamp(), full=True, **body)
+        )
+
+    def words(self, *claim_ids: str, reason: str = '') -> ClaimWords:
+        return ClaimWords(
+            name=self.name,
+            epoch=self.epoch,
+            sequence=self.stamp(),
+            claim_ids=list(claim_ids),
+            reason=reason,
+        )
+
+    def confirm(self, *claim_ids: str) -> list[str]:
+        return [f.fate for f in self.world.scheduler.confirm(self.words(*claim_ids))]
+
+
+class World:
+    """Schedulers (any number, one store), hosts and callers."""
+
+    def __init__(self, store: object = None, hosts: int = 0, **settings: object) -> None:
+        self.clock = ManualClock()
+        self.store = store or MemoryStore(clock=self.clock)
+        self.replies = Replies()
+        self.recorder = MemoryRecorder()
+        self.settings = settings
+        self.schedulers: list[Scheduler] = []
+        self.scheduler = self.another_scheduler()
+        self.hosts = {f'cmp-{i}': Host(self, f'cmp-{i}') for i in range(1, hosts + 1)}
+        for host in self.hosts.values():
+            host.report()
+        self.turn()
+
+    def another_scheduler(self) -> Scheduler:
+        pipeline = plugins.load_pipeline()
+        settings = Settings(worker=f'worker-{len(self.schedulers) + 1}', **self.settings)
+        scheduler = Scheduler(self.store, pipeline, self.recorder, settings, self.clock)
+        scheduler.cache.fetch()
+        self.schedulers.append(scheduler)
+        return scheduler
+
+    def turn(self, seconds: float = 0.2, times: int = 1) -> None:
+        """Let time pass and everything happen that is due."""
+        for _ in range(times):
+            self.clock.advance(seconds)
+            for scheduler in self.schedulers:
+                scheduler.intake.step()
+                scheduler.housekeeping.step()
+                scheduler.placing.step()
+
+    def ask(self, request: SelectDestinations, by: Scheduler | None = None) -> object:
+        """Submit; the answer will be in ``replies.answers`` under the handle returned."""
+        handle = object()
+        (by or self.scheduler).submit(request, handle, self.replies)
+        return handle
+
+    def select(
+        self, request: SelectDestinations, by: Scheduler | None = None, turns: int = 30
+    ) -> Answer:
+        """Submit and turn until the answer is there."""
+        handle = self.ask(request, by)
+        for _ in range(turns):
+            if handle in self.replies.answers:
+                break
+            self.turn()
+        return self.replies.answers[handle]
+
+    def audit(self) -> dict[str, list[str]]:
+        return self.store.audit()
+
+
+def a_request(
+    count: int = 1,
+    *,
+    vcpu: int = 1,
+    ram: int = 1024,
+    disk: int = 1,
+    group: GroupRef | None = None,
+    **fields: object,
+) -> SelectDestinations:
+    """A request for ``count`` equal members."""
+    top = {k: fields.pop(k) for k in list(fields) if k in SelectDestinations.__struct_fields__}
+    spec = RequestSpec(
+        resources={'VCPU': vcpu, 'MEMORY_MB': ram, 'DISK_GB': disk}, group=group, **fields
+    )
+    if 'purpose' in fields:
+        spec = msgspec.structs.replace(spec, purpose=Purpose(fields['purpose']))
+    top.setdefault('request_id', new_uuid())
+    top.setdefault('consumers', [new_uuid() for _ in range(count)])
+    return SelectDestinations(spec=spec, **top)
+
+
+def a_group(policy: str = 'anti-affinity', **fields: object) -> GroupRef:
+    return GroupRef(uuid=new_uuid(), policy=Policy(policy), **fields)
+
+
+def hosts_of(answer: Answer) -> list[str]:
+    return [selections[0].host for selections in answer.selections]
