@@ -188,12 +188,20 @@ class Observer:
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Note when it began, and let every log line carry the id."""
         req.context.began = time.monotonic()
+        req.context.outer = context.get_current()
         context.RequestContext(request_id=errors.request_id_of(req.env) or None, overwrite=True)
 
     def process_response(
         self, req: falcon.Request, resp: falcon.Response, resource: Any, succeeded: bool
     ) -> None:
-        """Measure by route, never by path: the labels stay few."""
+        """Measure by route, never by path: the labels stay few.
+
+        The thread serves others next: what it logs then is not of this request.
+        """
+        if req.context.outer is not None:
+            req.context.outer.update_store()
+        else:
+            vars(context._request_store).pop('context', None)
         self._metrics.observe(
             'gantt_http_seconds',
             time.monotonic() - req.context.began,
