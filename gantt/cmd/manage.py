@@ -16,6 +16,7 @@ from oslo_config import cfg
 from gantt import exceptions, plugins
 from gantt.cmd import wiring
 from gantt.conf import opts
+from gantt.core.host import HostRow
 from gantt.db import migration, session, store
 
 LOG = logging.getLogger(__name__)
@@ -54,17 +55,32 @@ def db_version(conf: Any) -> int:
 
 def audit(conf: Any) -> int:
     """Ask the database whether the promises hold; 1 where one does not."""
-    found = store.connect(conf).audit()
+    connected = store.connect(conf)
+    found = connected.audit()
+    rows = (change.row for change in connected.load_everything().hosts)
+    flagged = [row for row in rows if row is not None and row.over_committed]
     lines = {key: found.get(key, []) for key in [*WORDS, *(k for k in found if k not in WORDS)]}
     if conf.command.format == 'json':
         counts = {key: len(value) for key, value in lines.items()}
-        print(json.dumps({'counts': counts, 'violations': lines}))
+        names = [row.name for row in flagged]
+        print(json.dumps({'counts': counts, 'violations': lines, 'flagged': names}))
     else:
         print(', '.join(f'{WORDS.get(key, key)} {len(value)}' for key, value in lines.items()))
         for key, values in lines.items():
             for line in values:
                 print(f'{WORDS.get(key, key)}: {line}')
+        for row in flagged:
+            print(f'flagged, no violation: {_over_full(row)}; nothing new lands there')
     return 1 if any(lines.values()) else 0
+
+
+def _over_full(row: HostRow) -> str:
+    over = [
+        f'{name} {row.used.get(name, 0)} claimed and {row.foreign.get(name, 0)} foreign of {cap}'
+        for name in sorted(row.used.keys() | row.foreign.keys())
+        if row.free(name) < 0 and (cap := row.cap(name)) is not None
+    ]
+    return f'{row.name}: {"; ".join(over) or "found with more use than capacity"}'
 
 
 def purge(conf: Any) -> int:

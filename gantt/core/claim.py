@@ -110,6 +110,26 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.state in LIVE
 
 
+def is_rival(claim: Claim, purpose: Purpose) -> bool:
+    """Whether ``claim`` and a new one of its consumer for ``purpose`` may not both live.
+
+    There is one live claim per (consumer, purpose).  A move has two claims by
+    its nature, so there only another destination is a rival, while no guest
+    has arrived at it.  What was written through the allocation API is its
+    writer's business.
+    """
+    if not claim.is_live or claim.lifecycle is Lifecycle.API:
+        return False
+    if purpose.is_move:
+        return claim.purpose.is_move and claim.state is State.RESERVED
+    return claim.purpose is purpose
+
+
+def gives_way(rival: Claim) -> bool:
+    """Whether a rival makes place for the newer claim; one under which a guest runs bars it."""
+    return rival.state is State.RESERVED and rival.request_id is not None
+
+
 def claim_id(request_id: str, attempt: int, member: int) -> str:
     """The id of a member's claim: the same for every repeat of the attempt."""
     return message.derived_id('claim', request_id, attempt, member)

@@ -2,8 +2,8 @@
 """The group commit as values: what a batch asks for, and what became of it.
 
 A batch is a list of drafts in arrival order.  The store decides under the
-locks of the touched providers and answers per request; see ``accept`` for the
-rule, which every implementation of the store must meet.
+locks of the touched providers and answers per request; see ``judge_rivals`` and
+``accept`` for the rules, which every implementation of the store must meet.
 """
 
 import enum
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from gantt.core.claim import Claim
+from gantt.core.claim import Claim, gives_way, is_rival
 from gantt.core.host import HostRow
 
 
@@ -88,6 +88,7 @@ class Fate(enum.StrEnum):
     PLACED = 'placed'  # all its claims are made and its answer stored
     PARTIAL = 'partial'  # some made, the row stays open and ours
     DROPPED = 'dropped'  # nothing made; plan again
+    BARRED = 'barred'  # nothing made; a consumer runs already: ``reason`` says under what
     GROUP_CHANGED = 'group_changed'  # nothing made; read the group back first
     REPEAT = 'repeat'  # it was placed before: ``answer`` is the stored one
     OPEN = 'open'  # another worker is at it, until ``deadline``
@@ -106,6 +107,7 @@ class RequestFate(msgspec.Struct, frozen=True, kw_only=True):
     answer: bytes = b''
     attempt: int = 1
     wait_seconds: float = 0.0
+    reason: str = ''
 
 
 class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +117,50 @@ class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
     hosts: list[HostRow] = []
     groups: dict[str, int] = {}  # group uuid -> generation now
     now: float = 0.0  # the database's clock
+
+
+def judge_rivals(
+    live: Iterable[Claim], requests: Iterable[RequestDraft]
+) -> tuple[dict[str, list[Claim]], dict[str, RequestFate]]:
+    """One live claim per (consumer, purpose): which claims give way, which requests end.
+
+    What an older request has reserved for a consumer gives way to the claim
+    that a newer one makes for it; a guest that runs is not claimed for again.
+    Of two requests of one batch the later is planned again after the first.
+
+    :param live: the live claims of the consumers, read after these were locked
+    :returns: id of a new claim -> claims to be released where it is made, and
+        the fates of requests that go no further
+    """
+    of_consumer: dict[str, list[Claim]] = {}
+    for claim in live:
+        of_consumer.setdefault(claim.consumer, []).append(claim)
+    ways: dict[str, list[Claim]] = {}
+    fates: dict[str, RequestFate] = {}
+    seen: set[tuple[str, str]] = set()
+    for request in requests:
+        found: dict[str, list[Claim]] = {}
+        keys = set()
+        bar: Claim | None = None
+        for made in (draft.claim for draft in request.claims):
+            keys.add((made.consumer, 'move' if made.purpose.is_move else made.purpose.value))
+            rivals = [c for c in of_consumer.get(made.consumer, ()) if is_rival(c, made.purpose)]
+            bar = next((c for c in rivals if not gives_way(c)), bar)
+            if rivals:
+                found[made.id] = rivals
+        if bar is not None:
+            why = f'consumer {bar.consumer} runs on {bar.host} under claim {bar.id}'
+            fates[request.id] = _end(request, Fate.BARRED, why)
+        elif keys & seen:
+            fates[request.id] = _end(request, Fate.DROPPED)
+        else:
+            seen |= keys
+            ways.update(found)
+    return ways, fates
+
+
+def _end(request: RequestDraft, fate: Fate, reason: str = '') -> RequestFate:
+    return RequestFate(id=request.id, fate=fate, attempt=request.attempt, reason=reason)
 
 
 def accept(

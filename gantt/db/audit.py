@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 import sqlalchemy as sa
 
-from gantt.core.request import Purpose
+from gantt.core.claim import State
+from gantt.core.request import Lifecycle, Purpose
 from gantt.core.resources import HOT
 from gantt.db import models, rows, session
 from gantt.db.models import HOT_COLUMNS
@@ -99,10 +100,19 @@ LEAKED = (
     .order_by(_c.c.expires_at)
 )
 _moves = [purpose.value for purpose in Purpose if purpose.is_move]
+#: What a host was found running without our word is the world's doing, not ours.
+_asked_for = sa.and_(_live, _c.c.adopted == 0, _c.c.lifecycle != Lifecycle.API.value)
 TWICE = (
     sa.select(_c.c.consumer, _c.c.purpose, sa.func.count().label('count'))
-    .where(_live, _c.c.purpose.not_in(_moves))
+    .where(_asked_for, _c.c.purpose.not_in(_moves))
     .group_by(_c.c.consumer, _c.c.purpose)
+    .having(sa.func.count() > 1)
+)
+#: A move has a source and a destination, so only its open destinations count.
+MOVED_TWICE = (
+    sa.select(_c.c.consumer, sa.func.count().label('count'))
+    .where(_asked_for, _c.c.purpose.in_(_moves), _c.c.state == State.RESERVED.value)
+    .group_by(_c.c.consumer)
     .having(sa.func.count() > 1)
 )
 TWICE_MADE = (
@@ -177,5 +187,7 @@ def _leaked(tx: session.Tx) -> Iterable[str]:
 def _doubled(tx: session.Tx) -> Iterable[str]:
     for row in tx.all(TWICE):
         yield f'consumer {row.consumer}: {row.count} live claims for {row.purpose}'
+    for row in tx.all(MOVED_TWICE):
+        yield f'consumer {row.consumer}: {row.count} open destinations of a move'
     for row in tx.all(TWICE_MADE):
         yield f'request {row.request_id}: {row.count} live claims for member {row.member}'

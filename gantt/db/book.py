@@ -4,7 +4,7 @@
 No SQL here: ``ledger`` and ``postgresql`` feed a book with the rows they read
 under lock, in the same order, and write what it then says.
 
-    judge requests → judge groups → accept under the locks → what to write
+    judge requests → judge groups → judge consumers → accept under the locks → what to write
 """
 
 import uuid
@@ -22,6 +22,7 @@ from gantt.core.commit import (
     RequestDraft,
     RequestFate,
     accept,
+    judge_rivals,
 )
 from gantt.core.resources import HOT
 from gantt.db import providers, rows
@@ -77,7 +78,10 @@ class Book:
         self.entries = [Entry(draft) for draft in batch]
         self.groups: dict[str, int] = {}
         self.bumped: list[str] = []
-        self.released: list[Claim] = []
+        #: claims that end with this batch: of overtaken attempts, and what gave way
+        self.released: list[tuple[Claim, str]] = []
+        #: id of a claim to be made -> the claims that give way to it
+        self.rivals: dict[str, list[Claim]] = {}
         self.claims: list[Claim] = []
         self.touched: set[int] = set()
         #: provider id -> what is added to the hot classes, less what take-overs gave back
@@ -180,18 +184,45 @@ class Book:
             if any(made.claim.id in live for made in entry.draft.claims):
                 entry.end(Fate.DROPPED)
 
+    # -- consumers -------------------------------------------------------------------
+    def consumers(self) -> list[dict[str, Any]]:
+        """Rows of the consumers that drafts still going claim for, ascending."""
+        return rows.consumer_values(
+            made.claim for entry in self.going() for made in entry.draft.claims
+        )
+
+    def judge_consumers(self, live: Iterable[Claim]) -> None:
+        """Stop the drafts that may not claim; note which claims give way to which."""
+        ended = {claim.id for claim, _ in self.released}
+        going = [entry.draft for entry in self.going()]
+        self.rivals, fates = judge_rivals((c for c in live if c.id not in ended), going)
+        for entry in self.going():
+            entry.fate = fates.get(entry.draft.id)
+
+    def idle_consumers(self) -> list[str]:
+        """Consumers that were written and got no claim."""
+        wanted = {made.claim.consumer for draft in self.batch for made in draft.claims}
+        return sorted(wanted - {claim.consumer for claim in self.claims})
+
     # -- providers ---------------------------------------------------------------
     def wanted(self) -> set[int]:
         """Providers to lock: all that a draft names, those read back included."""
         return {
             pid for draft in self.batch for claim in draft.claims for pid in claim.claim.allocations
-        } | {pid for claim in self.released for pid in claim.allocations}
+        } | {pid for claim in self._leaving() for pid in claim.allocations}
+
+    def _leaving(self) -> Iterable[Claim]:
+        yield from (claim for claim, _ in self.released)
+        yield from (claim for rivals in self.rivals.values() for claim in rivals)
+
+    def overtake(self, claims: Iterable[Claim]) -> None:
+        """Release what the earlier attempt of a request had claimed."""
+        self.released += [(claim, 'taken over') for claim in claims]
 
     def settle(self, locked: providers.Locked) -> None:
         """Accept what fits, and change the counters under lock accordingly."""
-        for claim in self.released:
-            for pid, amounts in claim.allocations.items():
-                self._add(locked, pid, amounts, -1)
+        for claim, _ in self.released:
+            self._give_back(locked, claim)
         going = self.going()
         rooms = {pid: rows.room(row) for pid, row in locked.counters.items()}
         generations = {pid: row.generation for pid, row in locked.counters.items()}
@@ -221,6 +252,13 @@ class Book:
         self.claims.append(claim)
         for pid, amounts in claim.allocations.items():
             self._add(locked, pid, amounts, 1)
+        for rival in self.rivals.get(claim.id, ()):
+            self.released.append((rival, f'replaced by {draft.id}'))
+            self._give_back(locked, rival)
+
+    def _give_back(self, locked: providers.Locked, claim: Claim) -> None:
+        for pid, amounts in claim.allocations.items():
+            self._add(locked, pid, amounts, -1)
 
     def _add(
         self, locked: providers.Locked, pid: int, amounts: Mapping[str, int], sign: int
@@ -261,7 +299,7 @@ class Book:
 
     def deleted_requests(self) -> list[str]:
         """Rows that leave nothing behind: inserted here, or taken over, and nothing made."""
-        gone = (Fate.DROPPED, Fate.GROUP_CHANGED)
+        gone = (Fate.DROPPED, Fate.GROUP_CHANGED, Fate.BARRED)
         return [
             entry.draft.id
             for entry in self.entries

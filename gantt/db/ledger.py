@@ -6,9 +6,11 @@ each other but never in a circle:
 
 1. insert the request rows ascending, lock those that were there;
 2. insert and lock the group rules ascending, compare their generations;
-3. lock the providers ascending;
-4. accept in arrival order (``core.commit.accept``);
-5. write usage, claims, allocations, consumers, decisions, feed.
+3. insert or count up the consumers ascending, which locks them, and read their
+   live claims (``core.commit.judge_rivals``);
+4. lock the providers ascending;
+5. accept in arrival order (``core.commit.accept``);
+6. write usage, claims, allocations, decisions, feed.
 
 The locks decide who is first.  The guards stand in the writes as well, for
 clusters whose locks are local to a node: there the loser's write or its COMMIT
@@ -105,7 +107,9 @@ USE_OTHER = (
 )
 RELEASE = (
     models.claims.update()
-    .where(models.claims.c.id == sa.bindparam('b_id'), models.claims.c.live == 1)
+    .where(
+        models.claims.c.id == sa.bindparam('b_id'), models.claims.c.state == sa.bindparam('b_state')
+    )
     .values(
         state=State.RELEASED.value,
         live=0,
@@ -115,6 +119,11 @@ RELEASE = (
     )
 )
 IDS_TAKEN = sa.select(models.claims.c.id, models.claims.c.live).where(models.claims.c.id.in_(_ids))
+#: A request that came to nothing leaves no consumer behind either.
+DELETE_IDLE = models.consumers.delete().where(
+    models.consumers.c.uuid.in_(_ids),
+    ~sa.exists().where(models.claims.c.consumer == models.consumers.c.uuid),
+)
 DELETE_CLAIMS = models.claims.delete().where(models.claims.c.id.in_(_ids))
 DELETE_ALLOCATIONS = models.allocations.delete().where(models.allocations.c.claim_id.in_(_ids))
 
@@ -150,10 +159,11 @@ class Ledger:
         return database.write(work, settled)
 
     def write(self, tx: session.Tx, book: Book) -> CommitResult:
-        """Steps 1 to 5 inside a transaction."""
+        """Steps 1 to 6 inside a transaction."""
         book.now = tx.now
         self._requests(tx, book)
         self._groups(tx, book)
+        self._consumers(tx, book)
         taken = tx.all(IDS_TAKEN, ids=book.claim_ids())
         book.judge_claims({row.id for row in taken if row.live})
         locked = providers.lock(tx, self.memory, book.wanted())
@@ -163,6 +173,7 @@ class Ledger:
         made = {claim.id for claim in book.claims}
         _forget(tx, [row.id for row in taken if row.id in made])
         self._write_claims(tx, book)
+        self.forget_idle(tx, book)
         self.write_requests(tx, book)
         providers.announce(tx, 'group', book.bumped)
         providers.announce(tx, 'host', sorted(book.touched))
@@ -174,7 +185,7 @@ class Ledger:
         book.judge_requests({row.id: row for row in tx.all(LOCK_REQUESTS, ids=ids)})
         overdue = book.take_overs()
         if overdue:
-            book.released = load_claims(tx, request_ids=overdue, live=True)
+            book.overtake(load_claims(tx, request_ids=overdue, live=True))
 
     def _groups(self, tx: session.Tx, book: Book) -> None:
         swaps = book.swaps()
@@ -184,6 +195,19 @@ class Ledger:
         tx.insert_new(_g, [group_values(draft) for draft in unseen], 'uuid')
         wanted = [draft.group.uuid for draft in swaps if draft.group]
         book.judge_groups({row.uuid: row.generation for row in tx.all(LOCK_GROUPS, ids=wanted)})
+
+    def _consumers(self, tx: session.Tx, book: Book) -> None:
+        values = book.consumers()
+        if values:
+            tx.insert_or_step(models.consumers, values, 'uuid', 'generation')
+            wanted = models.claims.c.consumer.in_([row['uuid'] for row in values])
+            book.judge_consumers(load_claims(tx, where=[wanted], live=True))
+
+    def forget_idle(self, tx: session.Tx, book: Book) -> None:
+        """Delete the consumers that were written for nothing."""
+        idle = book.idle_consumers()
+        if idle:
+            tx.run(DELETE_IDLE, ids=idle)
 
     def _write_usage(self, tx: session.Tx, book: Book) -> None:
         self.swap_groups(tx, book)
@@ -216,15 +240,19 @@ class Ledger:
 
     def _write_claims(self, tx: session.Tx, book: Book) -> None:
         gone = [
-            {'b_id': claim.id, 'reason': 'taken over', 'updated_at': book.now}
-            for claim in sorted(book.released, key=lambda claim: claim.id)
+            {
+                'b_id': claim.id,
+                'b_state': claim.state.value,
+                'reason': reason,
+                'updated_at': book.now,
+            }
+            for claim, reason in sorted(book.released, key=lambda pair: pair[0].id)
         ]
         if tx.many(RELEASE, gone) != len(gone):
-            raise Again('a claim of the overtaken attempt ended meanwhile')
+            raise Again('a claim that gives way ended or was confirmed meanwhile')
         decisions.save(tx, self.host_sets, list(book.decisions()), book.now)
         made = book.claims
         if made:
-            tx.insert_new(models.consumers, rows.consumer_values(made), 'uuid')
             tx.many(models.claims.insert(), [rows.claim_values(claim) for claim in made])
             tx.many(
                 models.allocations.insert(),

@@ -55,7 +55,7 @@ class MemoryStore(Operators):
 
     @atomic
     def give_up(self, request_id: str, owner: str, attempt: int) -> ClaimResult:
-        """Release everything an open request of ours has claimed and delete its row."""
+        """Release everything this attempt of an open request has claimed; delete its row."""
         row = self._tables.requests.get(request_id)
         if row is None or (row.state, row.owner, row.attempt) != ('open', owner, attempt):
             return ClaimResult(fates=[])
@@ -74,6 +74,8 @@ class MemoryStore(Operators):
             state=row.state,
             fingerprint=row.fingerprint,
             attempt=row.attempt,
+            owner=row.owner,
+            wait_seconds=max(0.0, row.deadline - self._now) if row.state == 'open' else 0.0,
             answer=row.answer,
             claims=self._tables.of_request(request_id),
         )

@@ -4,6 +4,8 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
+from gantt.core.claim import Claim, State
+from gantt.core.request import Lifecycle
 from gantt.db.memory_tables import Tables
 
 #: A sweep and one report after the lease.
@@ -57,16 +59,21 @@ def _leaked(tables: Tables, now: float) -> Iterable[str]:
 
 
 def _doubled(tables: Tables) -> Iterable[str]:
-    of_member: Counter[tuple[str, int]] = Counter()
-    of_purpose: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str, str]] = Counter()
     for claim in tables.all_live():
-        if claim.request_id is not None:
-            of_member[(claim.request_id, claim.member)] += 1
-        if not claim.purpose.is_move:
-            of_purpose[(claim.consumer, claim.purpose.value)] += 1
-    for (consumer, purpose), count in of_purpose.items():
+        counts.update(_roles(claim))
+    for (whose, name, what), count in counts.items():
         if count > 1:
-            yield f'consumer {consumer}: {count} live claims for {purpose}'
-    for (request_id, member), count in of_member.items():
-        if count > 1:
-            yield f'request {request_id}: {count} live claims for member {member}'
+            yield f'{whose} {name}: {count} {what}'
+
+
+def _roles(claim: Claim) -> Iterable[tuple[str, str, str]]:
+    """What there may be but one of."""
+    if claim.request_id is not None:
+        yield 'request', claim.request_id, f'live claims for member {claim.member}'
+    if claim.adopted or claim.lifecycle is Lifecycle.API:
+        return  # the world's doing, or its writer's, not ours
+    if not claim.purpose.is_move:
+        yield 'consumer', claim.consumer, f'live claims for {claim.purpose.value}'
+    elif claim.state is State.RESERVED:
+        yield 'consumer', claim.consumer, 'open destinations of a move'

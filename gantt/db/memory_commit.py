@@ -8,8 +8,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gantt.core.claim import EXPIRES, State
-from gantt.core.commit import CommitResult, Fate, RequestDraft, RequestFate, accept
+from gantt.core.claim import EXPIRES, Claim, State
+from gantt.core.commit import (
+    CommitResult,
+    Fate,
+    RequestDraft,
+    RequestFate,
+    accept,
+    judge_rivals,
+)
 from gantt.core.host import Group
 from gantt.db.memory_tables import RequestRow, Tables
 
@@ -28,21 +35,24 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
         elif _takes_over(tables.requests.get(draft.id), draft):
             overtaken.add(draft.id)
             for claim in tables.of_request(draft.id, live=True):
-                released |= set(claim.allocations)
-                tables.put_claim(
-                    _replace(claim, state=State.RELEASED, reason='taken over', updated_at=now)
-                )
+                released |= _release(tables, claim, 'taken over', now)
     going = [draft for draft in batch if draft.id not in fates]
     groups = _judge_groups(tables, going, fates)
+    going = [draft for draft in going if draft.id not in fates]
+    rivals, ended = judge_rivals(_live_of(tables, going), going)
+    fates.update(ended)
     going = [draft for draft in going if draft.id not in fates]
     accepted = _accept(tables, going)
     for draft in going:
         fates[draft.id] = _write(tables, draft, accepted[draft.id], now)
+        made = (draft.claims[index].claim.id for index in accepted[draft.id])
+        for rival in (rival for claim_id in made for rival in rivals.get(claim_id, ())):
+            released |= _release(tables, rival, f'replaced by {draft.id}', now)
     for uuid in sorted({d.group.uuid for d in going if d.group and accepted[d.id]}):
         tables.bump_group(uuid)
         groups[uuid] = tables.groups[uuid].generation
     for request_id in overtaken:
-        if fates[request_id].fate in (Fate.DROPPED, Fate.GROUP_CHANGED):
+        if fates[request_id].fate in (Fate.DROPPED, Fate.GROUP_CHANGED, Fate.BARRED):
             del tables.requests[request_id]
     tables.write()
     named = {p for d in batch for c in d.claims for p in c.claim.allocations}
@@ -52,6 +62,16 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
         groups=groups,
         now=now,
     )
+
+
+def _live_of(tables: Tables, going: Sequence[RequestDraft]) -> list[Claim]:
+    consumers = {made.claim.consumer for draft in going for made in draft.claims}
+    return [claim for consumer in sorted(consumers) for claim in tables.live_of(consumer)]
+
+
+def _release(tables: Tables, claim: Claim, reason: str, now: float) -> set[int]:
+    tables.put_claim(_replace(claim, state=State.RELEASED, reason=reason, updated_at=now))
+    return set(claim.allocations)
 
 
 def judge(row: RequestRow | None, draft: RequestDraft, now: float) -> RequestFate | None:

@@ -55,6 +55,7 @@ class Tables:
         self.news: dict[tuple[str, object], int] = {}
         self._live: dict[int, dict[str, Claim]] = {}
         self._of_request: dict[str, dict[str, None]] = {}
+        self._of_consumer: dict[str, dict[str, Claim]] = {}  # live ones
         self._changed: set[int] = set()  # usage
         self._touched: set[int] = set()
 
@@ -68,6 +69,11 @@ class Tables:
         """Claims of a request, by id."""
         found = [self.claims[claim_id] for claim_id in sorted(self._of_request.get(request_id, ()))]
         return [claim for claim in found if claim.is_live] if live else found
+
+    def live_of(self, consumer: str) -> list[Claim]:
+        """Live claims of a consumer, wherever they are, by id."""
+        found = self._of_consumer.get(consumer, {})
+        return [found[claim_id] for claim_id in sorted(found)]
 
     def put_claim(self, claim: Claim, *, count: bool = True) -> None:
         """Write a claim; usage follows on every provider that it is on.
@@ -89,10 +95,14 @@ class Tables:
         if claim.request_id is not None:
             self._of_request.setdefault(claim.request_id, {})[claim.id] = None
         here = self._live.setdefault(claim.provider_id, {})
+        theirs = self._of_consumer.setdefault(claim.consumer, {})
         if claim.is_live:
-            here[claim.id] = claim
+            here[claim.id] = theirs[claim.id] = claim
         else:
             here.pop(claim.id, None)
+            theirs.pop(claim.id, None)
+        if not theirs:
+            del self._of_consumer[claim.consumer]
         if count:
             self.touch(claim.provider_id)
 

@@ -4,13 +4,13 @@
 psycopg is used directly, in pipeline mode and with arrays, so that a batch of
 any size is one prepared statement for each step:
 
-1. insert the request rows, lock the rows that are continued, the groups and
-   the providers, in that order and by one statement each;
-2. write usage, claims, allocations, consumers, decisions and feed in one
-   statement, and COMMIT.
+1. insert the request rows, lock the rows that are continued, the groups, the
+   consumers and the providers, in that order and by one statement each;
+2. write usage, claims, allocations, decisions and feed in one statement, and
+   COMMIT.
 
-What is rare (take-overs, groups to bump, classes that are not hot, rows to
-correct) goes through the portable statements in the same transaction.  The
+What is rare (take-overs, claims that give way, groups to bump, classes that are
+not hot, rows to correct) goes through the portable statements.  The
 contract suite holds this path and the portable one to the same outcomes.
 """
 
@@ -21,7 +21,9 @@ import psycopg
 import sqlalchemy as sa
 from psycopg.rows import namedtuple_row
 
-from gantt.core.commit import CommitResult, RequestDraft
+from gantt.core.claim import Claim, State
+from gantt.core.commit import CommitResult, Fate, RequestDraft
+from gantt.core.request import Lifecycle, Purpose
 from gantt.db import decisions, ledger, models, providers, retry, rows, session
 from gantt.db.book import Book, one_of_each_group
 from gantt.db.models import HOT_COLUMNS, storable
@@ -104,6 +106,18 @@ def _names(columns: Sequence[tuple[str, str]]) -> str:
     return ', '.join(column for column, _ in columns)
 
 
+#: Counted up rather than left alone: that locks the row until we are done, and
+#: clusters whose locks are local to a node see the write.
+CONSUMERS = _sql(f"""
+    INSERT INTO consumers ({_names(_CONSUMER)})
+    SELECT {_names(_CONSUMER)} FROM {_unnest(_CONSUMER, 't')} ORDER BY uuid COLLATE "C"
+        ON CONFLICT (uuid) DO UPDATE SET generation = consumers.generation + 1
+""")  # noqa: S608
+RIVALS = _sql("""
+    SELECT id, request_id, consumer, provider_id, state, lifecycle, purpose
+      FROM claims WHERE consumer = ANY(%b::text[]) AND live = 1
+""")
+
 _fits = ' AND '.join(
     f'(d.{c} <= 0 OR p.used_{c} + p.foreign_{c} + d.{c} <= p.cap_{c})' for c in _hot
 )
@@ -117,10 +131,6 @@ WRITE = _sql(f"""
           FROM {_unnest((('id', 'bigint'), *((c, 'bigint') for c in _hot)), 'd')}
          WHERE p.id = d.id AND {_fits}
         RETURNING p.id
-    ), k AS (
-        INSERT INTO consumers ({_names(_CONSUMER)})
-        SELECT {_names(_CONSUMER)} FROM {_unnest(_CONSUMER, 't')}
-            ON CONFLICT (uuid) DO NOTHING
     ), c AS (
         INSERT INTO claims ({_names(_CLAIM)}, state, live, reason, created_at, updated_at)
         SELECT {_names(_CLAIM)}, 'reserved', 1, '', n.now, n.now
@@ -148,6 +158,10 @@ GREETING = ('SET plan_cache_mode = force_generic_plan',)
 def is_for(engine: sa.Engine) -> bool:
     """Whether this path may be used: PostgreSQL through psycopg 3."""
     return engine.dialect.name == 'postgresql' and engine.dialect.driver == 'psycopg'
+
+
+class _Rare(Exception):
+    """The portable path is to write this batch."""
 
 
 class _Done:
@@ -179,9 +193,9 @@ class FastLedger(ledger.Ledger):
                 return result
             try:
                 return self._write_fast(tx, book, tried)
-            except (psycopg.errors.UniqueViolation, psycopg.errors.DivisionByZero) as e:
-                # A tombstone with the id of a claim, or a guard that refused:
-                # the portable path knows what to do.
+            except (_Rare, psycopg.errors.UniqueViolation, psycopg.errors.DivisionByZero) as e:
+                # Rivals, a tombstone with the id of a claim, or a guard that
+                # refused: the portable path knows what to do.
                 plain = True
                 raise retry.Again(str(e)) from e
 
@@ -211,6 +225,7 @@ class FastLedger(ledger.Ledger):
             inserted = self.execute(raw, REQUESTS, _request_arrays(book, fresh)) if fresh else None
             found = self.execute(raw, CONTINUED, [continued]) if continued else None
             made, rules = self._lock_groups(raw, grouped) if grouped else (None, None)
+            live = self._lock_consumers(raw, book)
             counters = self.execute(raw, PROVIDERS, [sorted(book.wanted())])
         known: dict[str, Any] = {}
         if inserted is not None:
@@ -234,6 +249,7 @@ class FastLedger(ledger.Ledger):
             idle = [row[0] for row in made.fetchall() if row[0] not in needed]
             if idle:
                 tx.run(DELETE_GROUPS, ids=idle)
+        self._judge_consumers(book, live.fetchall())
         found_rows = (rows.counters(row) for row in hosts)
         return providers.complete(tx, self.memory, {row.id: row for row in found_rows})
 
@@ -249,9 +265,34 @@ class FastLedger(ledger.Ledger):
         made = self.execute(raw, GROUPS_UNSEEN, arrays) if unseen else None
         return made, self.execute(raw, GROUPS, [[row['uuid'] for row in values]])
 
+    def _lock_consumers(self, raw: Any, book: Book) -> Any:
+        people = book.consumers()
+        arrays = [[_clean(row[column]) for row in people] for column, _ in _CONSUMER]
+        self.execute(raw, CONSUMERS, arrays)
+        return self.execute(raw, RIVALS, arrays[:1])
+
+    @staticmethod
+    def _judge_consumers(book: Book, found: Sequence[tuple[Any, ...]]) -> None:
+        book.judge_consumers(
+            Claim(
+                id=claim_id,
+                request_id=request_id,
+                consumer=consumer,
+                provider_id=provider_id,
+                state=State(state),
+                lifecycle=Lifecycle(lifecycle),
+                purpose=Purpose(purpose),
+            )
+            for claim_id, request_id, consumer, provider_id, state, lifecycle, purpose in found
+        )
+        ends = any(e.fate is not None and e.fate.fate is Fate.BARRED for e in book.entries)
+        if book.rivals or ends:
+            raise _Rare('claims stand in the way')
+
     # -- the second ------------------------------------------------------------------------
     def _write_rare(self, tx: session.Tx, book: Book) -> None:
         """What most batches do not need, by the portable statements."""
+        self.forget_idle(tx, book)
         self.swap_groups(tx, book)
         self.use_others(tx, book)
         self.write_requests(tx, book)
@@ -301,13 +342,11 @@ def _write_arrays(book: Book, stamp: int) -> list[Any]:
         (claim.id, pid, amounts) for claim in made for pid, amounts in claim.allocations.items()
     ]
     values = [rows.amount_values(amounts) for _, _, amounts in shares]
-    people = rows.consumer_values(made)
     records = list(book.decisions())
     return [
         stamp,
         touched,
         *([book.hot[pid][i] for pid in touched] for i in range(len(_hot))),
-        *([_clean(row[column]) for row in people] for column, _ in _CONSUMER),
         [claim.id for claim in made],
         [claim.request_id for claim in made],
         [claim.attempt for claim in made],

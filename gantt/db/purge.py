@@ -45,6 +45,12 @@ NEXT_CLAIMS = (
 )
 KNOWN_REQUESTS = sa.select(_r.c.id).where(_r.c.id.in_(_ids))
 OF_REQUESTS = sa.select(_c.c.id, _c.c.consumer).where(_c.c.request_id.in_(_ids), _c.c.live == 0)
+LOCKED_CONSUMERS = (
+    sa.select(models.consumers.c.uuid)
+    .where(models.consumers.c.uuid.in_(_ids))
+    .order_by(models.consumers.c.uuid)
+    .with_for_update()
+)
 WITH_CLAIMS = sa.select(_c.c.consumer).where(_c.c.consumer.in_(_ids)).distinct()
 
 
@@ -140,6 +146,8 @@ def _forget_claims(tx: session.Tx, tombstones: Sequence[Any]) -> int:
     _delete(tx, _c.c.id, ids)
     consumers = sorted({row.consumer for row in tombstones})
     if consumers:
+        # Locked before we look: a commit may just be claiming for one of them.
+        tx.all(LOCKED_CONSUMERS, ids=consumers)
         used = {row.consumer for row in tx.all(WITH_CLAIMS, ids=consumers)}
         _delete(tx, models.consumers.c.uuid, [one for one in consumers if one not in used])
     return len(ids)

@@ -36,6 +36,8 @@ def load(changes: Changes, request_id: str) -> StoredRequest | None:
         state=row.state,
         fingerprint=row.fingerprint,
         attempt=row.attempt,
+        owner=row.owner,
+        wait_seconds=max(0.0, row.deadline - changes.tx.now) if row.state == 'open' else 0.0,
         answer=bytes(row.answer or b''),
         claims=load_claims(changes.tx, request_ids=[request_id]),
     )
@@ -46,7 +48,7 @@ def _live(changes: Changes, request_id: str) -> list[Claim]:
 
 
 def give_up(changes: Changes, request_id: str, owner: str, attempt: int) -> ClaimResult:
-    """Release what an open request of ours has claimed, and forget it."""
+    """Release what this attempt of an open request has claimed, and forget it."""
     tx = changes.tx
     row = tx.first(LOCK, id=request_id)
     if row is None or (row.state, row.owner, row.attempt) != ('open', owner, attempt):

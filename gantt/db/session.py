@@ -102,20 +102,33 @@ class Tx:
             rows = sorted(rows, key=lambda row: row[key])
             self.connection.execute(_insert_new(table, key, self.kind), rows)
 
+    def insert_or_step(
+        self, table: sa.Table, rows: Sequence[dict[str, Any]], key: str, counter: str
+    ) -> None:
+        """Insert rows, counting up ``counter`` of those that are there; all end up locked."""
+        if rows:
+            rows = sorted(rows, key=lambda row: row[key])
+            self.connection.execute(_insert_new(table, key, self.kind, counter), rows)
 
-_inserts: dict[tuple[str, str], Any] = {}
+
+_inserts: dict[tuple[str, str, str], Any] = {}
 
 
-def _insert_new(table: sa.Table, key: str, kind: str) -> Any:
-    statement = _inserts.get((table.name, kind))
+def _insert_new(table: sa.Table, key: str, kind: str, counter: str = '') -> Any:
+    statement = _inserts.get((table.name, kind, counter))
     if statement is None:
+        # A literal: PyMySQL sends many rows in one statement only where the rest has no values.
+        step = {counter: table.c[counter] + sa.literal_column('1')} if counter else {}
         if kind == 'mysql':
             # Not IGNORE, which hides other errors and takes a shared lock first.
-            statement = mysql.insert(table).on_duplicate_key_update({key: table.c[key]})
+            statement = mysql.insert(table).on_duplicate_key_update(step or {key: table.c[key]})
         else:
-            dialect = postgresql if kind == 'postgresql' else sqlite
-            statement = dialect.insert(table).on_conflict_do_nothing(index_elements=[key])
-        _inserts[(table.name, kind)] = statement
+            insert = (postgresql if kind == 'postgresql' else sqlite).insert(table)
+            if counter:
+                statement = insert.on_conflict_do_update(index_elements=[key], set_=step)
+            else:
+                statement = insert.on_conflict_do_nothing(index_elements=[key])
+        _inserts[(table.name, kind, counter)] = statement
     return statement
 
 

@@ -34,7 +34,7 @@ class Call:
 
     __slots__ = (
         'attempt', 'conflicts', 'continues', 'deadline', 'done', 'fingerprint', 'request',
-        'replaces', 'takes_over', 'todo', 'tries', 'waiters',
+        'takes_over', 'todo', 'tries', 'waiters',
     )  # fmt: skip
 
     def __init__(self, request: SelectDestinations, deadline: float) -> None:
@@ -49,7 +49,6 @@ class Call:
         self.takes_over: int | None = None
         self.tries = 0
         self.conflicts: list[str] = []
-        self.replaces: list[str] = []  # older requests for the same consumers
 
 
 class Admission:

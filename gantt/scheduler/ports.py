@@ -19,12 +19,17 @@ from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
 
 
 class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request row as ``get_request`` shows it."""
+    """A request row as ``get_request`` shows it.
+
+    :ivar wait_seconds: until an open one is past its deadline
+    """
 
     id: str
     state: str  # open | placed | cancelled
     fingerprint: str
     attempt: int
+    owner: str = ''
+    wait_seconds: float = 0.0
     answer: bytes = b''
     claims: list[Claim] = []
 
@@ -111,7 +116,7 @@ class Store(Protocol):
         """Commit a batch of requests; see ``core.commit`` for the rule."""
 
     def give_up(self, request_id: str, owner: str, attempt: int) -> ClaimResult:
-        """Release everything an open request of ours has claimed and delete its row."""
+        """Release everything this attempt of an open request has claimed; delete its row."""
 
     def load_request(self, request_id: str) -> StoredRequest | None:
         """The request row with its claims, or None."""

@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gantt import exceptions
-from gantt.core.claim import Claim, State
 from gantt.core.commit import CommitResult, Fate, RequestFate
 from gantt.core.decision import Answer, Outcome
 from gantt.core.pipeline import Pipeline
-from gantt.core.request import Lifecycle, Purpose, SelectDestinations
+from gantt.core.request import Purpose
 from gantt.scheduler.admission import Admission, Call, refusal
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.planning import Plan, Planner
@@ -141,8 +140,6 @@ class Placing:
             self._give_up(call, Outcome.CONFLICT, f'gave up after {call.tries - 1} attempts')
             return None
         try:
-            if not self._stands_alone(call):
-                return None
             plan = self._planner.plan(call)
             if not plan.decision.is_placed and self._cache.age_seconds > FRESH_SECONDS:
                 # Room may have come free since: read the feed before saying no.
@@ -166,47 +163,6 @@ class Placing:
             return None
         return plan
 
-    def _stands_alone(self, call: Call) -> bool:
-        """See to it that no consumer keeps two live claims for the same purpose.
-
-        A consumer that runs is refused.  What an older request has reserved for
-        the very same consumers gives way once the new one is placed; one that has
-        reserved for others as well keeps all, until its leases end.  Moves have
-        two claims by their nature.
-        """
-        request, purpose = call.request, call.request.spec.purpose
-        if request.dry_run or call.continues or purpose.is_move or purpose is Purpose.REBUILD:
-            return True
-        older: set[str] = set()
-        for consumer in filter(self._cache.working.placed.where, request.consumers):
-            claims = self._store.claims(consumer=consumer)
-            if not any(c.is_live or c.request_id == request.request_id for c in claims):
-                # A pick of this very batch, or an end that is not known here yet.
-                self.admission.later(call, OPEN_SECONDS)
-                return False
-            for claim in claims:
-                if not _stands_in_the_way(claim, request):
-                    continue
-                if claim.state is State.CONFIRMED or claim.request_id is None:
-                    why = f'consumer {consumer} runs on {claim.host} under claim {claim.id}'
-                    self._give_up(call, Outcome.CONFLICT, why)
-                    return False
-                older.add(claim.request_id)
-        call.replaces = sorted(older)
-        return True
-
-    def _replace(self, call: Call) -> None:
-        """Take older requests back whose consumers are all placed anew."""
-        consumers = set(call.request.consumers)
-        for request_id in call.replaces:
-            try:
-                claims = self._store.claims(request_id=request_id, limit=1000)
-                if consumers.issuperset(c.consumer for c in claims if c.is_live):
-                    why = f'replaced by {call.request.request_id}'
-                    self._cache.offer(self._store.cancel_request(request_id, why)[1].hosts)
-            except exceptions.Unavailable:
-                self._recorder.count('gantt_give_up_failed_total')
-
     def _known_before(self, call: Call) -> bool:
         """Whether the request was seen to before: its own claims may be what is in the way.
 
@@ -227,6 +183,9 @@ class Placing:
         elif stored.fingerprint != call.fingerprint:
             self._answer(call, refusal(request, Outcome.REUSED, 'used with another body'))
         elif stored.state == 'open':
+            if stored.wait_seconds <= 0:
+                # Its worker is gone; what it had claimed may be the room we need.
+                self._release(request.request_id, stored.owner, stored.attempt)
             self.admission.later(call, OPEN_SECONDS)
         else:
             self._recorder.count('gantt_repeats_total')
@@ -268,7 +227,6 @@ class Placing:
         match fate.fate:
             case Fate.PLACED:
                 self._recorder.count('gantt_claims_made_total', len(plan.members))
-                self._replace(call)
                 self._answer(call, plan.final_answer)
             case Fate.PARTIAL | Fate.DROPPED | Fate.GROUP_CHANGED:
                 plan.keep(fate)
@@ -287,6 +245,8 @@ class Placing:
                 call.takes_over = fate.attempt
                 call.attempt = fate.attempt + 1
                 self.admission.again(call)
+            case Fate.BARRED:
+                self._give_up(call, Outcome.CONFLICT, fate.reason)
             case Fate.CANCELLED:
                 self._answer(call, refusal(request, Outcome.CANCELLED, 'it was cancelled'))
             case Fate.REUSED:
@@ -296,12 +256,7 @@ class Placing:
     def _give_up(self, call: Call, outcome: Outcome, reason: str, plan: Plan | None = None) -> None:
         """End a call without a placement; release what it had claimed before."""
         if call.continues:
-            try:
-                result = self._store.give_up(call.request.request_id, self._owner, call.attempt)
-                self._cache.offer(result.hosts)
-            except exceptions.Unavailable:
-                # The lease frees the claims; the row's deadline lets a repeat take over.
-                self._recorder.count('gantt_give_up_failed_total')
+            self._release(call.request.request_id, self._owner, call.attempt)
         decision_id = ''
         if plan is not None:
             self._count_removed(plan)
@@ -310,6 +265,13 @@ class Placing:
             decision_id = record.id
         retry = self._settings.retry_after_ms if outcome is Outcome.BUSY else None
         self._answer(call, refusal(call.request, outcome, reason, retry, decision_id))
+
+    def _release(self, request_id: str, owner: str, attempt: int) -> None:
+        try:
+            self._cache.offer(self._store.give_up(request_id, owner, attempt).hosts)
+        except exceptions.Unavailable:
+            # The lease frees the claims; the row's deadline lets a repeat take over.
+            self._recorder.count('gantt_give_up_failed_total')
 
     def _count_removed(self, plan: Plan) -> None:
         for member in plan.decision.members[-1:]:
@@ -346,15 +308,6 @@ class Placing:
             by_carrier.setdefault(id(replies), (replies, []))[1].append((handle, answer))
         for replies, answers in by_carrier.values():
             replies.send(answers)
-
-
-def _stands_in_the_way(claim: Claim, request: SelectDestinations) -> bool:
-    return (
-        claim.is_live
-        and claim.purpose is request.spec.purpose
-        and claim.request_id != request.request_id
-        and claim.lifecycle is not Lifecycle.API
-    )
 
 
 def _out_of_time(call: Call) -> tuple[Outcome, str]:

@@ -3,6 +3,7 @@
 
 import pytest
 
+from gantt.core.request import Purpose
 from tests.builders import CLEAN, a_draft, a_guest, a_host, claimed, fate_of, new_uuid
 
 
@@ -69,9 +70,23 @@ def test_a_lease_that_ran_out_just_now_is_no_leak(store, host, claim, hand):
     assert store.audit() == CLEAN
 
 
-def test_two_live_claims_of_one_consumer_for_one_purpose(store, host, claim):
-    fate_of(store, a_draft().taking(host, claim.consumer))
+def test_two_live_claims_of_one_consumer_for_one_purpose(store, host, claim, hand):
+    hand.double(claim, new_uuid(), request_id=new_uuid())
     assert claim.consumer in only(store, 'doubled')
+
+
+def test_two_open_destinations_of_one_move(store, host, hand):
+    there = claimed(store, a_draft().taking(host, vcpu=2, purpose='resize'))[0]
+    hand.double(there, new_uuid(), request_id=new_uuid(), purpose=Purpose.MIGRATE)
+    assert there.consumer in only(store, 'doubled')
+
+
+def test_a_guest_found_on_another_host_while_its_own_is_silent_is_no_double(store, host, claim):
+    other = a_host('cmp-2').on(store)
+    host.confirm(claim)
+    other.report([a_guest(claim.consumer, vcpu=2)])
+    assert len([c for c in store.claims(consumer=claim.consumer) if c.is_live]) == 2
+    assert store.audit() == CLEAN
 
 
 def test_two_live_claims_for_one_member(store, host, claim, hand):
