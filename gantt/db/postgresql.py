@@ -161,7 +161,7 @@ def is_for(engine: sa.Engine) -> bool:
 
 
 class _Rare(Exception):
-    """The portable path is to write this batch."""
+    """The portable path is to write this batch, and knows how."""
 
 
 class _Done:
@@ -182,24 +182,18 @@ class FastLedger(ledger.Ledger):
         if not batch or any(draft.takes_over is not None for draft in batch):
             return super().commit(database, batch)
         tried: list[tuple[Book, CommitResult]] = []
-        plain = False
 
         def work(tx: session.Tx) -> CommitResult:
-            nonlocal plain
-            book = Book(batch)
-            if plain:
-                result = self.write(tx, book)
-                tried.append((book, result))
-                return result
             try:
-                return self._write_fast(tx, book, tried)
-            except (_Rare, psycopg.errors.UniqueViolation, psycopg.errors.DivisionByZero) as e:
-                # Rivals, a tombstone with the id of a claim, or a guard that
-                # refused: the portable path knows what to do.
-                plain = True
-                raise retry.Again(str(e)) from e
+                return self._write_fast(tx, Book(batch), tried)
+            except (psycopg.errors.UniqueViolation, psycopg.errors.DivisionByZero) as e:
+                # A tombstone with the id of a claim, or a guard that refused.
+                raise _Rare from e
 
-        return database.write(work, lambda tx: ledger.find_committed(tx, tried))
+        try:
+            return database.write(work, lambda tx: ledger.find_committed(tx, tried))
+        except _Rare:
+            return super().commit(database, batch)
 
     def _write_fast(
         self, tx: session.Tx, book: Book, tried: list[tuple[Book, CommitResult]]
@@ -287,7 +281,7 @@ class FastLedger(ledger.Ledger):
         )
         ends = any(e.fate is not None and e.fate.fate is Fate.BARRED for e in book.entries)
         if book.rivals or ends:
-            raise _Rare('claims stand in the way')
+            raise _Rare
 
     # -- the second ------------------------------------------------------------------------
     def _write_rare(self, tx: session.Tx, book: Book) -> None:
