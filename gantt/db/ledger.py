@@ -201,7 +201,8 @@ class Ledger:
         if values:
             tx.insert_or_step(models.consumers, values, 'uuid', 'generation')
             wanted = models.claims.c.consumer.in_([row['uuid'] for row in values])
-            book.judge_consumers(load_claims(tx, where=[wanted], live=True))
+            # Not "live = 1", by which PostgreSQL might read every live claim there is.
+            book.judge_consumers(load_claims(tx, where=[wanted, models.claims.c.live != 0]))
 
     def forget_idle(self, tx: session.Tx, book: Book) -> None:
         """Delete the consumers that were written for nothing."""

@@ -113,9 +113,10 @@ CONSUMERS = _sql(f"""
     SELECT {_names(_CONSUMER)} FROM {_unnest(_CONSUMER, 't')} ORDER BY uuid COLLATE "C"
         ON CONFLICT (uuid) DO UPDATE SET generation = consumers.generation + 1
 """)  # noqa: S608
+#: Not "live = 1": an empty table's plan would read every live claim by that.
 RIVALS = _sql("""
     SELECT id, request_id, consumer, provider_id, state, lifecycle, purpose
-      FROM claims WHERE consumer = ANY(%b::text[]) AND live = 1
+      FROM claims WHERE consumer = ANY(%b::text[]) AND live <> 0
 """)
 
 _fits = ' AND '.join(
@@ -150,9 +151,10 @@ WRITE = _sql(f"""
 """)  # noqa: S608
 
 
-#: Planning a batch anew each time takes longer than running it.  Its statements are
-#: alike for all values; others are not, hence connections of its own.
-GREETING = ('SET plan_cache_mode = force_generic_plan',)
+#: Planning a batch anew each time takes longer than running it, and its statements
+#: are alike for all values.  A plan made while a table was small must not read all of
+#: it for ever, so whole tables are never read here.  Hence connections of its own.
+GREETING = ('SET plan_cache_mode = force_generic_plan', 'SET enable_seqscan = off')
 
 
 def is_for(engine: sa.Engine) -> bool:
