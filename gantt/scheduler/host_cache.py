@@ -37,7 +37,7 @@ class HostCache:
     """Working table, the news for it, and its age.
 
     :ivar working: the owner's table
-    :ivar versions: provider id -> version folded, to leave our own writes out of the feed
+    :ivar versions: provider id -> version folded
     """
 
     def __init__(
@@ -53,6 +53,8 @@ class HostCache:
         self.clock: Clock = clock or SystemClock()
         self.working = HostTable(default_zone=default_zone)
         self.versions: dict[int, int] = {}
+        #: The same, and what waits in the news: our own writes are not read again.
+        self._seen: dict[int, int] = {}
         self.classes: frozenset[str] = frozenset()
         self._reload_seconds = reload_seconds
         self._default_zone = default_zone
@@ -100,6 +102,14 @@ class HostCache:
             self._news.clear()
             self._incarnation = None
         self._news.append(hosts)
+        self._see(hosts)
+
+    def _see(self, hosts: Iterable[HostChange]) -> None:
+        for change in hosts:
+            if change.row is None:
+                self._seen.pop(change.provider_id, None)
+            elif change.row.version > self._seen.get(change.provider_id, -1):
+                self._seen[change.provider_id] = change.row.version
 
     def fetch(self) -> None:
         """Read the feed, or compare everything where that is due; the owner folds it in.
@@ -113,10 +123,10 @@ class HostCache:
                 return
             whole = started - self._loaded_at >= self._reload_seconds
             if whole:
-                feed = self.store.compare(dict(self.versions))
+                feed = self.store.compare(dict(self._seen))
                 self._loaded_at = started
             else:
-                feed = self.store.poll(self._position, self.versions)
+                feed = self.store.poll(self._position, self._seen)
             self._note(started, feed.now)
             if feed.incarnation != self._incarnation:
                 self._fetch_everything(started)
@@ -184,6 +194,7 @@ class HostCache:
             known = self.versions.get(row.id, -1)
             if row.id in written and row.version == known + 1:
                 self.versions[row.id] = row.version
+                self._seen[row.id] = max(row.version, self._seen.get(row.id, -1))
                 settled.append(row)
             else:
                 settled.append(msgspec.structs.replace(row, version=known))
@@ -197,6 +208,7 @@ class HostCache:
 
     def _fold_hosts(self, hosts: list[HostChange]) -> None:
         self.do(table_log.Hosts(hosts))
+        self._see(hosts)
         for change in hosts:
             if change.row is None:
                 self.versions.pop(change.provider_id, None)
@@ -221,12 +233,15 @@ class HostCache:
         self.versions = {
             c.provider_id: c.row.version for c in rebuilt.everything.hosts if c.row is not None
         }
+        # What was folded before may be newer than this reading: to be read again.
+        self._seen = dict(self.versions)
         self.is_loaded = True
 
     def forget(self) -> None:
         """Drop the working table; the next fetch reads everything."""
         self.working = HostTable(default_zone=self._default_zone)
         self.versions = {}
+        self._seen = {}
         self._news.clear()
         self.is_loaded = False
         self._incarnation = None

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of a process ends where the database is, in whatever order news arrive."""
+
+import random
+
+import pytest
+
+from gantt.core.host import Placed
+from gantt.db.memory import MemoryStore
+from gantt.scheduler import table_log
+from gantt.scheduler.clock import ManualClock
+from gantt.scheduler.host_cache import HostCache
+from tests.builders import a_draft, a_host
+
+HOSTS = 5
+
+
+class Process:
+    """A cache, and everything that may happen around it."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock)
+        self.hosts = [a_host(f'cmp-{n}').with_room(vcpu=100).on(self.store) for n in range(HOSTS)]
+        self.cache = HostCache(self.store, self.clock, reload_seconds=20.0)
+        self.late: list = []
+        self.fetch()
+        self.fold()
+
+    def one(self):
+        return self.random.choice(self.hosts)
+
+    def fetch(self) -> None:
+        self.cache.fetch()
+
+    def fold(self) -> None:
+        self.cache.fold()
+
+    def ours(self) -> None:
+        """A commit of the scheduling thread, settled at once."""
+        draft = a_draft().taking(self.one()).build()
+        claim = draft.claims[0].claim
+        pick = Placed(claim.id, claim.consumer, claim.provider_id, claim.group)
+        self.cache.do(table_log.Picks(True, [(claim.allocations[claim.provider_id], pick)]))
+        result = self.store.commit([draft])
+        self.cache.settle(result.hosts, {row.id for row in result.hosts})
+
+    def theirs(self) -> None:
+        """A commit of another scheduler: only the feed tells of it."""
+        self.store.commit([a_draft().taking(self.one()).build()])
+
+    def report(self) -> None:
+        """A report that this process took; its news may be offered a little later."""
+        host = self.one()
+        report = host.says().outside(vcpu=self.random.randrange(5)).build()
+        self.late.append(self.store.apply_reports([report]).hosts)
+        if self.random.random() < 0.7:
+            self.tell()
+
+    def tell(self) -> None:
+        while self.late:
+            self.cache.offer(self.late.pop(0))
+
+    def wait(self) -> None:
+        self.clock.advance(self.random.choice([0.2, 1.0, 25.0]))
+
+    def shelve(self) -> None:
+        """An operator writes through the API, another process."""
+        name = self.one().name
+        self.store.disable_host(name, 'repairs', 'op')
+        self.store.enable_host(name)
+
+    def forget(self) -> None:
+        """After a defect everything is read again."""
+        self.cache.forget()
+        self.fetch()
+        self.fold()
+
+    WORDS = (
+        fetch,
+        fetch,
+        fold,
+        fold,
+        ours,
+        ours,
+        theirs,
+        report,
+        report,
+        tell,
+        wait,
+        shelve,
+        forget,
+    )
+
+
+def whole(cache: HostCache) -> list:
+    """Everything a table knows of its hosts; who came first to a host does not matter."""
+    hosts = table_log.everything_of(cache.working).hosts
+    return [(change.row, sorted(change.placed, key=str)) for change in hosts]
+
+
+@pytest.mark.parametrize('seed', range(60))
+def test_the_table_ends_where_the_database_is(seed):
+    process = Process(seed)
+    for _ in range(60):
+        process.random.choice(Process.WORDS)(process)
+    process.tell()
+    process.fetch()
+    process.fold()
+    fresh = HostCache(process.store, process.clock)
+    fresh.fetch()
+    fresh.fold()
+    assert whole(process.cache) == whole(fresh)
+
+
+def test_what_this_process_wrote_is_not_read_again():
+    process = Process(1)
+    process.report()
+    process.tell()
+    before = len(process.cache._news)
+    process.fetch()
+    assert len(process.cache._news) == before == 1
