@@ -49,10 +49,7 @@ class Bindings:
 
     def bind(self) -> None:
         """Bind every topic; the broker has answered when this returns."""
-        with driver.sender(self._transport._driver) as connection:
-            # A connection of our own beside it: the library's heartbeats read from its own.
-            own = connection.connection.clone()
-        with own:
+        with driver.connection_beside(self._transport) as own:
             own.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
             channel = own.default_channel
             for topic in self._topics[:-1]:
@@ -68,9 +65,9 @@ class Bindings:
             self._thread.join(10.0)
 
     def _keep(self) -> None:
-        seen, bound_at = self._attachment(), time.monotonic()
+        seen, bound_at = driver.attachment_of(self._server), time.monotonic()
         while not self._stopping.wait(CHECK_SECONDS):
-            now = self._attachment()
+            now = driver.attachment_of(self._server)
             if now is seen and time.monotonic() - bound_at < ANYWAY_SECONDS:
                 continue
             try:
@@ -79,9 +76,3 @@ class Bindings:
                 LOG.warning('The topics of %d hosts could not be bound: %s', len(self._topics), e)
                 continue
             seen, bound_at = now, time.monotonic()
-
-    def _attachment(self) -> object:
-        """Something that changes when the server's connection is made anew."""
-        listener = getattr(self._server, 'listener', None)
-        consumer = getattr(listener, '_poll_style_listener', None)
-        return getattr(getattr(consumer, 'conn', None), 'channel', None)

@@ -24,7 +24,8 @@ from gantt import exceptions
 
 __all__ = [
     'AWAY',
-    'RPCServer', 'ReplyQueueMissing', 'attachment', 'body_bytes', 'envelope',
+    'RPCServer', 'ReplyQueueMissing', 'attachment', 'attachment_of', 'body_bytes',
+    'connection_beside', 'envelope',
     'forget', 'probe',
     'ready_for_calls',
     'reply', 'sender', 'transport_url',
@@ -67,6 +68,24 @@ def body_bytes(incoming: Any) -> int:
 def attachment(incoming: Any) -> object:
     """Something that changes when the consumer is attached anew to the broker."""
     return incoming.listener.conn.channel
+
+
+def attachment_of(server: Any) -> object:
+    """The same of a server that listens; None before it does."""
+    listener = getattr(server, 'listener', None)
+    consumer = getattr(listener, '_poll_style_listener', None)
+    return getattr(getattr(consumer, 'conn', None), 'channel', None)
+
+
+def connection_beside(transport: Any) -> Any:
+    """A connection of our own to the same broker, not open yet.
+
+    The library's heartbeats read from its own.
+
+    :raises BrokerUnavailable: the library has none to copy
+    """
+    with sender(transport._driver) as connection:
+        return connection.connection.clone()
 
 
 @contextlib.contextmanager
