@@ -111,11 +111,12 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _serve(conf: Any) -> int:
-    stopping = wiring.until_told()
+    told = wiring.Told().by_signals()
     server = Server(compose(conf), conf.api.host, conf.api.port, conf.api.threads)
     server.start()
     LOG.info('gantt-api %s listens on http://%s:%d', version_string(), server.host, server.port)
-    stopping.wait()
+    for _ in told.until_stop():
+        LOG.info('gantt-api reads its options at start only; start it again to change them')
     LOG.info('Stopping: finishing what was begun, for %d s at most', conf.api.drain_seconds)
     return 0 if server.stop(conf.api.drain_seconds) else 1
 

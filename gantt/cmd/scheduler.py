@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """``gantt-scheduler``: place requests and fold reports, over RabbitMQ.
 
-SIGTERM takes nothing new, answers what it has, and exits 0.
+SIGTERM takes nothing new, answers what it has, and exits 0.  SIGHUP reads the
+options again.  ``[scheduler] workers`` above 1 makes a supervisor with so many
+of these processes.
 """
 
 import logging
 import sys
 from typing import Any
 
-from gantt.cmd import wiring
+from gantt import plugins
+from gantt.cmd import wiring, workers
 from gantt.db import store
 from gantt.rpc.service import RpcService
 from gantt.telemetry import metrics as telemetry
@@ -23,17 +26,30 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _serve(conf: Any) -> int:
+    if conf.scheduler.workers == 1:
+        return work(conf, wiring.Told().by_signals())
+    # What is wrong with every worker is said once, before there is any.
+    plugins.from_conf(conf)
+    return workers.supervise(conf, work)
+
+
+def work(conf: Any, told: wiring.Told, number: int = 0) -> int:
+    """One scheduler, until it is told to stop; exit code.
+
+    :param number: of the worker, from 0; the same after it was started again
+    """
     wiring.keep_memory_small()
-    stopping = wiring.until_told()
     metrics = telemetry.Metrics()
     scheduler = wiring.scheduler(conf, store.connect(conf), metrics)
     metrics.watch('gantt_queue_depth', lambda: scheduler.placing.admission.depth)
-    rpc = RpcService(conf, scheduler, count=metrics.count)
+    server = f'{conf.host}-{number}' if number else conf.host
+    rpc = RpcService(conf, scheduler, server=server, count=metrics.count)
     scheduler.start()
     rpc.start()
-    listener = telemetry.listen(metrics, conf)
+    listener = telemetry.listen(metrics, conf, number)
     _banner(conf, scheduler, rpc)
-    stopping.wait()
+    for _ in told.until_stop():
+        wiring.reload(conf, scheduler)
     LOG.info('Stopping: %s', scheduler.health())
     answered = rpc.stop()
     finished = scheduler.stop(conf.rpc.drain_seconds)
@@ -43,10 +59,8 @@ def _serve(conf: Any) -> int:
 
 
 def _banner(conf: Any, scheduler: Any, rpc: RpcService) -> None:
-    pipeline = scheduler.placing.pipeline
     LOG.info('gantt-scheduler %s as %s', version_string(), scheduler.settings.worker)
-    LOG.info('filters: %s', ', '.join(f.name for f in pipeline.filters))
-    LOG.info('weighers: %s', ', '.join(f'{w.multiplier:g} × {w.name}' for w in pipeline.weighers))
+    wiring.say_pipeline(scheduler.placing.pipeline)
     LOG.info('broker: %s, database: %s', rpc.address, wiring.database_shown(conf))
     LOG.info('%d hosts known; gantt-scheduler is ready', len(scheduler.cache.fold()))
 

@@ -9,12 +9,12 @@ import ctypes
 import functools
 import logging
 import os
+import queue
 import signal
 import socket
 import sys
-import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from oslo_config import cfg
@@ -77,18 +77,60 @@ def keep_memory_small() -> None:
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 2)
 
 
-def until_told() -> threading.Event:
-    """An event that SIGTERM and SIGINT set."""
-    stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
-    return stopping
+class Told:
+    """What signals, or a supervisor, tell a process while it serves."""
+
+    def __init__(self) -> None:
+        # Of all queues only this one may be filled from a signal handler.
+        self._words: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def stop(self, *_: Any) -> None:
+        """To finish and end."""
+        self._words.put('stop')
+
+    def reload(self, *_: Any) -> None:
+        """To read the options again."""
+        self._words.put('reload')
+
+    def by_signals(self) -> 'Told':
+        """SIGTERM and SIGINT stop, SIGHUP reloads."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.stop)
+        signal.signal(signal.SIGHUP, self.reload)
+        return self
+
+    def until_stop(self) -> Iterator[str]:
+        """Everything else that is told, until it is to stop."""
+        while (word := self._words.get()) != 'stop':
+            yield word
 
 
 def worker_name(conf: Any) -> str:
     """A name that no other process and no earlier start of this one has."""
     name = conf.worker or f'{conf.host or socket.gethostname()}:{os.getpid()}'
     return f'{name}:{uuid.uuid4().hex[:8]}'
+
+
+def reload(conf: Any, scheduler: Scheduler) -> None:
+    """Read the configuration files again and go on with what may change while running.
+
+    What cannot be read, or names a plugin that does not load, changes nothing.
+    """
+    try:
+        conf.mutate_config_files()
+        pipeline = plugins.from_conf(conf)
+        changed = scheduler.reconfigure(settings(conf, pipeline), pipeline)
+    except (cfg.Error, exceptions.GanttError) as e:
+        LOG.error('the configuration was not taken over: %s', e)
+        return
+    LOG.info('configuration read again; settings changed: %s', ', '.join(changed) or 'none')
+    say_pipeline(pipeline)
+
+
+def say_pipeline(pipeline: Pipeline) -> None:
+    """Log which filters and weighers are in force."""
+    LOG.info('filters: %s', ', '.join(f.name for f in pipeline.filters))
+    LOG.info('weighers: %s', ', '.join(f'{w.multiplier:g} × {w.name}' for w in pipeline.weighers))
 
 
 def settings(conf: Any, pipeline: Pipeline) -> Settings:

@@ -39,7 +39,8 @@ OPTS = [
         'metrics_port',
         default=0,
         help='TCP port that gantt-scheduler shows /metrics on, for Prometheus. 0: no listener. '
-        'Each scheduler process of a machine needs its own port.',
+        'Each scheduler process of a machine needs its own port: the workers of one '
+        'gantt-scheduler take this one and those that follow.',
     ),
 ]
 

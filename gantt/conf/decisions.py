@@ -8,7 +8,7 @@ from oslo_config import cfg
 GROUP = cfg.OptGroup('decisions', title='How decisions are kept')
 
 OPTS = [
-    cfg.IntOpt('kept', default=100_000, min=0, max=100_000_000,
+    cfg.IntOpt('kept', mutable=True, default=100_000, min=0, max=100_000_000,
                help='Decisions that are kept for explain and replay; the oldest go first. '
                     'About 1 kB each, and a byte for every ten hosts or so.'),
     cfg.IntOpt('queue_limit', default=2000, min=1, max=1_000_000,
@@ -19,7 +19,7 @@ OPTS = [
                       'decision can be made again bit for bit. 10 000 hosts write about 10 kB '
                       'a second, and some MB every five minutes. 0: decisions can be explained '
                       'only.'),
-    cfg.FloatOpt('purge_seconds', default=30.0, min=1.0, max=86_400.0,
+    cfg.FloatOpt('purge_seconds', mutable=True, default=30.0, min=1.0, max=86_400.0,
                  help='Seconds between two purges of decisions, ended claims and answered '
                       'requests that are past their bound.'),
 ]  # fmt: skip

@@ -22,6 +22,7 @@ GROUPS = {plugins.FILTERS: FILTERS, plugins.WEIGHERS: WEIGHERS}
 OPTS = [
     cfg.ListOpt(
         'enabled_filters',
+        mutable=True,
         default=list(plugins.DEFAULT_FILTERS),
         help='Filters in the order of running, by the names of their entry points in '
         'gantt.filters. The order changes cost and the counts in explanations, never who '
@@ -29,12 +30,14 @@ OPTS = [
     ),
     cfg.ListOpt(
         'enabled_weighers',
+        mutable=True,
         default=list(plugins.DEFAULT_WEIGHERS),
         help='Weighers by the names of their entry points in gantt.weighers. One whose '
         'multiplier is 0 is not asked.',
     ),
     cfg.IntOpt(
         'host_subset_size',
+        mutable=True,
         default=1,
         min=1,
         max=1000,
@@ -43,6 +46,7 @@ OPTS = [
     ),
     cfg.BoolOpt(
         'shuffle_best_same_weighed_hosts',
+        mutable=True,
         default=False,
         help='Pick at random among hosts of the very same best weight. Otherwise the first of '
         'them in the order of the host table is taken.',
@@ -55,6 +59,7 @@ OPTS = [
     ),
     cfg.BoolOpt(
         'skip_failing_plugins',
+        mutable=True,
         default=False,
         help='Leave out a filter or weigher that raises, and say so in the decision, instead of '
         'failing the request. A filter that is left out removes nobody: decisions may then '
@@ -62,6 +67,7 @@ OPTS = [
     ),
     cfg.BoolOpt(
         'detail_placed_decisions',
+        mutable=True,
         default=False,
         help='Ask filters for the numbers behind their removals also where a host was found. '
         'Costs about a quarter of the time of a decision. Refusals always have them.',
@@ -92,7 +98,7 @@ def _opt(plugin: type[Plugin], option: Option) -> Any:
     bounds = {}
     if option.type in (int, float):
         bounds = {'min': option.min, 'max': option.max}
-    return make(option.name, default=option.default, help=option.help, **bounds)
+    return make(option.name, mutable=True, default=option.default, help=option.help, **bounds)
 
 
 def register_plugin(conf: Any, group: str, plugin: type[Plugin]) -> dict[str, Any]:

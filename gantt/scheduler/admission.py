@@ -52,11 +52,15 @@ class Call:
 
 
 class Admission:
-    """The queue.  ``submit`` may be called from any thread, ``drain`` from one."""
+    """The queue.  ``submit`` may be called from any thread, ``drain`` from one.
+
+    :ivar limit: how many requests may be inside
+    :ivar retry_after_ms: the wait that "busy" asks for
+    """
 
     def __init__(self, limit: int, retry_after_ms: int, clock: Clock) -> None:
-        self._limit = limit
-        self._retry_after_ms = retry_after_ms
+        self.limit = limit
+        self.retry_after_ms = retry_after_ms
         self._clock = clock
         self._queue: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._again: collections.deque[Call] = collections.deque()
@@ -96,13 +100,13 @@ class Admission:
                     return refusal(request, Outcome.REUSED, 'the request id is in use')
                 if len(inside.waiters) >= WAITERS_MAX:
                     why = f'{WAITERS_MAX} callers wait for this very request'
-                    return refusal(request, Outcome.BUSY, why, self._retry_after_ms)
+                    return refusal(request, Outcome.BUSY, why, self.retry_after_ms)
                 inside.waiters.append((handle, replies))
                 inside.deadline = max(inside.deadline, call.deadline)
                 return None
-            if self.closed or len(self._inside) >= self._limit:
-                why = 'shutting down' if self.closed else f'{self._limit} requests are waiting'
-                return refusal(request, Outcome.BUSY, why, self._retry_after_ms)
+            if self.closed or len(self._inside) >= self.limit:
+                why = 'shutting down' if self.closed else f'{self.limit} requests are waiting'
+                return refusal(request, Outcome.BUSY, why, self.retry_after_ms)
             call.waiters.append((handle, replies))
             self._inside[key] = call
         self._queue.put(call)

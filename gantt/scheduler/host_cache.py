@@ -56,7 +56,7 @@ class HostCache:
         #: The same, and what waits in the news: our own writes are not read again.
         self._seen: dict[int, int] = {}
         self.classes: frozenset[str] = frozenset()
-        self._reload_seconds = reload_seconds
+        self.reload_seconds = reload_seconds
         self._default_zone = default_zone
         self._news: collections.deque[Feed | list[HostChange] | Rebuilt] = collections.deque()
         self._position = 0
@@ -121,7 +121,7 @@ class HostCache:
             if self._incarnation is None:
                 self._fetch_everything(started)
                 return
-            whole = started - self._loaded_at >= self._reload_seconds
+            whole = started - self._loaded_at >= self.reload_seconds
             if whole:
                 feed = self.store.compare(dict(self._seen))
                 self._loaded_at = started

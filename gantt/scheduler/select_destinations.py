@@ -66,6 +66,10 @@ class Placing:
         """The filters and weighers in force."""
         return self._planner.pipeline
 
+    def use(self, pipeline: Pipeline) -> None:
+        """Place what is planned from now on by other filters and weighers."""
+        self._planner.pipeline = pipeline
+
     # -- life ------------------------------------------------------------------
     def start(self) -> None:
         """Start the thread."""

@@ -76,6 +76,19 @@ class Scheduler:
         self.intake.start()
         self.housekeeping.start()
 
+    def reconfigure(self, settings: Settings, pipeline: Pipeline) -> list[str]:
+        """Go on with other settings, filters and weighers from the next batch on.
+
+        :returns: names of the settings that changed
+        """
+        changed = self.settings.follow(settings)
+        admission = self.placing.admission
+        admission.limit = self.settings.queue_limit
+        admission.retry_after_ms = self.settings.retry_after_ms
+        self.cache.reload_seconds = self.settings.reload_seconds
+        self.placing.use(pipeline)
+        return changed
+
     def stop(self, seconds: float = 30.0) -> bool:
         """Take nothing new, finish what is inside; whether that was done in time."""
         done = self.placing.stop(seconds)

@@ -2,13 +2,20 @@
 """What the service was told by its configuration, as one plain value.
 
 The composition root makes it from the options (``gantt/conf``); the stories
-know nothing of configuration files.
+know nothing of configuration files.  All parts of a scheduler share one value,
+which ``follow`` changes while they run.
 """
 
 import msgspec
 
+#: What a running scheduler keeps: its identity, and sizes of what it has built.
+KEPT = (
+    'worker', 'default_zone', 'report_queue_limit', 'decision_queue_limit', 'replay_seconds',
+    'checkpoint_seconds',
+)  # fmt: skip
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+
+class Settings(msgspec.Struct, kw_only=True):
     """Bounds and periods; seconds unless the name says otherwise."""
 
     worker: str = 'gantt-scheduler'
@@ -43,3 +50,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     purge_seconds: float = 30.0
     replay_seconds: float = 1800.0
     checkpoint_seconds: float = 300.0
+
+    def follow(self, newer: 'Settings') -> list[str]:
+        """Take over what may change while running; the names of what did."""
+        changed = [
+            name
+            for name in self.__struct_fields__
+            if name not in KEPT and getattr(newer, name) != getattr(self, name)
+        ]
+        for name in changed:
+            setattr(self, name, getattr(newer, name))
+        return changed

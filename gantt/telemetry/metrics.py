@@ -245,11 +245,12 @@ class Listener:
         self._thread.join(5)
 
 
-def listen(metrics: Metrics, conf: Any) -> Listener | None:
+def listen(metrics: Metrics, conf: Any, number: int = 0) -> Listener | None:
     """The listener that the configuration asks for; None where it asks for none.
 
+    :param number: of the process among its like, each on a port of its own
     :raises Misconfigured: the address cannot be bound
     """
     if not conf.metrics_port:
         return None
-    return Listener(metrics, conf.metrics_host, conf.metrics_port)
+    return Listener(metrics, conf.metrics_host, conf.metrics_port + number)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several processes that do the same, and a supervisor that keeps them alive.
+
+The supervisor opens nothing: every worker makes its own connections and
+threads after the fork, since none of them would survive it.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import cotyledon
+from cotyledon.types import WorkerId
+
+from gantt import exceptions
+from gantt.cmd import wiring
+
+LOG = logging.getLogger(__name__)
+
+#: What a worker may take beyond its own bound for finishing.
+GRACE_SECONDS = 15
+
+#: ``work(conf, told, number) -> exit code``
+Work = Callable[[Any, wiring.Told, int], int]
+
+
+class Worker(cotyledon.Service):
+    """One process; the supervisor's signals become words for its work."""
+
+    name = 'gantt-scheduler'
+
+    def __init__(self, number: int, conf: Any, work: Work) -> None:
+        super().__init__(WorkerId(number))
+        self._number = number
+        self._conf = conf
+        self._work = work
+        self._told = wiring.Told()
+        self._finished = threading.Event()
+        self._code = 1
+
+    def run(self) -> None:
+        """Work until told to stop; ends the process where the work ends by itself."""
+        try:
+            self._code = self._work(self._conf, self._told, self._number)
+        except exceptions.GanttError as e:
+            LOG.error('worker %d: %s', self._number, e)
+            raise SystemExit(1) from None
+        finally:
+            self._finished.set()
+
+    def terminate(self) -> None:
+        """Let the work finish; the process ends with its exit code."""
+        self._told.stop()
+        self._finished.wait(self._conf.rpc.drain_seconds + GRACE_SECONDS)
+        raise SystemExit(self._code)
+
+    def reload(self) -> None:
+        """Have the options read again."""
+        self._told.reload()
+
+
+def supervise(conf: Any, work: Work) -> int:
+    """Run ``[scheduler] workers`` processes until SIGTERM; exit code.
+
+    One that dies is started again, at most about once a second.  SIGTERM and
+    SIGHUP are handed on; where the supervisor is killed its workers finish and end.
+    """
+    seconds = int(2 * conf.rpc.drain_seconds + 2 * GRACE_SECONDS)
+    manager = cotyledon.ServiceManager(graceful_shutdown_timeout=seconds)
+    manager.add(Worker, workers=conf.scheduler.workers, args=(conf, work))
+    try:
+        manager.run()
+    except SystemExit as e:
+        return int(e.code or 0)
+    return 0
