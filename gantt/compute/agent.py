@@ -64,6 +64,7 @@ class Agent:
     :param on_change: called after a guest started or went: report soon; with True
         where the scheduler's answer leaves a doubt whether it knows us: report
         everything, and hear what it says
+    :param event: what is waited on: the simulator has its own time
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Agent:
         terms: Terms | None = None,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        event: Callable[[], threading.Event] = threading.Event,
     ) -> None:
         self.name = session.name
         self.disagreements = 0
@@ -89,7 +91,8 @@ class Agent:
         self._monotonic = monotonic
         self._checking = threading.Lock()
         self._working: dict[str, threading.Event] = {}
-        self._halted = threading.Event()
+        self._event = event
+        self._halted = event()
 
     # -- build -------------------------------------------------------------------
     def build(self, build: Build) -> Outcome:
@@ -358,7 +361,7 @@ class Agent:
     @contextmanager
     def _alone(self, claim_id: str) -> Iterator[bool]:
         """Only one thread at a time works on a claim; the others are told False."""
-        mine = threading.Event()
+        mine = self._event()
         if self._working.setdefault(claim_id, mine) is not mine:
             yield False
             return

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host: the production agent over a machine that remembers every start.
+
+The machine and the journal's file outlive the agent's process; what the agent
+had in memory does not.  A process may die before or after every step that it
+writes to its journal, and in the middle of starting a guest.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+from gantt.compute import census
+from gantt.compute.agent import Agent, Halted, Terms
+from gantt.compute.census import Census
+from gantt.compute.journal import Entry, MemoryJournal
+from gantt.compute.member import Member, Settings
+from gantt.compute.ports import Facts, Guest, GuestError
+from gantt.compute.runner import Runner, Turns
+from gantt.compute.session import Fenced, Session, Stamp
+from gantt.core.build import Build, Delete
+from gantt.core.report import ClaimWords, HostReport, Metric, Registered, RegisterHost
+from gantt.core.resources import Inventory
+from gantt.sim import plan
+from gantt.sim.loop import Loop, Process, ProcessClock, Signal
+from gantt.sim.network import Network
+
+VCPUS, RAM, DISK = 8, 16_384, 100
+
+
+class Port:
+    """The scheduler as a host reaches it."""
+
+    def __init__(self, network: Network, name: str) -> None:
+        self._network = network
+        self._name = name
+
+    def register(self, message: RegisterHost) -> Registered:
+        return cast(Registered, self._call('register_host', message))
+
+    def report(self, report: HostReport) -> str | None:
+        if report.full:
+            return cast(str | None, self._call('report', report))
+        self._network.cast(self._name, 'report', report)
+        return None
+
+    def confirm(self, words: ClaimWords) -> dict[str, str]:
+        return self._say('confirm', words)
+
+    def refuse(self, words: ClaimWords) -> dict[str, str]:
+        return self._say('refuse', words)
+
+    def release(self, words: ClaimWords) -> dict[str, str]:
+        return self._say('release', words)
+
+    def _say(self, word: str, words: ClaimWords) -> dict[str, str]:
+        return {fate.claim_id: fate.fate for fate in self._call(word, words)}
+
+    def _call(self, method: str, message: object) -> Any:
+        return self._network.call(self._name, method, message, plan.CALL_SECONDS)
+
+
+class File(MemoryJournal):
+    """A journal on a disk that survives its process.
+
+    :ivar process: who writes it now
+    """
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        super().__init__(wall)
+        self.process: Process | None = None
+
+    def add(self, entry: Entry) -> bool:
+        with self._written(f'noting {entry.claim_id[:8]} as {entry.state}'):
+            return super().add(entry)
+
+    def ask(self, claim_id: str, asked: Stamp) -> bool:
+        with self._written(f'noting the question about {claim_id[:8]}'):
+            return super().ask(claim_id, asked)
+
+    def move(self, claim_id: str, *args: Any, **kwargs: Any) -> bool:
+        with self._written(f'moving {claim_id[:8]}'):
+            return super().move(claim_id, *args, **kwargs)
+
+    @contextmanager
+    def _written(self, what: str) -> Iterator[None]:
+        assert self.process is not None
+        self.process.step('before', what)
+        yield
+        self.process.step('after', what)
+
+
+class Machine:
+    """The guests of a host and what it has; the GuestDriver of whichever agent runs.
+
+    :param allowed: '' where a claim allows a start, else why it does not
+    :ivar vcpus: the world may take some away
+    :ivar wrong: starts that must not have been
+    """
+
+    def __init__(
+        self, loop: Loop, rng: random.Random, name: str, allowed: Callable[[Build], str]
+    ) -> None:
+        self.name = name
+        self.running: dict[str, Guest] = {}
+        self.vcpus = VCPUS
+        self.wrong: list[str] = []
+        self.trouble = True
+        self._loop = loop
+        self._rng = rng
+        self._allowed = allowed
+
+    def facts(self, guests: Sequence[Guest]) -> Facts:
+        return Facts(
+            inventories={
+                'VCPU': Inventory(total=self.vcpus),
+                'MEMORY_MB': Inventory(total=RAM),
+                'DISK_GB': Inventory(total=DISK),
+            },
+            metrics={'load': Metric(value=float(len(guests)))},
+        )
+
+    def guests(self) -> list[Guest] | None:
+        if self._unlucky(0.01):
+            raise GuestError(consumer='-', problem='cannot be listed now')
+        return list(self.running.values())
+
+    def objection(self, build: Build) -> str:
+        return 'the image is not to be had' if self._unlucky(0.03) else ''
+
+    def start(self, build: Build) -> None:
+        self._loop.sleep(self._rng.uniform(0.01, 3.0))
+        if self._unlucky(0.03):
+            raise GuestError(consumer=build.consumer, problem='does not start')
+        problem = self._allowed(build)
+        if build.claim_id in self.running:
+            problem = 'it runs already'
+        if problem:
+            self.wrong.append(f'{self.name} started claim {build.claim_id}: {problem}')
+        self._loop.say(self.name, f'guest {build.claim_id[:8]} runs {problem}'.rstrip())
+        self.running[build.claim_id] = Guest(
+            consumer=build.consumer, claim_id=build.claim_id, resources=build.resources
+        )
+        self._loop.sleep(self._rng.uniform(0.0, 0.1))
+
+    def stop(self, guest: Guest) -> None:
+        self._loop.sleep(self._rng.uniform(0.01, 1.0))
+        assert guest.claim_id is not None
+        if self.running.pop(guest.claim_id, None) is not None:
+            self._loop.say(self.name, f'guest {guest.claim_id[:8]} is gone')
+        self._loop.sleep(self._rng.uniform(0.0, 0.1))
+
+    def settle(self, claim_id: str, seconds: float) -> bool:
+        return True
+
+    def _unlucky(self, share: float) -> bool:
+        return self.trouble and self._rng.random() < share
+
+
+class Turner:
+    """What gives one member its turns; the part of ``Runner`` that a member sees."""
+
+    def __init__(self, process: Process, member: Member) -> None:
+        self._process = process
+        self._member = member
+        self._due = 0.0
+        self._early = Signal(process.loop)
+
+    def run(self) -> None:
+        """For a task: turn after turn."""
+        loop = self._process.loop
+        while True:
+            self._due = loop.now + self._member.turn()
+            while (left := self._due - loop.now) > 0:
+                self._early.wait(left)
+                self._early.clear()
+
+    def hurry(self, member: Turns, within: float) -> None:
+        self._due = min(self._due, self._process.loop.now + within)
+        self._early.set()
+
+    def add(self, job: Turns, seconds: float = 0.0) -> None:
+        job.runner = cast(Runner, self)
+        self._process.loop.spawn(self._process, 'aside', job.turn)
+
+    def remove(self, job: Turns) -> None:
+        job.runner = None
+
+
+class ComputeProcess(Process):
+    """One start of the agent of a host."""
+
+    def __init__(
+        self, loop: Loop, network: Network, rng: random.Random, machine: Machine, file: File
+    ) -> None:
+        super().__init__(loop, machine.name)
+        file.process = self
+        clock = ProcessClock(self)
+        port = Port(network, self.name)
+        session = Session(RegisterHost(name=self.name, boot_nonce='-'), port)
+
+        def look() -> tuple[Census, Facts]:
+            seen = census.take(machine, file)
+            return seen, machine.facts(seen.guests)
+
+        terms = Terms(confirm_seconds=plan.LEASE_SECONDS, wait_for_other_seconds=30.0)
+        self.member = Member(session, port, look, Settings(change_seconds=0.5, terms=terms), rng)
+        self.agent = Agent(
+            session, port, machine, file, on_change=self.member.changed, terms=terms,
+            wall=clock.wall, monotonic=clock.monotonic, event=lambda: cast(Any, Signal(loop)),
+        )  # fmt: skip
+        self.member.agent = self.agent
+        self.machine = machine
+        turner = Turner(self, self.member)
+        self.member.runner = cast(Runner, turner)
+        loop.spawn(self, 'turns', turner.run)
+
+    @property
+    def is_fenced(self) -> bool:
+        return self.member.session.is_fenced
+
+    def take(self, message: Build | Delete) -> None:
+        """A build or a delete arrives."""
+        kind = type(message).__name__.lower()
+        self.loop.spawn(self, kind, self._handle, kind, message)
+
+    def _handle(self, kind: str, message: Build | Delete) -> None:
+        try:
+            outcome = self.agent.build(message) if isinstance(message, Build) else (
+                self.agent.delete(message)
+            )  # fmt: skip
+        except (Halted, Fenced, GuestError) as e:
+            self.loop.say(self.name, f'{kind}: {type(e).__name__}')
+        else:
+            claim = (outcome.claim_id or '-')[:8]
+            self.loop.say(self.name, f'{kind} {claim}: {outcome.outcome} {outcome.reason}'.rstrip())
+
+
+class Host:
+    """A host across the deaths of its agent.
+
+    :ivar process: None while it is dead
+    """
+
+    def __init__(
+        self, loop: Loop, network: Network, rng: random.Random, name: str,
+        allowed: Callable[[Build], str], wall: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.machine = Machine(loop, rng, name, allowed)
+        self.process: ComputeProcess | None = None
+        self.skew = 0.0
+        self._loop, self._network, self._rng, self._wall = loop, network, rng, wall
+        self._file = File(wall)
+
+    @property
+    def is_there(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    def boot(self) -> None:
+        """Start the agent where it is not running."""
+        if self.is_there:
+            return
+        self._loop.say(self.name, 'starts')
+        self.process = ComputeProcess(
+            self._loop, self._network, self._rng, self.machine, self._file
+        )
+        self.process.skew = self.skew
+
+    def die(self) -> None:
+        """Kill the agent; guests run on."""
+        if self.process is not None and self.process.alive:
+            self._loop.say(self.name, 'is killed')
+            self.process.die()
+
+    def lose_journal(self) -> None:
+        """Kill the agent and lose its disk."""
+        self.die()
+        self._file = File(self._wall)
+
+    def lose_power(self) -> None:
+        """Kill the agent and all guests."""
+        self.die()
+        self.machine.running.clear()

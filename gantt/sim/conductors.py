@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who asks: each story is one thing that somebody wants, and what goes wrong with it.
+
+A request is repeated until it has an answer that ends it; what is placed is
+built, or cancelled, extended, forgotten; what runs is moved or deleted.
+"""
+
+import random
+import uuid
+from collections.abc import Callable
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.build import Build, Delete
+from gantt.core.decision import Answer, Outcome, Selection
+from gantt.core.request import (
+    CancelClaims,
+    ExtendClaims,
+    GroupRef,
+    Policy,
+    Purpose,
+    RequestSpec,
+    SelectDestinations,
+)
+from gantt.sim import plan
+from gantt.sim.loop import Loop, Process
+from gantt.sim.network import Network
+
+TRIES = 5
+BUDGETS_MS = (2_000, 5_000, 5_000, 8_000)
+#: Ask again after one of these: they say nothing about the request.
+PASSING = {Outcome.BUSY, Outcome.FAILED, Outcome.EXPIRED, Outcome.UNKNOWN, Outcome.CONFLICT}
+
+#: Delivers a message to whoever speaks for a host; whether somebody did.
+Deliver = Callable[[str, Build | Delete], bool]
+
+
+class Heard:
+    """An answer as a caller got it; times in virtual seconds."""
+
+    def __init__(self, asked_at: float, heard_at: float, answer: Answer) -> None:
+        self.asked_at = asked_at
+        self.heard_at = heard_at
+        self.answer = answer
+
+
+class Conductors:
+    """All stories of a run, in one process that never dies.
+
+    :ivar heard: request id -> every answer to it, in order of arrival
+    :ivar cancelled: request ids that somebody tried to take back
+    :ivar under_way: how many stories have not ended
+    """
+
+    def __init__(self, loop: Loop, network: Network, rng: random.Random, deliver: Deliver) -> None:
+        self.heard: dict[str, list[Heard]] = {}
+        self.cancelled: set[str] = set()
+        self.under_way = 0
+        self._loop = loop
+        self._network = network
+        self._rng = rng
+        self._deliver = deliver
+        self._process = Process(loop, 'conductor')
+        self._groups = [
+            GroupRef(uuid=self._uuid(), policy=policy, max_per_host=most)
+            for policy, most in (
+                (Policy.ANTI_AFFINITY, 1), (Policy.ANTI_AFFINITY, 2), (Policy.AFFINITY, 1),
+                (Policy.SOFT_ANTI_AFFINITY, 1), (Policy.SOFT_AFFINITY, 1),
+            )
+        ]  # fmt: skip
+
+    def begin(self, stories: int) -> None:
+        """Let the stories begin, spread over the trouble."""
+        for _ in range(stories):
+            self._spawn(self._story, self._rng.uniform(1.0, plan.TROUBLE_SECONDS - 10))
+
+    def _spawn(self, job: Callable[..., object], *args: object) -> None:
+        self.under_way += 1
+
+        def counted() -> None:
+            try:
+                job(*args)
+            finally:
+                self.under_way -= 1
+
+        self._loop.spawn(self._process, 'story', counted)
+
+    # -- the stories -------------------------------------------------------------------
+    def _story(self, begin: float) -> None:
+        self._loop.sleep(begin)
+        request = self._request()
+        if self._rng.random() < 0.2:  # somebody is impatient and asks twice at a time
+            self._spawn(self._ask, request)
+        placed = self._ask(request)
+        if placed is None:
+            placed = self._after_no(request)
+        if placed is not None:
+            self._use(placed)
+
+    def _after_no(self, request: SelectDestinations) -> Answer | None:
+        """No places: leave it, take it back, or ask for the same consumers under another id."""
+        luck = self._rng.random()
+        if luck < 0.3:
+            self._cancel(request.request_id)
+        elif luck < 0.7:
+            other = msgspec.structs.replace(request, request_id=self._uuid())
+            return self._ask(other)
+        return None
+
+    def _use(self, placed: Answer) -> None:
+        luck = self._rng.random()
+        if luck < 0.1:
+            return  # forgotten: the lease ends it
+        if luck < 0.2:
+            self._cancel(placed.request_id)
+            if self._rng.random() < 0.5:
+                return  # else the builds are sent all the same
+        elif luck < 0.35:
+            self._extend(placed.request_id)
+        chosen = [selections[0] for selections in placed.selections if selections]
+        for selection in chosen:
+            self._build(selection)
+        self._loop.sleep(self._rng.uniform(3, 15))
+        for selection in chosen:
+            luck = self._rng.random()
+            if luck < 0.3:
+                self._delete(selection)
+            elif luck < 0.5:
+                self._spawn(self._move, selection)
+
+    def _move(self, source: Selection) -> None:
+        purpose = self._rng.choice((Purpose.RESIZE, Purpose.MIGRATE, Purpose.LIVE_MIGRATE))
+        spec = RequestSpec(
+            resources=source.resources, purpose=purpose,
+            ignore_hosts=[source.host], move_id=self._uuid(),
+        )  # fmt: skip
+        placed = self._ask(
+            SelectDestinations(
+                request_id=self._uuid(), spec=spec, consumers=[source.consumer],
+                budget_ms=self._rng.choice(BUDGETS_MS),
+            )
+        )  # fmt: skip
+        if placed is None:
+            return
+        there = placed.selections[0][0]
+        self._build(there)
+        self._loop.sleep(self._rng.uniform(3, 8))
+        # Usually the source goes; now and then it was reverted.
+        self._delete(there if self._rng.random() < 0.25 else source)
+
+    # -- words ---------------------------------------------------------------------------
+    def _ask(self, request: SelectDestinations) -> Answer | None:
+        """Ask until something is said that ends it; the answer where it is placed."""
+        for _ in range(TRIES):
+            answer = self._ask_once(request)
+            if answer is not None and answer.outcome not in PASSING:
+                # A repeat after the answer must hear the same.
+                if self._rng.random() < 0.3:
+                    self._loop.sleep(self._rng.uniform(0, 5))
+                    self._ask_once(request)
+                return answer if answer.outcome is Outcome.PLACED else None
+            self._loop.sleep(self._rng.uniform(0.1, 1.0))
+        return None
+
+    def _ask_once(self, request: SelectDestinations) -> Answer | None:
+        asked_at = self._loop.now
+        short = request.request_id[:8]
+        try:
+            answer: Answer = self._network.call(
+                'conductor', 'select_destinations', request, request.budget_ms / 1000 + 1.0
+            )
+        except exceptions.GanttError as e:
+            self._loop.say('conductor', f'{short}: {type(e).__name__}')
+            return None
+        self._loop.say('conductor', f'{short}: {answer.outcome.value}')
+        self.heard.setdefault(request.request_id, []).append(
+            Heard(asked_at, self._loop.now, answer)
+        )
+        return answer
+
+    def _cancel(self, request_id: str) -> None:
+        self.cancelled.add(request_id)
+        self._word('cancel', CancelClaims(request_id=request_id, reason='not wanted'))
+
+    def _extend(self, request_id: str) -> None:
+        self._word('extend', ExtendClaims(request_id=request_id, seconds=25))
+
+    def _word(self, method: str, message: CancelClaims | ExtendClaims) -> None:
+        try:
+            self._network.call('conductor', method, message, plan.CALL_SECONDS)
+        except exceptions.GanttError as e:
+            self._loop.say('conductor', f'{method} {message.request_id[:8]}: {type(e).__name__}')
+
+    def _build(self, selection: Selection) -> None:
+        assert selection.claim_id is not None
+        build = Build(
+            claim_id=selection.claim_id, consumer=selection.consumer, host=selection.host,
+            resources=selection.resources, lease_seconds=selection.lease_seconds,
+        )  # fmt: skip
+        self._post(build)
+        if self._rng.random() < 0.3:  # nobody heard of it: once more
+            self._loop.at(self._rng.uniform(1, 20), self._post, build)
+
+    def _delete(self, selection: Selection) -> None:
+        self._post(
+            Delete(
+                consumer=selection.consumer, host=selection.host, claim_id=selection.claim_id,
+                reason='not wanted any more',
+            )
+        )  # fmt: skip
+
+    def _post(self, message: Build | Delete) -> None:
+        what = f'{type(message).__name__.lower()} {(message.claim_id or "-")[:8]}'
+        host = message.host
+        self._network.post('conductor', host, what, lambda: self._deliver(host, message))
+
+    # -- what is asked for ------------------------------------------------------------------
+    def _request(self) -> SelectDestinations:
+        rng = self._rng
+        group = rng.choice(self._groups) if rng.random() < 0.4 else None
+        count = rng.choice((1, 1, 1, 2, 3))
+        return SelectDestinations(
+            request_id=self._uuid(),
+            spec=RequestSpec(resources=self._resources(), group=group),
+            consumers=[self._uuid() for _ in range(count)],
+            budget_ms=rng.choice(BUDGETS_MS),
+        )
+
+    def _resources(self) -> dict[str, int]:
+        vcpu = self._rng.choice((1, 2, 3, 4))
+        return {'VCPU': vcpu, 'MEMORY_MB': 1024 * vcpu, 'DISK_GB': 10}
+
+    def _uuid(self) -> str:
+        return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))

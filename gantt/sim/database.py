@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The database: the store in memory, the lines to it, and what is watched there.
+
+Its clock is the true one.  A line may fail before a statement has its effect,
+or after it: then the caller is told that the database is away, and the effect
+stands.
+"""
+
+import copy
+import functools
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gantt import exceptions
+from gantt.core import reconcile
+from gantt.core.claim import Claim, State
+from gantt.core.commit import CommitResult, RequestDraft
+from gantt.core.report import ClaimWords, HostReport
+from gantt.db.memory import MemoryStore
+from gantt.scheduler.ports import ClaimResult, Clock, Feed, ReportFate, ReportResult
+from gantt.sim.loop import Loop, Process
+
+#: Read by a process under a lock of its own: no other task of it may run meanwhile.
+AT_ONCE = {'poll', 'compare', 'load_everything', 'declared_classes'}
+#: Said in the trace, and worth a death.
+WRITES = {
+    'commit', 'give_up', 'cancel_request', 'extend_request', 'register_host', 'apply_reports',
+    'confirm_claims', 'refuse_claims', 'release_claims', 'sweep',
+}  # fmt: skip
+NO_LIMIT = 1_000_000
+
+#: The reserved claims before a statement, by id.
+Reserved = Mapping[str, Claim]
+
+
+class TrueClock:
+    """The database's clock: the loop's own."""
+
+    def __init__(self, loop: Loop, start: float) -> None:
+        self._loop = loop
+        self._start = start
+
+    def monotonic(self) -> float:
+        return self._loop.now
+
+    def wall(self) -> float:
+        return self._start + self._loop.now
+
+    def sleep(self, seconds: float) -> None:
+        self._loop.sleep(seconds)
+
+
+#: Makes the store from its clock: another one breaks a rule on purpose.
+MakeStore = Callable[[Clock], MemoryStore]
+
+
+class Database:
+    """The one store of a run.
+
+    :ivar away_until: it answers nobody before
+    :ivar lost_answers: so many of the next writes have their effect and no answer
+    :ivar blind: names of processes whose feed leaves everything out
+    :ivar confirmed: ids of claims that were confirmed at some time
+    :ivar broken: violations that were seen when they happened
+    """
+
+    def __init__(self, loop: Loop, rng: random.Random, make: MakeStore, start: float) -> None:
+        self.loop = loop
+        self.rng = rng
+        self.store = make(TrueClock(loop, start))
+        self.away_until = 0.0
+        self.lost_answers = 0
+        self.blind: set[str] = set()
+        self.confirmed: set[str] = set()
+        self.restored = 0
+        self.broken: list[str] = []
+        self._kept: Any = None
+        self._applied: dict[tuple[int, str, int], int] = {}
+
+    # -- backups -----------------------------------------------------------------
+    def keep(self) -> None:
+        """Make a backup."""
+        self._kept = copy.deepcopy(self.store._tables)
+
+    def restore(self) -> None:
+        """Put the backup back, as the operator's handbook says: with a new incarnation."""
+        if self._kept is not None:
+            self.store._tables = copy.deepcopy(self._kept)
+            self.store.incarnation += 1
+            self.restored += 1
+
+    # -- what a line does ----------------------------------------------------------
+    def call(self, process: Process, name: str, args: tuple[Any, ...]) -> Any:
+        """One statement of a process: the way there, the effect, the way back."""
+        waits = name not in AT_ONCE
+        if waits:
+            self.loop.sleep(self.rng.uniform(0.001, 0.02))
+        writes = name in WRITES
+        if self.loop.now < self.away_until:
+            raise exceptions.DatabaseUnavailable(problem='it is away')
+        if writes:
+            process.step('before', name)
+        result = self.effect(process, name, args)
+        if writes:
+            process.step('after', name)
+            if self.lost_answers:
+                self.lost_answers -= 1
+                self.loop.say(process.name, f'hears no answer to {name}')
+                raise exceptions.DatabaseUnavailable(problem='the answer is lost')
+        if waits:
+            self.loop.sleep(self.rng.uniform(0.001, 0.02))
+        if name == 'poll' and process.name in self.blind:
+            return Feed(position=result.position, now=result.now, incarnation=result.incarnation)
+        return result
+
+    def effect(self, process: Process, name: str, args: tuple[Any, ...]) -> Any:
+        """The statement itself, and a look at what it did."""
+        watch = getattr(self, f'_watch_{name}', None)
+        reserved = {c.id: c for c in self.live() if c.state is State.RESERVED} if watch else {}
+        result = getattr(self.store, name)(*args)
+        if name in WRITES:
+            said = _shown(name, args, result)
+            if said:
+                self.loop.say(process.name, f'{name} {said}')
+        if watch is not None:
+            watch(args, result, reserved)
+        return result
+
+    # -- what is watched -------------------------------------------------------------
+    def live(self) -> list[Claim]:
+        """Every live claim."""
+        both = (State.RESERVED, State.CONFIRMED)
+        return [c for state in both for c in self.store.claims(state=state, limit=NO_LIMIT)]
+
+    def _watch_commit(
+        self, args: tuple[Sequence[RequestDraft]], result: CommitResult, reserved: Reserved
+    ) -> None:
+        """No transaction that adds a claim leaves too much anywhere, or breaks a group's rule."""
+        rows = {row.id: row for row in result.hosts}
+        for draft, fate in zip(args[0], result.fates, strict=True):
+            taken = {p for i in fate.accepted for p in draft.claims[i].claim.allocations}
+            for row in (rows[p] for p in sorted(taken)):
+                if reconcile.is_over_committed(row):
+                    self._break(f'P1: a commit of {draft.id} left {row.name} over-committed')
+            if fate.accepted and draft.group is not None and not self.restored:
+                self._watch_group(draft)
+
+    def _watch_confirm_claims(
+        self, args: tuple[ClaimWords], result: ClaimResult, reserved: Reserved
+    ) -> None:
+        """An old epoch is always told "gone"."""
+        words, ok = args[0], [f.claim_id for f in result.fates if f.fate == 'ok']
+        self.confirmed.update(ok)
+        row = self.store._tables.named(words.name)
+        if ok and (row is None or row.epoch != words.epoch):
+            self._break(f'fence: epoch {words.epoch} of {words.name} may start {ok}')
+
+    def _watch_apply_reports(
+        self, args: tuple[Sequence[HostReport]], result: ReportResult, reserved: Reserved
+    ) -> None:
+        """Nobody's absence ends a reserved claim."""
+        for fate in result.fates:
+            for claim_id in fate.released:
+                if claim_id in reserved:
+                    self._break(f'P2: absence on {fate.name} ended the reserved claim {claim_id}')
+        for report, fate in zip(args[0], result.fates, strict=True):
+            self._watch_order(report, fate)
+
+    def _watch_order(self, report: HostReport, fate: ReportFate) -> None:
+        """What was said later is never undone by what was said before."""
+        key = (self.restored, report.name, report.epoch)
+        if fate.fate == 'applied':
+            if report.sequence <= self._applied.get(key, 0):
+                self._break(f'P7: report {report.sequence} of {report.name} was applied too late')
+            self._applied[key] = max(report.sequence, self._applied.get(key, 0))
+
+    def _watch_sweep(self, args: object, result: ClaimResult, reserved: Reserved) -> None:
+        """Time ends what is reserved past its lease, and nothing else."""
+        now = self.store.ping()
+        for fate in result.fates:
+            claim = reserved.get(fate.claim_id)
+            if fate.fate == 'ok' and (claim is None or claim.lease_until >= now):
+                self._break(f'P2: the sweeper ended claim {fate.claim_id} before its time')
+
+    def _watch_group(self, draft: RequestDraft) -> None:
+        assert draft.group is not None
+        mine = [c for c in self.live() if c.group == draft.group.uuid and not c.adopted]
+        counts = Counter(c.host for c in mine)
+        if draft.group.policy == 'affinity' and len(counts) > 1:
+            self._break(f'group: {draft.group.uuid} (affinity) is on {sorted(counts)}')
+        if draft.group.policy == 'anti-affinity':
+            for host, count in sorted(counts.items()):
+                if count > draft.group.max_per_host:
+                    self._break(f'group: {draft.group.uuid} has {count} members on {host}')
+
+    def _break(self, what: str) -> None:
+        self.loop.say('database', f'broken: {what}')
+        self.broken.append(what)
+
+
+class Line:
+    """The Store port of one process."""
+
+    def __init__(self, database: Database, process: Process) -> None:
+        self._database = database
+        self._process = process
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith('_') or not hasattr(MemoryStore, name):
+            raise AttributeError(name)
+        return functools.partial(self._call, name)
+
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        if kwargs:  # purge and readers: nothing that a caller waits for
+            return getattr(self._database.store, name)(*args, **kwargs)
+        return self._database.call(self._process, name, args)
+
+
+def _shown(name: str, args: tuple[Any, ...], result: Any) -> str:
+    """What a write did, as the trace says it; '' where it did nothing."""
+    if isinstance(result, CommitResult):
+        return ', '.join(
+            f'{draft.id[:8]}.{draft.attempt} {fate.fate.value}'
+            + ''.join(
+                f' {draft.claims[i].claim.id[:8]}@{draft.claims[i].claim.host}'
+                for i in fate.accepted
+            )
+            for draft, fate in zip(args[0], result.fates, strict=True)
+        )
+    if name == 'register_host':
+        return f'{result[0].name} epoch {result[0].epoch}'
+    if name == 'apply_reports':
+        return ', '.join(
+            f'{report.name} {report.epoch}.{report.sequence} {fate.fate}'
+            + ''.join(f' +{c[:8]}' for c in fate.confirmed)
+            + ''.join(f' -{c[:8]}' for c in fate.released)
+            + ''.join(f' adopted {c[:8]}' for c in fate.adopted)
+            for report, fate in zip(args[0], result.fates, strict=True)
+        )
+    if name == 'cancel_request':
+        result = result[1]
+        return f'{args[0][:8]}: {_fates(result)}'
+    if name == 'sweep':
+        return _fates(result)
+    who = f'{args[0].name} ' if isinstance(args[0], ClaimWords) else f'{args[0][:8]} '
+    return who + _fates(result)
+
+
+def _fates(result: ClaimResult) -> str:
+    return ' '.join(f'{f.claim_id[:8]}={f.fate}' for f in result.fates)

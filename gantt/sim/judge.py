@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold when the trouble is over: the promises, looked at from outside.
+
+After a restore of the database to an earlier state the rule is weaker: what
+was acknowledged may be forgotten, and guests are found again by adoption.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from gantt.core.claim import Claim, State
+from gantt.core.decision import Answer, Outcome
+from gantt.scheduler import table_log
+from gantt.sim.computes import Host
+from gantt.sim.conductors import Conductors, Heard
+from gantt.sim.database import NO_LIMIT, Database
+from gantt.sim.plan import Plan
+from gantt.sim.schedulers import LATE_SECONDS, SchedulerProcess
+
+#: Outcomes that may come instead of the one outcome of a placed request: asking again
+#: settles them, or the caller itself took it back.
+NOT_YET = {Outcome.BUSY, Outcome.EXPIRED, Outcome.FAILED, Outcome.CONFLICT, Outcome.UNKNOWN}
+
+
+def violations(
+    plan: Plan,
+    database: Database,
+    schedulers: Sequence[SchedulerProcess],
+    hosts: Sequence[Host],
+    conductors: Conductors,
+) -> list[str]:
+    """A line for each promise that was not kept."""
+    live = database.live()
+    found = [*database.broken]
+    found += [f'audit, {kind}: {line}' for kind, lines in database.store.audit().items()
+              for line in lines]  # fmt: skip
+    found += _guests_have_claims(hosts, live)
+    found += _claims_have_guests(hosts, live, database.store.ping())
+    found += _hosts_hold_what_runs(hosts, database)
+    if not database.restored:
+        found += _one_outcome(conductors)
+    if not (plan.has('restore') or plan.has('twin')):
+        found += [f'P2: claim {claim.id} is adopted: the one before was lost' for claim
+                  in database.store.claims(limit=NO_LIMIT) if claim.adopted]  # fmt: skip
+        if not plan.has('shrink'):
+            found += _nothing_over(database)
+    for scheduler in schedulers:
+        found += _views_are_equal(scheduler, database)
+        found += _nobody_waits(scheduler)
+    return found
+
+
+def _guests_have_claims(hosts: Iterable[Host], live: Iterable[Claim]) -> Iterable[str]:
+    confirmed = {(c.host, c.consumer) for c in live if c.state is State.CONFIRMED}
+    for host in hosts:
+        yield from host.machine.wrong
+        for guest in host.machine.running.values():
+            if (host.name, guest.consumer) not in confirmed:
+                yield f'P2: guest {guest.claim_id} runs on {host.name} without a live claim'
+
+
+def _claims_have_guests(hosts: Iterable[Host], live: Iterable[Claim], now: float) -> Iterable[str]:
+    running = {(host.name, guest.consumer) for host in hosts
+               for guest in host.machine.running.values()}  # fmt: skip
+    for claim in live:
+        if (claim.host, claim.consumer) in running:
+            continue
+        if claim.state is State.RESERVED and claim.lease_until >= now:
+            continue
+        yield f'P3: claim {claim.id} on {claim.host} is {claim.state.value}, and nothing runs'
+
+
+def _hosts_hold_what_runs(hosts: Iterable[Host], database: Database) -> Iterable[str]:
+    rows = {change.row.name: change.row for change in database.store.load_everything().hosts
+            if change.row is not None}  # fmt: skip
+    for host in hosts:
+        taken = sum(g.resources['VCPU'] for g in host.machine.running.values())
+        row = rows.get(host.name)
+        if taken > host.machine.vcpus and (row is None or not row.over_committed):
+            yield (
+                f'P1: guests on {host.name} take {taken} VCPU of {host.machine.vcpus}, '
+                'and it is not flagged'
+            )
+
+
+def _nothing_over(database: Database) -> Iterable[str]:
+    """Where the world did nothing that could, no host is over-committed, flagged or not."""
+    for change in database.store.load_everything().hosts:
+        if change.row is not None and change.row.over_committed:
+            yield f'P1: {change.row.name} is over-committed, and the world did not do it'
+
+
+def _one_outcome(conductors: Conductors) -> Iterable[str]:
+    for request_id, heard in conductors.heard.items():
+        placed = [one for one in heard if one.answer.outcome is Outcome.PLACED]
+        if not placed:
+            continue
+        if len({_places(one.answer) for one in placed}) > 1:
+            yield f'P4: request {request_id} was placed in two ways'
+        first = min(one.heard_at for one in placed)
+        for one in heard:
+            if one.asked_at >= first and not _may_be_said(one, request_id in conductors.cancelled):
+                yield f'P4: request {request_id} was placed, then {one.answer.outcome.value}'
+
+
+def _places(answer: Answer) -> tuple[tuple[str, str | None], ...]:
+    return tuple((chosen[0].host, chosen[0].claim_id) for chosen in answer.selections)
+
+
+def _may_be_said(one: Heard, cancelled: bool) -> bool:
+    outcome = one.answer.outcome
+    if outcome is Outcome.PLACED or outcome in NOT_YET:
+        return True
+    return outcome is Outcome.CANCELLED and cancelled
+
+
+def _views_are_equal(scheduler: SchedulerProcess, database: Database) -> Iterable[str]:
+    ours = _view(table_log.everything_of(scheduler.scheduler.cache.working))
+    theirs = _view(database.store.load_everything())
+    for name in sorted(ours.keys() | theirs.keys()):
+        if ours.get(name) != theirs.get(name):
+            yield (
+                f'view: {scheduler.name} believes of {name} {ours.get(name)}, '
+                f'the database has {theirs.get(name)}'
+            )
+
+
+def _view(everything: table_log.Everything) -> dict[str, tuple[object, ...]]:
+    """What decides placements, by host and group."""
+    found: dict[str, tuple[object, ...]] = {
+        change.row.name: (
+            sorted((name, amount) for name, amount in change.row.used.items() if amount),
+            sorted(placed.claim_id for placed in change.placed),
+            {name: one.cap for name, one in change.row.facts.inventories.items()},
+            change.row.is_open,
+        )
+        for change in everything.hosts
+        if change.row is not None
+    }
+    found.update((f'group {uuid}', (number,)) for uuid, number in everything.groups.items())
+    return found
+
+
+def _nobody_waits(scheduler: SchedulerProcess) -> Iterable[str]:
+    now = scheduler.loop.now
+    for asked in scheduler.asked:
+        what = f'{scheduler.name}: request {asked.request.request_id}'
+        if asked.answered_at is None:
+            if asked.until + LATE_SECONDS < now:
+                yield f'wait: {what} was never answered'
+        elif asked.answered_at > asked.until + LATE_SECONDS:
+            late = asked.answered_at - asked.until
+            yield f'wait: {what} was answered {late:.1f} s after its budget'

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Virtual time and the tasks in it.
+
+A task has a stack of its own (a thread of the machine), so that production
+code that waits can be run as it is.  But only one of them runs at any moment:
+the loop takes the next event of its heap, lets one task run until that waits
+again, and then takes the next.  No clock and no lock of the machine decides
+anything.
+"""
+
+import heapq
+import itertools
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+#: Real seconds that a task may run before the loop says that it is stuck.
+STUCK_SECONDS = 60.0
+
+
+class Killed(BaseException):
+    """The process of this task is dead; nothing more happens in it."""
+
+
+class Process:
+    """What lives and dies together.
+
+    :ivar skew: its wall clock minus the true one, seconds
+    """
+
+    def __init__(self, loop: 'Loop', name: str) -> None:
+        self.loop = loop
+        self.name = name
+        self.alive = True
+        self.skew = 0.0
+        self._armed: str | None = None
+
+    def arm(self, when: str) -> None:
+        """Let it die ``before`` or ``after`` its next step that matters."""
+        self._armed = when
+
+    def step(self, when: str, what: str) -> None:
+        """A step that matters: raises Killed where it was told to die here."""
+        if self._armed == when:
+            self.loop.say(self.name, f'dies {when} {what}')
+            self.die()
+            raise Killed
+
+    def die(self) -> None:
+        """As by kill -9."""
+        self.alive = False
+        self.loop.bury(self)
+
+
+class Stacks:
+    """Threads that are kept from task to task, and from run to run."""
+
+    def __init__(self) -> None:
+        self._idle: list[Stack] = []
+        self._count = 0
+
+    def take(self) -> 'Stack':
+        """One that nobody uses."""
+        if self._idle:
+            return self._idle.pop()
+        self._count += 1
+        return Stack(self, self._count)
+
+    def give_back(self, stack: 'Stack') -> None:
+        """Its job is done."""
+        self._idle.append(stack)
+
+
+class Stack:
+    """A thread that runs when it is told to, and nobody else meanwhile."""
+
+    def __init__(self, stacks: Stacks, number: int) -> None:
+        self._stacks = stacks
+        self._mine = threading.Lock()
+        self._theirs = threading.Lock()
+        self._mine.acquire()
+        self._theirs.acquire()
+        self._job: Callable[[], None] | None = None
+        threading.Thread(target=self._run, name=f'stack-{number}', daemon=True).start()
+
+    def begin(self, job: Callable[[], None]) -> None:
+        """Run ``job`` until it waits or ends."""
+        self._job = job
+        self.go()
+
+    def go(self) -> None:
+        """Go on until the next wait.  Called by the loop."""
+        self._mine.release()
+        if not self._theirs.acquire(timeout=STUCK_SECONDS):
+            raise RuntimeError('a task waits for a lock of the machine; only the loop may wait')
+
+    def wait(self) -> None:
+        """Let the loop go on until it comes back to us.  Called by the task."""
+        self._theirs.release()
+        self._mine.acquire()
+
+    def _run(self) -> None:
+        while True:
+            self._mine.acquire()
+            job, self._job = self._job, None
+            assert job is not None
+            job()
+            self._stacks.give_back(self)
+            self._theirs.release()
+
+
+class Task:
+    """A job of a process."""
+
+    __slots__ = ('name', 'process', 'stack', 'ticket')
+
+    def __init__(self, process: Process, name: str, stack: Stack) -> None:
+        self.process = process
+        self.name = name
+        self.stack = stack
+        self.ticket: Ticket | None = None
+
+
+class Ticket:
+    """One wait of a task; it ends once."""
+
+    __slots__ = ('is_over', 'task')
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.is_over = False
+
+
+class Loop:
+    """The clock, the heap of what happens next, and the trace of what did.
+
+    :ivar now: seconds since the run began
+    :ivar defects: exceptions that nobody caught
+    """
+
+    def __init__(self, stacks: Stacks | None = None) -> None:
+        self.now = 0.0
+        self.trace: list[str] = []
+        self.defects: list[str] = []
+        self._stacks = stacks or Stacks()
+        self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._serial = itertools.count()
+        self._current: Task | None = None
+        self._tasks: dict[Task, None] = {}
+
+    # -- what anybody may do -----------------------------------------------------
+    def say(self, who: str, what: str) -> None:
+        """A line of the trace."""
+        self.trace.append(f'{self.now:9.3f} {who:<10} {what}')
+
+    def at(self, seconds: float, action: Callable[..., object], *args: Any) -> None:
+        """Do something in ``seconds``; it must not wait."""
+        heapq.heappush(self._heap, (self.now + seconds, next(self._serial), action, args))
+
+    def spawn(self, process: Process, name: str, job: Callable[..., object], *args: Any) -> Task:
+        """A new task of a process; it begins at once, after what is due before it."""
+        task = Task(process, name, self._stacks.take())
+        self._tasks[task] = None
+        self.at(0, self._begin, task, job, args)
+        return task
+
+    def run(self, until: float) -> None:
+        """Let everything happen that is due until then."""
+        while self._heap and self._heap[0][0] <= until:
+            self.now, _, action, args = heapq.heappop(self._heap)
+            action(*args)
+        self.now = until
+
+    def close(self) -> None:
+        """End every task; the stacks can be used again."""
+        self._heap.clear()
+        for task in list(self._tasks):
+            task.process.alive = False
+        while self._tasks or self._heap:
+            for task in list(self._tasks):
+                self._resume(task)
+            self._heap.clear()
+
+    # -- what a task may do --------------------------------------------------------
+    def sleep(self, seconds: float) -> None:
+        """Wait in virtual time."""
+        ticket = self.ticket()
+        self.at(seconds, self.wake, ticket)
+        self.park()
+
+    def ticket(self) -> Ticket:
+        """For the wait that the current task is about to begin."""
+        task = self._current
+        assert task is not None, 'only a task can wait'
+        task.ticket = Ticket(task)
+        return task.ticket
+
+    def park(self) -> None:
+        """Wait until somebody wakes the ticket.
+
+        :raises Killed: the process died meanwhile
+        """
+        task = self._current
+        assert task is not None
+        task.stack.wait()
+        if not task.process.alive:
+            raise Killed
+
+    def wake(self, ticket: Ticket) -> None:
+        """End a wait; at once, so only from the loop (``at``)."""
+        if not ticket.is_over:
+            ticket.is_over = True
+            self._resume(ticket.task)
+
+    def bury(self, process: Process) -> None:
+        """End the tasks of a dead process."""
+        for task in self._tasks:
+            if task.process is process and task is not self._current and task.ticket is not None:
+                self.at(0, self.wake, task.ticket)
+
+    # -- inside ------------------------------------------------------------------------
+    def _begin(self, task: Task, job: Callable[..., object], args: tuple[Any, ...]) -> None:
+        if not task.process.alive:
+            del self._tasks[task]
+            self._stacks.give_back(task.stack)
+            return
+        self._current = task
+        task.stack.begin(lambda: self._do(task, job, args))
+        self._current = None
+
+    def _resume(self, task: Task) -> None:
+        if task not in self._tasks:
+            return
+        if task.ticket is None:  # it never began
+            del self._tasks[task]
+            self._stacks.give_back(task.stack)
+            return
+        self._current = task
+        task.stack.go()
+        self._current = None
+
+    def _do(self, task: Task, job: Callable[..., object], args: tuple[Any, ...]) -> None:
+        try:
+            job(*args)
+        except Killed:
+            pass
+        except Exception:
+            self.say(task.process.name, f'defect in {task.name}')
+            self.defects.append(f'{task.process.name} {task.name}: {traceback.format_exc()}')
+        finally:
+            del self._tasks[task]
+
+
+class Signal:
+    """As ``threading.Event``, in virtual time."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._is_set = False
+        self._waiting: list[Ticket] = []
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        """Wake everybody who waits."""
+        self._is_set = True
+        waiting, self._waiting = self._waiting, []
+        for ticket in waiting:
+            self._loop.at(0, self._loop.wake, ticket)
+
+    def clear(self) -> None:
+        self._is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether it is set, at the latest after ``timeout`` seconds."""
+        if self._is_set:
+            return True
+        ticket = self._loop.ticket()
+        self._waiting.append(ticket)
+        if timeout is not None:
+            self._loop.at(max(0.0, timeout), self._loop.wake, ticket)
+        self._loop.park()
+        return self._is_set
+
+
+class ProcessClock:
+    """The Clock port of a process: its wall clock may be wrong, its monotonic one is not."""
+
+    START = 1_700_000_000.0
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def monotonic(self) -> float:
+        return self._process.loop.now
+
+    def wall(self) -> float:
+        return self.START + self._process.loop.now + self._process.skew
+
+    def sleep(self, seconds: float) -> None:
+        self._process.loop.sleep(seconds)

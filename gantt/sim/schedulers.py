@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scheduler process: the production service, its threads as tasks, and its door."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, cast
+
+from gantt import exceptions
+from gantt.core.decision import Answer
+from gantt.core.pipeline import Pipeline
+from gantt.core.report import HostReport
+from gantt.core.request import SelectDestinations
+from gantt.scheduler.ports import ReportFate, Store
+from gantt.scheduler.recorder import MemoryRecorder
+from gantt.scheduler.service import Scheduler
+from gantt.scheduler.settings import Settings
+from gantt.sim import network, plan
+from gantt.sim.database import Database, Line
+from gantt.sim.loop import Loop, Process, ProcessClock, Signal
+
+#: A pause of a thread that found nothing to do but knows of something that waits.
+AGAIN_SECONDS = 0.05
+#: How much later than its budget a call may be answered: one way to the database and back.
+LATE_SECONDS = 1.0
+
+
+class Asked:
+    """A call that a scheduler took in, for the judge."""
+
+    def __init__(self, request: SelectDestinations, until: float) -> None:
+        self.request = request
+        self.until = until
+        self.answered_at: float | None = None
+
+
+class SchedulerProcess(Process):
+    """One start of one scheduler.
+
+    :ivar asked: what it took in
+    """
+
+    def __init__(
+        self, loop: Loop, name: str, database: Database, pipeline: Pipeline, settings: Settings
+    ) -> None:
+        super().__init__(loop, name)
+        self.asked: list[Asked] = []
+        self.ready = False
+        store = cast(Store, Line(database, self))
+        self.scheduler = Scheduler(store, pipeline, MemoryRecorder(), settings, ProcessClock(self))
+        self._requests, self._reports = Signal(loop), Signal(loop)
+        loop.spawn(self, 'start', self._start)
+
+    # -- its threads -----------------------------------------------------------------
+    def _start(self) -> None:
+        while True:
+            try:
+                self.scheduler.cache.fetch()
+                break
+            except exceptions.Unavailable:
+                self.loop.sleep(1.0)
+        self.ready = True
+        self.loop.say(self.name, 'is ready')
+        self.loop.spawn(self, 'placing', self._placing)
+        self.loop.spawn(self, 'reports', self._intake)
+        self.loop.spawn(self, 'housekeeping', self._housekeeping)
+
+    def _placing(self) -> None:
+        placing = self.scheduler.placing
+        while True:
+            if placing.step() == 0:
+                self._pause(self._requests, placing.admission.depth > 0)
+
+    def _intake(self) -> None:
+        while True:
+            if self.scheduler.intake.step() == 0:
+                self._pause(self._reports, False)
+
+    def _housekeeping(self) -> None:
+        while True:
+            self.loop.sleep(max(0.005, self.scheduler.housekeeping.step()))
+
+    def _pause(self, signal: Signal, soon: bool) -> None:
+        signal.wait(AGAIN_SECONDS if soon else 0.5)
+        signal.clear()
+
+    # -- its door --------------------------------------------------------------------
+    def take(self, method: str, message: Any, answer: network.Answer) -> None:
+        """A call: each has a task, as it has a thread of the pool."""
+        self.loop.spawn(self, method, self._handle, method, message, answer)
+
+    def _handle(self, method: str, message: Any, answer: network.Answer) -> None:
+        try:
+            if method == 'select_destinations':
+                self._select(message, answer)
+            elif method == 'report':
+                self._report(message, answer)
+            else:
+                answer(getattr(self.scheduler, method)(message), None)
+        except exceptions.GanttError as e:
+            answer(None, e)
+
+    def _select(self, request: SelectDestinations, answer: network.Answer) -> None:
+        asked = Asked(request, self.loop.now + request.budget_ms / 1000)
+        self.asked.append(asked)
+        try:
+            self.scheduler.submit(request, (asked, answer), self)
+        except exceptions.GanttError:
+            asked.answered_at = self.loop.now
+            raise
+        self._requests.set()
+
+    def send(self, answers: Sequence[tuple[object, Answer]]) -> None:
+        """The Replies port."""
+        for handle, said in answers:
+            asked, answer = cast(tuple[Asked, network.Answer], handle)
+            if asked.answered_at is not None:
+                self.loop.defects.append(f'{self.name} answered {said.request_id} twice')
+            asked.answered_at = self.loop.now
+            self.loop.say(self.name, f'answers {said.request_id[:8]} {said.outcome.value}')
+            answer(said, None)
+
+    def _report(self, report: HostReport, answer: network.Answer) -> None:
+        future = self.scheduler.intake.submit(report, tell=report.full)
+        self._reports.set()
+        if future is None:
+            answer(None, None)
+        else:
+            future.add_done_callback(lambda done: answer(*_told(report, done)))
+
+
+def _told(report: HostReport, future: 'Future[ReportFate]') -> tuple[str | None, Exception | None]:
+    """As ``Scheduler.report`` says it to who waits."""
+    error = future.exception()
+    if error is not None:
+        return None, cast(Exception, error)
+    fate = future.result()
+    if fate.fate == 'gone':
+        current = fate.current_epoch
+        return None, exceptions.StaleEpoch(host=fate.name, epoch=report.epoch, current=current)
+    if fate.fate == 'unknown_host':
+        return None, exceptions.NotFound(kind='host', name=fate.name)
+    return fate.fate, None
+
+
+def settings(planned: plan.Plan, worker: str) -> Settings:
+    """Small bounds and short periods."""
+    return Settings(
+        worker=worker,
+        queue_limit=planned.queue_limit,
+        report_queue_limit=planned.report_limit,
+        batch_wait_ms=0.0,
+        lease_seconds=plan.LEASE_SECONDS,
+        lease_seconds_max=plan.LEASE_MOST,
+        sweep_seconds=plan.SWEEP_SECONDS,
+        report_seconds=plan.REPORT_SECONDS,
+        stale_after_seconds=3.5 * plan.REPORT_SECONDS,
+        feed_seconds=plan.FEED_SECONDS,
+        reload_seconds=plan.RELOAD_SECONDS,
+        unknown_after_seconds=2.0 * plan.RELOAD_SECONDS,
+        replay_seconds=0.0,
+    )

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run: the world of a seed, its trouble, the healing, and the verdict."""
+
+import functools
+import hashlib
+import logging
+import random
+
+import msgspec
+
+from gantt import plugins
+from gantt.core.build import Build, Delete
+from gantt.core.pipeline import Pipeline
+from gantt.db.memory import MemoryStore
+from gantt.scheduler.ports import Clock
+from gantt.sim import judge, plan, schedulers
+from gantt.sim.computes import Host
+from gantt.sim.conductors import Conductors
+from gantt.sim.database import Database, MakeStore
+from gantt.sim.loop import Loop, ProcessClock, Stacks
+from gantt.sim.network import Network, Server
+from gantt.sim.plan import Blow, Plan
+from gantt.sim.schedulers import SchedulerProcess
+
+#: Conductors whose stories have not ended by then wait for ever.
+CONDUCTORS_MOST = 240.0
+#: A clock may be wrong by so much, and jump by as much.
+SKEW_MOST = 12 * 3600.0
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one seed.
+
+    :ivar digest: of the trace: two runs of a seed have the same
+    """
+
+    seed: int
+    violations: list[str]
+    digest: str
+    events: int
+    placed: int
+    guests: int
+    trace: list[str] = []
+
+
+@functools.cache
+def _pipeline() -> Pipeline:
+    return plugins.load_pipeline()
+
+
+def a_store(clock: Clock) -> MemoryStore:
+    """The store that is used where none is broken on purpose."""
+    return MemoryStore(clock, report_seconds=plan.REPORT_SECONDS)
+
+
+def run(
+    seed: int, *, make_store: MakeStore = a_store, stacks: Stacks | None = None,
+    trace: bool = False,
+) -> Verdict:  # fmt: skip
+    """One seed, from its beginning to the verdict.
+
+    :param make_store: another store, to see that a broken rule is found
+    :param trace: whether the verdict has the trace itself
+    """
+    before = random.getstate()
+    # Periods of the production code are jittered from the module's own generator.
+    random.seed(f'jitter {seed}')
+    complaints = _Complaints()
+    logger = logging.getLogger('gantt')
+    logger.addHandler(complaints)
+    was, logger.propagate = logger.propagate, False
+    try:
+        return World(plan.deal(seed), make_store, stacks or Stacks()).verdict(complaints, trace)
+    finally:
+        logger.propagate = was
+        logger.removeHandler(complaints)
+        random.setstate(before)
+
+
+class _Complaints(logging.Handler):
+    """Tracebacks that the production code logged and went on after."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.lines.append(f'defect: {record.getMessage()}: {record.exc_info[1]!r}')
+
+
+class World:
+    """Everything of one run."""
+
+    def __init__(self, planned: Plan, make_store: MakeStore, stacks: Stacks) -> None:
+        self.plan = planned
+        self.loop = Loop(stacks)
+        self.database = Database(self.loop, self._rng('database'), make_store, ProcessClock.START)
+        self.network = Network(self.loop, self._rng('network'), self._servers)
+        self.network.rates = planned.rates
+        self.hosts = [self._host(i) for i in range(planned.hosts)]
+        self.twin: Host | None = None
+        self.conductors = Conductors(
+            self.loop, self.network, self._rng('conductors'), self._deliver
+        )
+        self.schedulers: list[SchedulerProcess] = []
+        self._starts = 0
+        self._hand = self._rng('hand')
+        for _ in range(planned.schedulers):
+            self.schedulers.append(self._scheduler())
+
+    def verdict(self, complaints: _Complaints, with_trace: bool) -> Verdict:
+        """Play it all."""
+        try:
+            self._play()
+            found = judge.violations(
+                self.plan, self.database, self.schedulers, self.hosts, self.conductors
+            )
+        finally:
+            self.loop.close()
+        found += [*complaints.lines, *(f'defect: {one}' for one in self.loop.defects)]
+        if self.conductors.under_way:
+            found.append(f'wait: {self.conductors.under_way} conductors never came to an end')
+        trace = self.loop.trace
+        told = '\n'.join([*trace, *found]).encode()
+        return Verdict(
+            seed=self.plan.seed,
+            violations=found,
+            digest=hashlib.blake2b(told, digest_size=16).hexdigest(),
+            events=len(trace),
+            placed=sum('placed' in {h.answer.outcome.value for h in heard}
+                       for heard in self.conductors.heard.values()),
+            guests=sum(len(host.machine.running) for host in self.hosts),
+            trace=trace if with_trace else [],
+        )  # fmt: skip
+
+    # -- the course of a run --------------------------------------------------------
+    def _play(self) -> None:
+        loop = self.loop
+        for number, host in enumerate(self.hosts):
+            loop.at(0.05 * number, host.boot)
+        for blow in self.plan.blows:
+            loop.at(blow.at, getattr(self, f'_{blow.what}'), blow)
+        self.conductors.begin(self.plan.stories)
+        loop.run(plan.TROUBLE_SECONDS)
+        self._heal()
+        while self.conductors.under_way and loop.now < CONDUCTORS_MOST:
+            loop.run(loop.now + 1.0)
+        settle = plan.SETTLE_SECONDS
+        if self.plan.has('restore'):
+            settle += plan.DEAF_SECONDS
+        loop.run(loop.now + settle)
+
+    def _heal(self) -> None:
+        self.loop.say('hand', 'heals everything')
+        self.network.rates = plan.Rates()
+        self.network.cut.clear()
+        database = self.database
+        database.away_until = 0.0
+        database.lost_answers = 0
+        database.blind.clear()
+        if self.twin is not None:
+            self.twin.lose_power()
+        for number in range(len(self.schedulers)):
+            self._again(number)
+        for host in self.hosts:
+            host.machine.trouble = False
+            if host.process is not None:
+                host.process.arm('')
+                if self._wants_a_restart(host):
+                    host.die()
+            host.boot()
+
+    def _wants_a_restart(self, host: Host) -> bool:
+        """Whose name another one took is idle until an operator starts it again."""
+        return self.twin is not None and self.twin.name == host.name
+
+    # -- who is there --------------------------------------------------------------------
+    def _rng(self, what: str) -> random.Random:
+        return random.Random(f'{what} {self.plan.seed}')
+
+    def _scheduler(self) -> SchedulerProcess:
+        self._starts += 1
+        name = f'sched-{self._starts}'
+        return SchedulerProcess(
+            self.loop, name, self.database, _pipeline(), schedulers.settings(self.plan, name)
+        )
+
+    def _again(self, number: int) -> None:
+        """Start a scheduler where it is dead."""
+        if not self.schedulers[number].alive:
+            self.schedulers[number] = self._scheduler()
+        self.schedulers[number].arm('')
+
+    def _servers(self) -> list[Server]:
+        return [s for s in self.schedulers if s.alive and s.ready]
+
+    def _host(self, number: int, twin: str = '') -> Host:
+        return Host(
+            self.loop, self.network, self._rng(f'host {number}{twin}'), f'cmp-{number + 1}',
+            self._allowed, self.database.store.clock.wall,
+        )  # fmt: skip
+
+    def _allowed(self, build: Build) -> str:
+        """A guest starts only after its claim was confirmed."""
+        if build.claim_id not in self.database.confirmed:
+            return 'its claim was never confirmed'
+        if any(self.plan.has(what) for what in ('twin', 'restore')):
+            return ''  # another agent's report, or an older state, may have ended it since
+        claim = self.database.store.load_claim(build.claim_id)
+        state = claim.state.value if claim is not None else 'unknown'
+        return '' if state == 'confirmed' else f'its claim is {state}'
+
+    def _deliver(self, name: str, message: Build | Delete) -> bool:
+        twins = [self.twin] if self.twin is not None else []
+        there = [h for h in (*self.hosts, *twins) if h.name == name and h.is_there]
+        if not there:
+            return False
+        process = self._hand.choice(there).process
+        assert process is not None
+        process.take(message)
+        return True
+
+    # -- the trouble ---------------------------------------------------------------------
+    def _kill_scheduler(self, blow: Blow) -> None:
+        number = blow.whom % len(self.schedulers)
+        process = self.schedulers[number]
+        if blow.when == 'now':
+            self.loop.say(process.name, 'is killed')
+            process.die()
+        else:
+            process.arm(blow.when)
+        self.loop.at(blow.seconds, self._again, number)
+
+    def _struck(self, blow: Blow) -> Host:
+        return self.hosts[blow.whom % len(self.hosts)]
+
+    def _kill_compute(self, blow: Blow) -> None:
+        host = self._struck(blow)
+        if blow.when == 'now' or host.process is None:
+            host.die()
+        else:
+            host.process.arm(blow.when)
+        self.loop.at(blow.seconds, host.boot)
+
+    def _lose_journal(self, blow: Blow) -> None:
+        self._struck(blow).lose_journal()
+        self.loop.at(blow.seconds, self._struck(blow).boot)
+
+    def _lose_power(self, blow: Blow) -> None:
+        self._struck(blow).lose_power()
+        self.loop.at(blow.seconds, self._struck(blow).boot)
+
+    def _lost_answer(self, blow: Blow) -> None:
+        self.database.lost_answers += 1
+
+    def _database_away(self, blow: Blow) -> None:
+        self.loop.say('database', f'is away for {blow.seconds} s')
+        self.database.away_until = self.loop.now + blow.seconds
+
+    def _blind_feed(self, blow: Blow) -> None:
+        name = self.schedulers[blow.whom % len(self.schedulers)].name
+        self.loop.say(name, f'sees no news for {blow.seconds} s')
+        self.database.blind.add(name)
+        self.loop.at(blow.seconds, self.database.blind.discard, name)
+
+    def _cut_host(self, blow: Blow) -> None:
+        name = self._struck(blow).name
+        self.loop.say(name, f'is cut off for {2 * blow.seconds} s')
+        self.network.cut.add(name)
+        self.loop.at(2 * blow.seconds, self.network.cut.discard, name)
+
+    def _skew(self, blow: Blow) -> None:
+        skew = self._hand.uniform(-SKEW_MOST, SKEW_MOST)
+        if blow.whom % 2:
+            self.schedulers[blow.whom // 2 % len(self.schedulers)].skew = skew
+            return
+        host = self.hosts[blow.whom // 2 % len(self.hosts)]
+        host.skew = skew
+        if host.process is not None:
+            host.process.skew = skew
+
+    def _restore(self, blow: Blow) -> None:
+        """A backup now, put back later."""
+        self.loop.say('database', 'a backup is made')
+        self.database.keep()
+        self.loop.at(blow.seconds, self._put_back)
+
+    def _put_back(self) -> None:
+        self.loop.say('database', 'is put back to the backup')
+        self.database.restore()
+
+    def _twin(self, blow: Blow) -> None:
+        """Another machine takes the name of a host."""
+        number = blow.whom % len(self.hosts)
+        self.loop.say(self.hosts[number].name, 'has a twin')
+        self.twin = self._host(number, ' twin')
+        self.twin.boot()
+
+    def _shrink(self, blow: Blow) -> None:
+        machine = self._struck(blow).machine
+        machine.vcpus = max(2, machine.vcpus // 2)
+        self.loop.say(machine.name, f'has {machine.vcpus} VCPU now')
