@@ -65,6 +65,8 @@ class HostRows(Columns):
         self._by_node: dict[str, tuple[int, ...]] = {}
         self._shared_names = False
         self._pending: dict[int, dict[str, tuple[Mapping[str, int], Placed]]] = {}
+        #: Picks of claims that are there without them: a repeat may pick its own place.
+        self._there: set[tuple[int, str]] = set()
         self._groups: dict[str, int] = {}
         self._aggregates_of: dict[str, tuple[str, ...]] = {}
         self._trait_sets: dict[tuple[str, ...], tuple[list[str], dict[int, int]]] = {}

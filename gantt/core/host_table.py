@@ -201,12 +201,17 @@ class HostTable(HostRows):
             raise exceptions.Bug(invariant=f'a pick is on a known host, not {provider_id}')
         self._add(i, amounts, 1)
         self._pending.setdefault(provider_id, {})[placed.claim_id] = (amounts, placed)
+        if placed.claim_id in self.placed.on(provider_id):
+            self._there.add((provider_id, placed.claim_id))
         self.placed.add(placed)
         self.instances[i] = len(self.placed.on(provider_id))
         self.seq += 1
 
     def give(self, provider_id: int, amounts: Mapping[str, int], claim_id: str) -> None:
-        """Undo a ``take``.  Where the truth has been settled since, only the consumer goes."""
+        """Undo a ``take``.  Where the truth has been settled since, only the consumer goes.
+
+        A repeat may pick the very claim that is there already: that one stays.
+        """
         self.check_writable()
         i = self._by_id.get(provider_id)
         if i is None:
@@ -216,7 +221,10 @@ class HostTable(HostRows):
             self._add(i, amounts, -1)
             if not pending:
                 del self._pending[provider_id]
-        self.placed.remove(provider_id, claim_id)
+        if (provider_id, claim_id) in self._there:
+            self._there.remove((provider_id, claim_id))
+        else:
+            self.placed.remove(provider_id, claim_id)
         self.instances[i] = len(self.placed.on(provider_id))
         self.seq += 1
 
@@ -257,6 +265,7 @@ class HostTable(HostRows):
         other.pool_free.flags.writeable = writable
         other._groups = dict(self._groups)
         other._pending = {p: dict(claims) for p, claims in self._pending.items()}
+        other._there = set(self._there)
         other._trait_sets = {}
         self._shared_names = other._shared_names = True
         return other
@@ -291,8 +300,10 @@ class HostTable(HostRows):
         pending = self._pending.get(change.provider_id)
         if pending is not None:
             # Picks that the news contains are truth now; the others stay laid over it.
+            self._there.difference_update([(host, claim_id) for claim_id in pending])
             for claim_id in [c for c in pending if c in placed]:
                 del pending[claim_id]
+                self._there.add((host, claim_id))
             placed.update((claim_id, pick[1]) for claim_id, pick in pending.items())
             if not pending:
                 del self._pending[change.provider_id]

@@ -99,6 +99,24 @@ def test_give_is_the_exact_inverse_of_take():
     assert state_of(table) == before
 
 
+def test_a_pick_of_a_claim_that_is_there_already_leaves_it_there():
+    table = a_table(a_change(a_host(1, used=SOME), a_guest(1, 1, an_id(9))))
+    before = state_of(table)
+    table.take(1, SOME, a_guest(1, 1, an_id(9)))
+    table.give(1, SOME, an_id(1, 2))
+    assert state_of(table) == before
+    assert table.host_state('cmp-1').instances_of(an_id(9)) == [an_id(1, 3)]
+
+
+def test_a_pick_that_the_news_made_true_is_not_taken_back():
+    table = a_table(a_host(1))
+    table.take(1, SOME, a_guest(1, 1))
+    table.apply(a_change(a_host(1, version=2, used=SOME), a_guest(1, 1)))
+    table.give(1, SOME, an_id(1, 2))
+    assert table.host_state('cmp-1').consumers == [an_id(1, 3)]
+    assert table.host_state('cmp-1').used['VCPU'] == SOME['VCPU']
+
+
 def test_the_truth_after_a_commit_takes_the_place_of_the_pick():
     table = a_table(a_host(1, version=7, generation=3))
     table.take(1, SOME, a_guest(1, 1))
