@@ -62,18 +62,22 @@ class Conductors:
         self._rng = rng
         self._deliver = deliver
         self._process = Process(loop, 'conductor')
-        self._groups = [
+        groups = [
             GroupRef(uuid=self._uuid(), policy=policy, max_per_host=most)
             for policy, most in (
                 (Policy.ANTI_AFFINITY, 1), (Policy.ANTI_AFFINITY, 2), (Policy.AFFINITY, 1),
                 (Policy.SOFT_ANTI_AFFINITY, 1), (Policy.SOFT_AFFINITY, 1),
             )
         ]  # fmt: skip
+        self._groups = rng.sample(groups, rng.choice((1, 2, 5)))
 
     def begin(self, stories: int) -> None:
-        """Let the stories begin, spread over the trouble."""
-        for _ in range(stories):
-            self._spawn(self._story, self._rng.uniform(1.0, plan.TROUBLE_SECONDS - 10))
+        """Let the stories begin: spread over the trouble, or many at a time."""
+        moments = [self._rng.uniform(1.0, plan.TROUBLE_SECONDS - 10) for _ in range(stories)]
+        if self._rng.random() < 0.5:
+            moments = [self._rng.choice(moments[:2]) + self._rng.uniform(0, 0.05) for _ in moments]
+        for moment in moments:
+            self._spawn(self._story, moment)
 
     def _spawn(self, job: Callable[..., object], *args: object) -> None:
         self.under_way += 1
@@ -92,6 +96,8 @@ class Conductors:
         request = self._request()
         if self._rng.random() < 0.2:  # somebody is impatient and asks twice at a time
             self._spawn(self._ask, request)
+        elif self._rng.random() < 0.1:  # or forgets that it has asked, under another id
+            self._spawn(self._ask, self._renamed(request))
         placed = self._ask(request)
         if placed is None:
             placed = self._after_no(request)
@@ -104,8 +110,7 @@ class Conductors:
         if luck < 0.3:
             self._cancel(request.request_id)
         elif luck < 0.7:
-            other = msgspec.structs.replace(request, request_id=self._uuid())
-            return self._ask(other)
+            return self._ask(self._renamed(request))
         return None
 
     def _use(self, placed: Answer) -> None:
@@ -122,6 +127,8 @@ class Conductors:
         for selection in chosen:
             self._build(selection)
         self._loop.sleep(self._rng.uniform(3, 15))
+        if self._rng.random() < 0.1:
+            self._cancel(placed.request_id)  # too late for what runs
         for selection in chosen:
             luck = self._rng.random()
             if luck < 0.3:
@@ -226,6 +233,9 @@ class Conductors:
             consumers=[self._uuid() for _ in range(count)],
             budget_ms=rng.choice(BUDGETS_MS),
         )
+
+    def _renamed(self, request: SelectDestinations) -> SelectDestinations:
+        return msgspec.structs.replace(request, request_id=self._uuid())
 
     def _resources(self) -> dict[str, int]:
         vcpu = self._rng.choice((1, 2, 3, 4))

@@ -146,6 +146,9 @@ class Database:
                     self._break(f'P1: a commit of {draft.id} left {row.name} over-committed')
             if fate.accepted and draft.group is not None and not self.restored:
                 self._watch_group(draft)
+        for kind, lines in self.store.audit().items():
+            for line in lines:
+                self._break(f'audit, {kind}: {line}')
 
     def _watch_confirm_claims(
         self, args: tuple[ClaimWords], result: ClaimResult, reserved: Reserved
@@ -196,6 +199,8 @@ class Database:
                     self._break(f'group: {draft.group.uuid} has {count} members on {host}')
 
     def _break(self, what: str) -> None:
+        if what in self.broken:
+            return
         self.loop.say('database', f'broken: {what}')
         self.broken.append(what)
 
