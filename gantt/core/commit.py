@@ -126,7 +126,8 @@ def judge_rivals(
 
     What an older request has reserved for a consumer gives way to the claim
     that a newer one makes for it; a guest that runs is not claimed for again.
-    Of two requests of one batch the later is planned again after the first.
+    Of two requests of one batch the later is planned again after the first; so is
+    one of a group that a member leaves by this: it was planned beside that member.
 
     :param live: the live claims of the consumers, read after these were locked
     :returns: id of a new claim -> claims to be released where it is made, and
@@ -138,6 +139,7 @@ def judge_rivals(
     ways: dict[str, list[Claim]] = {}
     fates: dict[str, RequestFate] = {}
     seen: set[tuple[str, str]] = set()
+    left: set[str | None] = set()
     for request in requests:
         found: dict[str, list[Claim]] = {}
         keys = set()
@@ -153,9 +155,12 @@ def judge_rivals(
             fates[request.id] = _end(request, Fate.BARRED, why)
         elif keys & seen:
             fates[request.id] = _end(request, Fate.DROPPED)
+        elif request.group is not None and request.group.uuid in left:
+            fates[request.id] = _end(request, Fate.GROUP_CHANGED)
         else:
             seen |= keys
             ways.update(found)
+            left.update(claim.group for rivals in found.values() for claim in rivals)
     return ways, fates
 
 

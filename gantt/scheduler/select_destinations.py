@@ -214,12 +214,21 @@ class Placing:
         """Bring the table in line with what was committed, then answer or plan again."""
         written: set[int] = set()
         changed_groups = False
+        groups = dict(result.groups)
         for plan, fate in zip(plans, result.fates, strict=True):
             self._planner.undo(plan, keep=fate.accepted)
             written.update(plan.providers(fate.accepted))
             changed_groups |= fate.fate is Fate.GROUP_CHANGED
+        for plan, fate in zip(plans, result.fates, strict=True):
+            if plan.group is None or not fate.accepted:
+                continue
+            # What a consumer had before may have given way: the feed says so, not the commit.
+            before = self._planner.places_before(plan, fate.accepted)
+            if before:
+                written -= before
+                groups.pop(plan.group.uuid, None)
         self._cache.settle(result.hosts, written)
-        self._cache.set_groups(result.groups)
+        self._cache.set_groups(groups)
         if changed_groups:
             self._planner.refresh_groups(plans, result)
         for plan, fate in zip(plans, result.fates, strict=True):

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from gantt.core.commit import Fate
+from gantt.core.commit import Fate, GroupSwap
 from tests.builders import (
     CLEAN,
     a_draft,
@@ -45,6 +45,21 @@ def test_it_gives_way_on_the_very_host_too_but_its_room_counts_until_then(store,
     assert fate_of(store, a_draft().taking(host, older.consumer, vcpu=6)).fate is Fate.PLACED
     assert host.row.used == {'VCPU': 6}
     assert store.audit() == CLEAN
+
+
+def test_what_was_planned_beside_a_member_that_gives_way_is_planned_again(store, host):
+    group = new_uuid()
+    swap = GroupSwap(group, 0, 'affinity')
+    older = claimed(store, a_draft(group=swap).taking(host, group=group))[0]
+    other = a_host('cmp-2').on(store)
+    swap = GroupSwap(group, 1, 'affinity')
+    result = commit(
+        store,
+        a_draft(group=swap).taking(other, older.consumer, group=group),
+        a_draft(group=swap).taking(host, group=group),
+    )
+    assert [f.fate for f in result.fates] == [Fate.PLACED, Fate.GROUP_CHANGED]
+    assert [claim.host for claim in live(store)] == ['cmp-2']
 
 
 def test_a_guest_that_runs_bars_a_second_claim(store, host, older):

@@ -145,6 +145,21 @@ def test_affinity_keeps_the_members_together():
     assert len(set(first + second)) == 1
 
 
+@pytest.mark.parametrize('turns', [0, 1], ids=['in one batch', 'in the next batch'])
+def test_affinity_is_to_where_a_member_is_now(turns):
+    world = World(hosts=3, feed_seconds=1e9)
+    group = a_group('affinity')
+    (before,) = hosts_of(world.select(first := a_request(group=group)))
+    again = a_request(group=group, consumers=first.consumers, ignore_hosts=[before])
+    handles = [world.ask(again)]
+    world.turn(times=turns)
+    handles.append(world.ask(a_request(group=group)))
+    world.turn(times=5)
+    (now,), (beside,) = (hosts_of(world.replies.answers[handle]) for handle in handles)
+    assert now == beside != before
+    assert world.audit() == CLEAN
+
+
 def test_a_group_without_a_rule_must_be_known():
     world = World(hosts=2)
     group = msgspec.structs.replace(a_group(), policy=None)
