@@ -184,12 +184,12 @@ def _check(entry: Entry, facts: Facts, inside: str) -> None:
             frozenset(custom),
         )  # fmt: skip
     except exceptions.UnknownResourceClass as e:
-        field = str(e.kwargs['field']).removeprefix('report')
+        field = str(e.kwargs['field']).removeprefix('stats')
         raise exceptions.UnknownResourceClass(
             field=f'{inside}{field}', name=e.kwargs['name']
         ) from None
     except exceptions.InvalidMessage as e:
-        field = str(e.kwargs['field']).removeprefix('report')
+        field = str(e.kwargs['field']).removeprefix('stats')
         raise exceptions.InvalidMessage(
             field=f'{inside}{field}', problem=e.kwargs['problem']
         ) from None

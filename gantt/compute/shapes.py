@@ -158,8 +158,8 @@ def load_shapes(path: str) -> list[Shape]:
         for name, inventory in shape.inventories.items():
             problem = inventory.problem()
             if problem:
-                field = f'{path}.shapes[{index}].inventories.{name}'
-                raise exceptions.InvalidMessage(field=field, problem=problem)
+                field = f'{path}.shapes[{index}].inventories.{name}.{problem[0]}'
+                raise exceptions.InvalidMessage(field=field, problem=problem[1])
         for size in shape.pages:
             if not size.isdigit():
                 field = f'{path}.shapes[{index}].pages.{size}'

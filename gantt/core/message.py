@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from gantt import exceptions
+from gantt.core import paths
 
 T = TypeVar('T')
 
@@ -21,8 +22,10 @@ BYTES_MAX = 1 << 20
 TEXT_MAX = 1024
 LIST_MAX = 1000
 
-Uuid = Annotated[str, msgspec.Meta(pattern=r'^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$')]
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+_UUID = r'^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+Uuid = Annotated[str, msgspec.Meta(pattern=_UUID)]
+_NAME = r'^[^\x00-\x1f\x7f]*$'
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=_NAME)]
 Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
 Amount = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
@@ -44,11 +47,9 @@ def _path(path: str | None, inside: str) -> str:
 
 
 def _fields(tp: Any, path: str) -> list[str]:
-    """Names of the fields of the struct at ``path`` ('$.a[...].b') below ``tp``."""
-    for part in [p for p in re.split(r'\.|\[[^\]]*\]', path.lstrip('$')) if p]:
-        hints = {f.name: f.type for f in msgspec.structs.fields(tp)} if _is_struct(tp) else {}
-        tp = _struct_in(hints.get(part))
-    return list(tp.__struct_fields__) if _is_struct(tp) else []
+    """Names of the fields of the struct at ``path`` below ``tp``."""
+    found = _struct_in(paths.type_at(tp, path))
+    return list(found.__struct_fields__) if _is_struct(found) else []
 
 
 def _is_struct(tp: Any) -> bool:
@@ -56,13 +57,7 @@ def _is_struct(tp: Any) -> bool:
 
 
 def _struct_in(tp: Any) -> Any:
-    if tp is None or _is_struct(tp):
-        return tp
-    for arg in getattr(tp, '__args__', ()):
-        found = _struct_in(arg)
-        if found is not None and _is_struct(found):
-            return found
-    return None
+    return paths.first_in(tp, _is_struct)
 
 
 def _without_unknown(body: Any, tp: Any) -> Any:
@@ -88,7 +83,7 @@ def decode(body: Any, tp: type[T], *, inside: str, newer_minor: bool = False) ->
     try:
         return msgspec.convert(body, tp)
     except msgspec.ValidationError as e:
-        raise invalid(e, tp, inside) from None
+        raise invalid(e, tp, inside, body) from None
     except RecursionError:
         raise exceptions.InvalidMessage(field=inside, problem='nested too deeply') from None
 
@@ -100,30 +95,46 @@ def decode_json(body: bytes, tp: type[T], *, inside: str) -> T:
     try:
         return msgspec.json.decode(body, type=tp)
     except msgspec.ValidationError as e:
-        raise invalid(e, tp, inside) from None
+        raise invalid(e, tp, inside, msgspec.json.decode(body)) from None
     except (msgspec.DecodeError, RecursionError) as e:
         raise exceptions.InvalidMessage(field=inside, problem=f'not valid JSON: {e}') from None
 
 
-def invalid(error: Exception, tp: Any, inside: str) -> exceptions.InvalidMessage:
-    """What msgspec said, as our error: field path, problem, nearest known name."""
+def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> exceptions.InvalidMessage:
+    """What msgspec said, as our error: field path, problem, nearest known name.
+
+    :param body: what was decoded, to tell which item of a list or map it was
+    """
     text = str(error)
     unknown = _UNKNOWN.search(text)
-    if unknown:
-        name, path = unknown.group(1), unknown.group(2) or '$'
-        known = _fields(tp, path)
-        near = difflib.get_close_matches(name, known, 1, 0.6)
-        hint = f'; did you mean {near[0]!r}?' if near else f'; known: {", ".join(known[:12])}'
-        field = f'{_path(path, inside)}.{name}'
-        return exceptions.InvalidMessage(field=field, problem=f'unknown field{hint}')
     at = _AT.match(text)
     problem, path = (at.group(1), at.group(2)) if at else (text, '$')
+    where = _path(paths.exact(body, tp, path), inside)
+    if unknown:
+        name = unknown.group(1)
+        known = _fields(tp, unknown.group(2) or '$')
+        near = difflib.get_close_matches(name, known, 1, 0.6)
+        hint = f'; did you mean {near[0]!r}?' if near else f'; known: {", ".join(known[:12])}'
+        return exceptions.InvalidMessage(field=f'{where}.{name}', problem=f'unknown field{hint}')
     missing = re.match(r'Object missing required field `([^`]*)`', problem)
     if missing:
         return exceptions.InvalidMessage(
-            field=f'{_path(path, inside)}.{missing.group(1)}', problem='required field is missing'
+            field=f'{where}.{missing.group(1)}', problem='required field is missing'
         )
-    return exceptions.InvalidMessage(field=_path(path, inside), problem=problem)
+    return exceptions.InvalidMessage(field=where, problem=_expected(problem, tp, path))
+
+
+def _expected(problem: str, tp: Any, path: str) -> str:
+    """The problem, with what would have been right where msgspec leaves that to guess."""
+    if problem.startswith('Invalid enum value'):
+        choices = paths.choices(tp, path)
+        if choices:
+            return f'{problem}; expected one of {", ".join(choices)}'
+    if _UUID in problem:
+        return 'expected a UUID, its hexadecimal digits in lower case'
+    if 'matching regex' in problem and problem.endswith(f'{_NAME!r}'):
+        return 'expected a name without control characters'
+    return problem
 
 
 def to_builtins(message: Any) -> Any:

@@ -188,6 +188,7 @@ def check(report: HostReport, declared: frozenset[str] = frozenset()) -> None:
     if report.foreign is not UNSET and report.used is not UNSET:
         _refuse('used', 'only one of foreign and used may be given')
     _check_amounts(report, declared)
+    _check_shape(report)
     for field in ('running', 'pending'):
         seen = [(r.consumer, r.claim_id) for r in getattr(report, field) or ()]
         if len(set(seen)) != len(seen):
@@ -195,22 +196,54 @@ def check(report: HostReport, declared: frozenset[str] = frozenset()) -> None:
 
 
 def _check_amounts(report: HostReport, declared: frozenset[str]) -> None:
+    def known(name: str, field: str) -> None:
+        if name not in resources.STANDARD and name not in declared:
+            raise exceptions.UnknownResourceClass(field=f'stats.{field}.{name}', name=name)
+
     for field in ('inventories', 'foreign', 'used'):
         amounts = getattr(report, field)
-        for name in {} if amounts is UNSET else amounts:
-            if name not in resources.STANDARD and name not in declared:
-                raise exceptions.UnknownResourceClass(field=f'report.{field}.{name}', name=name)
+        for name in () if amounts is UNSET else amounts:
+            known(name, field)
     for field in ('running', 'pending'):
-        for entry in getattr(report, field) or ():
+        for index, entry in enumerate(getattr(report, field) or ()):
             for name in entry.resources:
-                if name not in resources.STANDARD and name not in declared:
-                    where = f'report.{field}.{entry.consumer}.resources.{name}'
-                    raise exceptions.UnknownResourceClass(field=where, name=name)
+                known(name, f'{field}[{index}].resources')
     for name, inventory in {} if report.inventories is UNSET else report.inventories.items():
         problem = inventory.problem()
         if problem:
-            _refuse(f'inventories.{name}', problem)
+            _refuse(f'inventories.{name}.{problem[0]}', problem[1])
+
+
+def _check_shape(report: HostReport) -> None:
+    place = '' if report.location is UNSET else report.location
+    if place and not all(place.split('.')):
+        _refuse('location', f'expected names separated by single dots, got {place!r}')
+    for index, pool in enumerate(() if report.devices is UNSET else report.devices):
+        if pool.free > pool.count:
+            _refuse(
+                f'devices[{index}].free', f'expected 0 to count ({pool.count}), got {pool.free}'
+            )
+    _check_numa([] if report.numa is UNSET else report.numa)
+
+
+def _check_numa(cells: list[NumaCell]) -> None:
+    """Cells are told apart by their ids, and no processor is in two of them."""
+    ids: set[int] = set()
+    cpus: dict[int, int] = {}
+    for index, cell in enumerate(cells):
+        where = f'numa[{index}]'
+        if cell.id in ids:
+            _refuse(f'{where}.id', f'expected distinct ids, got {cell.id} twice')
+        ids.add(cell.id)
+        for cpu in {*cell.cpus, *cell.pinned_cpus}:
+            if cpus.setdefault(cpu, index) != index:
+                _refuse(f'{where}.cpus', f'processor {cpu} is in numa[{cpus[cpu]}] already')
+        if not set(cell.used_pinned_cpus) <= set(cell.pinned_cpus):
+            _refuse(f'{where}.used_pinned_cpus', 'expected processors of pinned_cpus only')
+        for number, pages in enumerate(cell.pages):
+            if pages.size_kb < 1:
+                _refuse(f'{where}.pages[{number}].size_kb', 'expected at least 1, got 0')
 
 
 def _refuse(field: str, problem: str) -> None:
-    raise exceptions.InvalidMessage(field=f'report.{field}', problem=problem)
+    raise exceptions.InvalidMessage(field=f'stats.{field}', problem=problem)

@@ -61,18 +61,18 @@ class Inventory(
         """The largest single amount, never above the physical total."""
         return min(self.total, self.max_unit if self.max_unit is not None else self.total)
 
-    def problem(self) -> str | None:
-        """What is absurd about these numbers, or None."""
+    def problem(self) -> tuple[str, str] | None:
+        """(field, what was expected) where these numbers are absurd, or None."""
         if not 0 <= self.total <= AMOUNT_MAX:
-            return f'total: expected 0 to {AMOUNT_MAX}, got {self.total}'
+            return 'total', f'expected 0 to {AMOUNT_MAX}, got {self.total}'
         if not 0 <= self.reserved <= self.total:
-            return f'reserved: expected 0 to total ({self.total}), got {self.reserved}'
+            return 'reserved', f'expected 0 to total ({self.total}), got {self.reserved}'
         if not (math.isfinite(self.allocation_ratio) and 0 < self.allocation_ratio <= 1000):
-            return f'allocation_ratio: expected above 0 to 1000, got {self.allocation_ratio}'
-        if self.min_unit < 1 or self.step_size < 1:
-            return 'min_unit and step_size: expected at least 1'
-        if self.max_unit is not None and self.max_unit < self.min_unit:
-            return f'max_unit: expected at least min_unit ({self.min_unit}), got {self.max_unit}'
+            return 'allocation_ratio', f'expected above 0 to 1000, got {self.allocation_ratio}'
+        for field, least in (('min_unit', 1), ('step_size', 1), ('max_unit', self.min_unit)):
+            value = getattr(self, field)
+            if value is not None and value < least:
+                return field, f'expected at least {least}, got {value}'
         return None
 
 

@@ -80,6 +80,7 @@ class Book:
         self.bumped: list[str] = []
         #: claims that end with this batch: of overtaken attempts, and what gave way
         self.released: list[tuple[Claim, str]] = []
+        self.stepped: set[str] = set()
         #: id of a claim to be made -> the claims that give way to it
         self.rivals: dict[str, list[Claim]] = {}
         self.claims: list[Claim] = []
@@ -186,10 +187,12 @@ class Book:
 
     # -- consumers -------------------------------------------------------------------
     def consumers(self) -> list[dict[str, Any]]:
-        """Rows of the consumers that drafts still going claim for, ascending."""
-        return rows.consumer_values(
+        """Rows of the consumers that drafts still going claim for, ascending; to be counted up."""
+        values = rows.consumer_values(
             made.claim for entry in self.going() for made in entry.draft.claims
         )
+        self.stepped = {row['uuid'] for row in values}
+        return values
 
     def judge_consumers(self, live: Iterable[Claim]) -> None:
         """Stop the drafts that may not claim; note which claims give way to which."""
@@ -200,9 +203,8 @@ class Book:
             entry.fate = fates.get(entry.draft.id)
 
     def idle_consumers(self) -> list[str]:
-        """Consumers that were written and got no claim."""
-        wanted = {made.claim.consumer for draft in self.batch for made in draft.claims}
-        return sorted(wanted - {claim.consumer for claim in self.claims})
+        """Consumers that were counted up and got no claim."""
+        return sorted(self.stepped - {claim.consumer for claim in self.claims})
 
     # -- providers ---------------------------------------------------------------
     def wanted(self) -> set[int]:

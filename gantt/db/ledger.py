@@ -119,7 +119,12 @@ RELEASE = (
     )
 )
 IDS_TAKEN = sa.select(models.claims.c.id, models.claims.c.live).where(models.claims.c.id.in_(_ids))
-#: A request that came to nothing leaves no consumer behind either.
+#: A request that came to nothing leaves its consumers as they were.
+STEP_BACK = (
+    models.consumers.update()
+    .where(models.consumers.c.uuid.in_(_ids))
+    .values(generation=models.consumers.c.generation - 1)
+)
 DELETE_IDLE = models.consumers.delete().where(
     models.consumers.c.uuid.in_(_ids),
     ~sa.exists().where(models.claims.c.consumer == models.consumers.c.uuid),
@@ -205,9 +210,10 @@ class Ledger:
             book.judge_consumers(load_claims(tx, where=[wanted, models.claims.c.live != 0]))
 
     def forget_idle(self, tx: session.Tx, book: Book) -> None:
-        """Delete the consumers that were written for nothing."""
+        """Undo what was written of consumers for nothing."""
         idle = book.idle_consumers()
         if idle:
+            tx.run(STEP_BACK, ids=idle)
             tx.run(DELETE_IDLE, ids=idle)
 
     def _write_usage(self, tx: session.Tx, book: Book) -> None:

@@ -26,7 +26,7 @@ __all__ = [
     'AWAY',
     'RPCServer', 'ReplyQueueMissing', 'attachment', 'attachment_of', 'body_bytes',
     'connection_beside', 'envelope',
-    'forget', 'probe',
+    'forget', 'may_have_surrogates', 'probe',
     'ready_for_calls',
     'reply', 'sender', 'transport_url',
 ]  # fmt: skip
@@ -63,6 +63,18 @@ def body_bytes(incoming: Any) -> int:
     raw = getattr(incoming.message, '_raw_message', None)
     body = getattr(raw, 'body', None)
     return len(body) if body is not None else 0
+
+
+def may_have_surrogates(incoming: Any) -> bool:
+    """Whether the body has an escape that could be half a character.
+
+    Rare, and cheap to see in the bytes: JSON as Python writes it is plain ASCII.
+    """
+    raw = getattr(incoming.message, '_raw_message', None)
+    body = getattr(raw, 'body', None)
+    if isinstance(body, str):
+        body = body.encode('utf-8', 'surrogatepass')
+    return not isinstance(body, bytes) or b'\\ud' in body or b'\\uD' in body
 
 
 def attachment(incoming: Any) -> object:

@@ -124,6 +124,8 @@ class CheckedServer(driver.RPCServer):
         args = body.get('args', {})
         if not isinstance(args, dict):
             raise exceptions.InvalidMessage(field='args', problem='expected an object')
+        if driver.may_have_surrogates(call.raw):
+            wire.whole_text(args, '')
         call.args = args
         return method
 

@@ -28,6 +28,7 @@ SCHEDULER_TOPIC = 'gantt-scheduler'
 CLAIMS_TOPIC = 'gantt-claims'
 STATS_TOPIC = 'gantt-stats'
 
+_HALF = re.compile('[\ud800-\udfff]')
 _VERSION = re.compile(r'(\d{1,9})\.(\d{1,9})\Z')
 
 
@@ -95,6 +96,25 @@ def finite(body: Any, path: str, depth: int = 0) -> None:
     elif isinstance(body, list):
         for value in body:
             finite(value, f'{path}[...]', depth + 1)
+
+
+def whole_text(body: Any, path: str) -> None:
+    """Refuse text with half a character in it, which no database and no reply can carry.
+
+    :raises InvalidMessage: names the field; of a key, the object that has it
+    """
+    if isinstance(body, str):
+        if _HALF.search(body):
+            raise exceptions.InvalidMessage(
+                field=path, problem=f'expected text, got a lone surrogate in {_short(body)}'
+            )
+    elif isinstance(body, dict):
+        for key, value in body.items():
+            whole_text(key, path)
+            whole_text(value, f'{path}.{key}' if path else str(key))
+    elif isinstance(body, list):
+        for index, value in enumerate(body):
+            whole_text(value, f'{path}[{index}]')
 
 
 def answer(found: Answer) -> tuple[Any, Exception | None]:

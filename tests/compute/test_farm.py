@@ -233,7 +233,7 @@ def test_shapes_of_a_file_are_played(town, tmp_path):
     [
         ('shapes: [{vcpu: 3}]', r"shapes\[0\].vcpu: unknown field; did you mean 'vcpus'"),
         ('shapes: [{}, {vcpus: 0}]', r'shapes\[1\].vcpus: Expected `int` >= 1'),
-        ('shapes: [{inventories: {VGPU: {total: -1}}}]', r'inventories.VGPU: total: expected 0'),
+        ('shapes: [{inventories: {VGPU: {total: -1}}}]', r'inventories.VGPU.total: expected 0'),
         ('shapes: []', 'Expected `array` of length >= 1'),
     ],
 )

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A refusal names the place as the sender wrote it, and what would have been right."""
+
+import pytest
+
+from gantt import exceptions
+from gantt.core import message
+from gantt.core.report import HostReport
+from gantt.core.request import SelectDestinations
+
+UUID = '00000000-0000-4000-8000-000000000001'
+
+
+def refusal(tp, body, inside):
+    with pytest.raises(exceptions.InvalidMessage) as caught:
+        message.decode(body, tp, inside=inside)
+    return caught.value.kwargs['field'], caught.value.kwargs['problem']
+
+
+def request(**spec):
+    return {'request_id': UUID, 'consumers': [UUID], 'spec': {'resources': {'VCPU': 1}, **spec}}
+
+
+@pytest.mark.parametrize(
+    ('spec', 'field', 'said'),
+    [
+        ({'resources': {'VCPU': 1, 'MEMORY_MB': -1}}, 'request.spec.resources.MEMORY_MB', '>= '),
+        ({'resources': {'VCPU': 'two'}}, 'request.spec.resources.VCPU', 'Expected `int`'),
+        ({'resources': {'DISK_GB': 2**50}}, 'request.spec.resources.DISK_GB', '<= '),
+        ({'purpose': 'resise'}, 'request.spec.purpose', 'one of create, resize, migrate'),
+        ({'group': {'uuid': UUID, 'policy': 'near'}}, 'request.spec.group.policy', 'affinity'),
+        ({'group': {'uuid': 'web'}}, 'request.spec.group.uuid', 'expected a UUID'),
+        ({'group': {'uuid': UUID, 'polici': 'affinity'}}, 'request.spec.group.polici', 'policy'),
+        ({'ignore_hosts': ['a\nb']}, 'request.spec.ignore_hosts[0]', 'without control characters'),
+        ({'ignore_hosts': ['a', 3]}, 'request.spec.ignore_hosts[1]', 'Expected `str`'),
+    ],
+)
+def test_of_a_request(spec, field, said):
+    where, problem = refusal(SelectDestinations, request(**spec), 'request')
+    assert where == field
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    ('fields', 'field'),
+    [
+        ({'running': [{'consumer': UUID}, {'consumer': 'x'}]}, 'stats.running[1].consumer'),
+        (
+            {'running': [{'consumer': UUID, 'resources': {'VCPU': 1, 'PCPU': -2}}]},
+            'stats.running[0].resources.PCPU',
+        ),
+        ({'inventories': {'VCPU': {'total': 'no'}}}, 'stats.inventories.VCPU.total'),
+        ({'inventories': {'PCPU': {'total': 1}, 'VCPU': 3}}, 'stats.inventories.VCPU'),
+        ({'inventories': {'VCPU': {'total': 3, 'totl': 3}}}, 'stats.inventories.VCPU.totl'),
+        ({'inventories': {'VCPU': {}}}, 'stats.inventories.VCPU.total'),
+    ],
+)
+def test_of_a_report(fields, field):
+    body = {'name': 'cmp-1', 'epoch': 1, 'sequence': 1, 'full': True, 'running': [], 'pending': []}
+    assert refusal(HostReport, body | fields, 'stats')[0] == field
+
+
+def test_the_same_of_json():
+    body = b'{"request_id": "%s", "consumers": ["%s"], "spec": {"resources": {"VCPU": 1.5}}}'
+    with pytest.raises(exceptions.InvalidMessage) as caught:
+        message.decode_json(
+            body % (UUID.encode(), UUID.encode()), SelectDestinations, inside='body'
+        )
+    assert caught.value.kwargs['field'] == 'body.spec.resources.VCPU'
