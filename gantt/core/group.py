@@ -6,13 +6,15 @@ so that a snapshot may keep what it was given.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from gantt.core import claim
 from gantt.core.host import Placed
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
-    from gantt.core.request import GroupRef
+    from gantt.core.request import GroupRef, SelectDestinations
 
 _NOTHING: dict[str, Placed] = {}
 
@@ -175,3 +177,37 @@ def members_by_row(hosts: 'HostTable', group: 'GroupRef', consumer: str = '') ->
         if named is not None and named not in own:
             counts.setdefault(named, 1)
     return counts
+
+
+@contextmanager
+def without_older(
+    table: 'HostTable', request: 'SelectDestinations', attempt: int
+) -> Iterator[None]:
+    """Leave out the older claims of a group's members while these are placed anew together.
+
+    They give way to the new ones, so that nobody is placed beside them.  Those of
+    a move stay: its source is there until the guest has arrived.
+    """
+    group, index = request.spec.group, table.placed
+    older: list[Placed] = []
+    hard = group is not None and group.policy is not None and group.policy.is_hard
+    if group and hard and len(request.consumers) > 1 and not request.spec.purpose.is_move:
+        new = {
+            claim.claim_id(request.request_id, attempt, i) for i in range(len(request.consumers))
+        }
+        older = [
+            placed
+            for consumer in request.consumers
+            for provider_id in sorted(set(index.where(consumer)))
+            for placed in index.on(provider_id).values()
+            if placed.consumer == consumer
+            and placed.group == group.uuid
+            and placed.claim_id not in new
+        ]
+    for placed in older:
+        index.remove(placed.provider_id, placed.claim_id)
+    try:
+        yield
+    finally:
+        for placed in older:
+            index.add(placed)

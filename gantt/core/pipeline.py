@@ -28,6 +28,7 @@ from gantt.core.decision import (
     Selection,
 )
 from gantt.core.filters.base import Filter
+from gantt.core.group import without_older
 from gantt.core.host import Placed
 from gantt.core.request import Purpose, RequestSpec, SelectDestinations
 from gantt.core.survey import Ranking, Survey, is_volatile, top
@@ -155,15 +156,16 @@ def place(
     seq = table.seq
     outcome, reason, nearest = Outcome.PLACED, '', []
     try:
-        for position, member in enumerate(wanted):
-            if not run.place(member, position == len(wanted) - 1):
-                outcome = Outcome.NO_VALID_HOST
-                reason = run.failure(len(wanted))
-                nearest = verdict.nearest(run.survey, request.consumers[member])
-                break
-        else:
-            run.add_alternates()
-            reason = verdict.placed_line(run.decisions, len(table))
+        with without_older(table, request, attempt):
+            for position, member in enumerate(wanted):
+                if not run.place(member, position == len(wanted) - 1):
+                    outcome = Outcome.NO_VALID_HOST
+                    reason = run.failure(len(wanted))
+                    nearest = verdict.nearest(run.survey, request.consumers[member])
+                    break
+            else:
+                run.add_alternates()
+                reason = verdict.placed_line(run.decisions, len(table))
     except exceptions.PluginError as e:
         outcome, reason = Outcome.FAILED, e.message
     except BaseException:

@@ -54,6 +54,25 @@ class Cloud:
 
     def place(self, request: SelectDestinations) -> tuple[list[Member], dict[str, list[str]]]:
         """Members until one fails, and alternates by cell; picks stay where all succeed."""
+        older = self._older(request)
+        for host, placed in older:
+            host.placed.remove(placed)
+        try:
+            return self._place(request)
+        finally:
+            for host, placed in older:
+                host.placed.append(placed)
+
+    def _older(self, request: SelectDestinations) -> list[tuple[Host, Placed]]:
+        """What members of a group that are placed anew together leave behind."""
+        group = request.spec.group
+        if group is None or not group.policy.is_hard or request.spec.purpose.is_move:
+            return []
+        mine = set(request.consumers) if len(request.consumers) > 1 else set()
+        return [(host, p) for host in self.hosts for p in host.placed
+                if p.group == group.uuid and p.consumer in mine]  # fmt: skip
+
+    def _place(self, request: SelectDestinations) -> tuple[list[Member], dict[str, list[str]]]:
         members: list[Member] = []
         picks: list[tuple[Host, Placed]] = []
         spec = request.spec

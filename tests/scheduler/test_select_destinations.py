@@ -160,6 +160,16 @@ def test_affinity_is_to_where_a_member_is_now(turns):
     assert world.audit() == CLEAN
 
 
+def test_members_that_are_placed_anew_together_stay_together():
+    world = World(hosts=3)
+    group = a_group('affinity')
+    (before, _) = hosts_of(world.select(first := a_request(2, group=group)))
+    again = a_request(group=group, consumers=first.consumers, ignore_hosts=[before])
+    (now, beside) = hosts_of(world.select(again))
+    assert now == beside != before
+    assert world.audit() == CLEAN
+
+
 def test_a_group_without_a_rule_must_be_known():
     world = World(hosts=2)
     group = msgspec.structs.replace(a_group(), policy=None)
