@@ -50,12 +50,14 @@ class Conductors:
 
     :ivar heard: request id -> every answer to it, in order of arrival
     :ivar cancelled: request ids that somebody tried to take back
+    :ivar broken: violations that were seen when they happened
     :ivar under_way: how many stories have not ended
     """
 
     def __init__(self, loop: Loop, network: Network, rng: random.Random, deliver: Deliver) -> None:
         self.heard: dict[str, list[Heard]] = {}
         self.cancelled: set[str] = set()
+        self.broken: list[str] = []
         self.under_way = 0
         self._loop = loop
         self._network = network
@@ -101,8 +103,18 @@ class Conductors:
         placed = self._ask(request)
         if placed is None:
             placed = self._after_no(request)
-        if placed is not None:
-            self._use(placed)
+        if placed is None:
+            return
+        if placed.request_id == request.request_id and self._rng.random() < 0.1:
+            self._reuse(request)
+        self._use(placed)
+
+    def _reuse(self, request: SelectDestinations) -> None:
+        """Another body under the id of a request that was placed."""
+        other = msgspec.structs.replace(request, consumers=[self._uuid()])
+        answer = self._ask_once(other, keep=False)
+        if answer is not None and answer.outcome is Outcome.PLACED:
+            self.broken.append(f'P4: another body under {request.request_id} was placed')
 
     def _after_no(self, request: SelectDestinations) -> Answer | None:
         """No places: leave it, take it back, or ask for the same consumers under another id."""
@@ -170,7 +182,7 @@ class Conductors:
             self._loop.sleep(self._rng.uniform(0.1, 1.0))
         return None
 
-    def _ask_once(self, request: SelectDestinations) -> Answer | None:
+    def _ask_once(self, request: SelectDestinations, keep: bool = True) -> Answer | None:
         asked_at = self._loop.now
         short = request.request_id[:8]
         try:
@@ -181,9 +193,10 @@ class Conductors:
             self._loop.say('conductor', f'{short}: {type(e).__name__}')
             return None
         self._loop.say('conductor', f'{short}: {answer.outcome.value}')
-        self.heard.setdefault(request.request_id, []).append(
-            Heard(asked_at, self._loop.now, answer)
-        )
+        if keep:
+            self.heard.setdefault(request.request_id, []).append(
+                Heard(asked_at, self._loop.now, answer)
+            )
         return answer
 
     def _cancel(self, request_id: str) -> None:

@@ -37,6 +37,7 @@ def violations(
     found += _claims_have_guests(hosts, live, database.store.ping())
     found += _hosts_hold_what_runs(hosts, database)
     if not database.restored:
+        found += conductors.broken
         found += _one_outcome(conductors)
     if not (plan.has('restore') or plan.has('twin')):
         found += [f'P2: claim {claim.id} is adopted: the one before was lost' for claim
