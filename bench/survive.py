@@ -47,16 +47,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--requests', type=int, default=10_000)
     parser.add_argument('--kills', type=int, default=3)
     parser.add_argument('--callers', type=int, default=16)
+    parser.add_argument(
+        '--beside', type=int, default=0, help='schedulers that nobody kills, beside the one'
+    )
     parser.add_argument('--no-yardstick', action='store_true', help='leave the quiet run out')
 
 
 def run(args: argparse.Namespace) -> Result:
     """The bench: with kills, then without."""
-    disturbed = once(args.hosts, args.requests, args.kills, args.callers)
+    disturbed = once(args.hosts, args.requests, args.kills, args.callers, beside=args.beside)
     rate = disturbed.placed / disturbed.seconds
     quiet_rate, quiet_problems = rate, []
     if not args.no_yardstick:
-        quiet = once(args.hosts, args.requests, 0, args.callers)
+        quiet = once(args.hosts, args.requests, 0, args.callers, beside=args.beside)
         quiet_rate, quiet_problems = quiet.placed / quiet.seconds, quiet.problems
     return Result(
         bench='survive',
@@ -84,13 +87,19 @@ def once(
     callers: int = 8,
     lease: int = LEASE_SECONDS,
     report: int = REPORT_SECONDS,
+    beside: int = 0,
 ) -> Outcome:
-    """One run; what it came to."""
+    """One run; what it came to.
+
+    :param beside: schedulers that stay alive beside the one that is killed
+    """
     options: dict[str, dict[str, object]] = {
         'claims': {'lease_seconds': lease, 'sweep_seconds': 2},
         'scheduler': {'report_seconds': report},
     }
     with rig(options) as made:
+        for number in range(beside):
+            _start_scheduler(made, -1 - number)
         _start_scheduler(made, 0)
         made.start('farm', 'gantt-compute', '--fake', str(hosts), '--name', 'farm')
         store = SqlStore.for_url(made.database)

@@ -8,8 +8,11 @@ from bench import survive
 pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql, pytest.mark.timeout(240)]
 
 
-def test_the_scheduler_is_killed_three_times_and_no_claim_is_lost(rabbit_url, postgresql_url):
-    outcome = survive.once(hosts=30, requests=150, kills=3, lease=8, report=4)
+@pytest.mark.parametrize('beside', [0, 1])
+def test_the_scheduler_is_killed_three_times_and_no_claim_is_lost(
+    rabbit_url, postgresql_url, beside
+):
+    outcome = survive.once(hosts=30, requests=150, kills=3, lease=8, report=4, beside=beside)
     assert outcome.kills == 3
     assert outcome.problems == []
     assert outcome.acknowledged == 150
