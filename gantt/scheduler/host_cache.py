@@ -183,21 +183,22 @@ class HostCache:
     def settle(self, rows: Iterable[HostRow], written: set[int]) -> None:
         """Usage as a commit of ours left it.
 
-        Only a version that is exactly our own step is taken over: where
-        somebody else wrote in between, the row keeps its old version here, so
-        that the feed brings whatever else has changed on that host.
+        Only a version that is exactly our own step is known whole.  Where somebody
+        else wrote in between, the row is not, so that the feed brings whatever else
+        has changed on that host; but news older than the row is late, and must not
+        take away what the commit made.
 
         :param written: providers that the commit wrote to; the others were read back
         """
         settled = []
         for row in rows:
             known = self.versions.get(row.id, -1)
-            if row.id in written and row.version == known + 1:
+            if row.version == known + 1 and row.id in written:
                 self.versions[row.id] = row.version
                 self._seen[row.id] = max(row.version, self._seen.get(row.id, -1))
-                settled.append(row)
-            else:
-                settled.append(msgspec.structs.replace(row, version=known))
+            elif row.version == known + 1:
+                row = msgspec.structs.replace(row, version=known)  # a step of somebody else
+            settled.append(row)
         if settled:
             self.do(table_log.Settled(settled))
 

@@ -114,6 +114,23 @@ def test_the_table_ends_where_the_database_is(seed):
     assert whole(process.cache) == whole(fresh)
 
 
+def test_news_that_is_older_than_our_commit_does_not_take_its_claim_away():
+    process = Process(1)
+    host = process.hosts[0]
+    late = process.store.apply_reports([host.says().outside(vcpu=1).build()]).hosts
+    process.one = lambda: host
+    process.ours()
+    process.cache.offer(late)
+    process.fold()
+    assert len(process.cache.working.placed.on(host.id)) == 1
+    process.fetch()
+    process.fold()
+    fresh = HostCache(process.store, process.clock)
+    fresh.fetch()
+    fresh.fold()
+    assert whole(process.cache) == whole(fresh)
+
+
 def test_what_this_process_wrote_is_not_read_again():
     process = Process(1)
     process.report()
