@@ -329,7 +329,7 @@ class Agent:
 
         :raises GuestError: it cannot be said what runs here; try again
         """
-        for entry in census.settle(self._driver, self._journal):
+        for entry in census.settle(self._driver, self._journal, self._working):
             LOG.warning('Host %s: claim %s was %s when the agent ended and is given back',
                         self.name, entry.claim_id, entry.state)  # fmt: skip
             self._release([entry.claim_id], f'was {entry.state} when the agent ended')

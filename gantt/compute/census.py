@@ -6,7 +6,7 @@ The journal adds what is pending, and whose claim a guest is.  After a crash
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import msgspec
 
@@ -70,14 +70,17 @@ def take(driver: GuestDriver, journal: Journal) -> Census:
     return Census(running, pending)
 
 
-def settle(driver: GuestDriver, journal: Journal) -> list[Entry]:
+def settle(
+    driver: GuestDriver, journal: Journal, working: Container[str] = frozenset()
+) -> list[Entry]:
     """Put the journal straight after a restart; the claims to release.
 
     Pending builds stay: the agent asks again whether they may start.
 
+    :param working: claims that this very process is building already: no crash cut them off
     :raises GuestError: it cannot be said what runs here; try again
     """
-    entries = journal.live()
+    entries = [entry for entry in journal.live() if entry.claim_id not in working]
     _wait_for_starts(driver, entries)
     guests = driver.guests()
     listed = None if guests is None else {_of_guest(g, entries).claim_id for g in guests}

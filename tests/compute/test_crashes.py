@@ -105,6 +105,21 @@ def _fuses():
             yield pytest.param(after, late, id=f'{"after" if late else "before"}-effect-{after}')
 
 
+def test_what_is_being_built_now_is_not_taken_for_the_rest_of_a_crash(town, house):
+    """Builds arrive while the journal is still being put straight."""
+    house.member.turn()
+    start = house.machine.start
+
+    def starting(build):
+        house.agent.recover()
+        start(build)
+
+    house.machine.start = starting
+    assert house.agent.build(build := town.claim('cmp-1')).outcome == 'running'
+    assert town.state(build) == 'confirmed'
+    assert not house.machine.without_permission
+
+
 @pytest.mark.parametrize('lists', [True, False], ids=['listed', 'unlisted'])
 @pytest.mark.parametrize(('after', 'late'), list(_fuses()))
 def test_a_build_may_be_cut_off_anywhere(town, house, after, late, lists):
