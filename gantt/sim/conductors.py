@@ -50,6 +50,7 @@ class Conductors:
 
     :ivar heard: request id -> every answer to it, in order of arrival
     :ivar cancelled: request ids that somebody tried to take back
+    :ivar reused: request ids that were used with another body as well
     :ivar broken: violations that were seen when they happened
     :ivar under_way: how many stories have not ended
     """
@@ -57,6 +58,7 @@ class Conductors:
     def __init__(self, loop: Loop, network: Network, rng: random.Random, deliver: Deliver) -> None:
         self.heard: dict[str, list[Heard]] = {}
         self.cancelled: set[str] = set()
+        self.reused: set[str] = set()
         self.broken: list[str] = []
         self.under_way = 0
         self._loop = loop
@@ -111,6 +113,7 @@ class Conductors:
 
     def _reuse(self, request: SelectDestinations) -> None:
         """Another body under the id of a request that was placed."""
+        self.reused.add(request.request_id)
         other = msgspec.structs.replace(request, consumers=[self._uuid()])
         answer = self._ask_once(other, keep=False)
         if answer is not None and answer.outcome is Outcome.PLACED:

@@ -99,7 +99,7 @@ def _one_outcome(conductors: Conductors) -> Iterable[str]:
             yield f'P4: request {request_id} was placed in two ways'
         first = min(one.heard_at for one in placed)
         for one in heard:
-            if one.asked_at >= first and not _may_be_said(one, request_id in conductors.cancelled):
+            if one.asked_at >= first and not _may_be_said(request_id, one, conductors):
                 yield f'P4: request {request_id} was placed, then {one.answer.outcome.value}'
 
 
@@ -107,11 +107,13 @@ def _places(answer: Answer) -> tuple[tuple[str, str | None], ...]:
     return tuple((chosen[0].host, chosen[0].claim_id) for chosen in answer.selections)
 
 
-def _may_be_said(one: Heard, cancelled: bool) -> bool:
+def _may_be_said(request_id: str, one: Heard, conductors: Conductors) -> bool:
     outcome = one.answer.outcome
     if outcome is Outcome.PLACED or outcome in NOT_YET:
         return True
-    return outcome is Outcome.CANCELLED and cancelled
+    if outcome is Outcome.REUSED:
+        return request_id in conductors.reused
+    return outcome is Outcome.CANCELLED and request_id in conductors.cancelled
 
 
 def _views_are_equal(scheduler: SchedulerProcess, database: Database) -> Iterable[str]:
