@@ -304,7 +304,9 @@ class Agent:
             if work is not None and not work.wait(self._terms.wait_for_other_seconds):
                 return 'it is still being started'
             self._step()
-            self._journal.move(claim_id, (RUNNING, STARTING), STOPPING)
+            if not self._journal.move(claim_id, (RUNNING, STARTING), STOPPING):
+                # A journal that was lost: a build that comes now must not start it again.
+                self._tombstone(guest.consumer, claim_id, STOPPING)
         self._step()
         try:
             self._driver.stop(guest)
@@ -318,10 +320,10 @@ class Agent:
             self._release([claim_id], reason)
         return ''
 
-    def _tombstone(self, consumer: str, claim_id: str) -> None:
+    def _tombstone(self, consumer: str, claim_id: str, state: str = FINISHED) -> None:
         """Make sure that a build of this claim never starts anything."""
         build = Build(claim_id=claim_id, consumer=consumer, host=self.name, resources={})
-        self._journal.add(Entry(build=build, state=FINISHED, reason='deleted'))
+        self._journal.add(Entry(build=build, state=state, reason='deleted'))
 
     # -- after a restart -----------------------------------------------------------
     def recover(self) -> None:

@@ -105,6 +105,25 @@ def _fuses():
             yield pytest.param(after, late, id=f'{"after" if late else "before"}-effect-{after}')
 
 
+def test_a_build_that_comes_again_while_its_guest_is_stopped_starts_nothing(town, house):
+    """Also where the journal that would have known it was lost."""
+    assert house.agent.build(build := town.claim('cmp-1')).outcome == 'running'
+    house.path = house.path.with_name('another.journal')
+    house.boot()
+    house.member.session.register()
+    stop = house.machine.stop
+
+    def stopping(guest):
+        assert house.agent.build(build).outcome == 'finished'
+        stop(guest)
+
+    house.machine.stop = stopping
+    assert house.agent.delete(a_delete(build)).outcome == 'deleted'
+    assert not house.machine.running
+    assert town.state(build) == 'released'
+    assert house.agent.build(build).outcome == 'finished'
+
+
 def test_what_is_being_built_now_is_not_taken_for_the_rest_of_a_crash(town, house):
     """Builds arrive while the journal is still being put straight."""
     house.member.turn()
