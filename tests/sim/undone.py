@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the simulator has found so far, each with a way to undo its fix."""
+
+import contextlib
+
+import msgspec
+
+from gantt.compute import agent, census
+from gantt.core import commit, pipeline
+from gantt.core.host_table import HostTable
+from gantt.db import memory_commit
+from gantt.scheduler import table_log
+from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.planning import Planner
+
+_replace = msgspec.structs.replace
+
+
+def a_repeat_takes_its_own_place_away(patch):
+    """It planned on the host where its claim was, and giving the pick back took the claim."""
+    give = HostTable.give
+
+    def forgetful(self, provider_id, amounts, claim_id):
+        self._there.discard((provider_id, claim_id))
+        give(self, provider_id, amounts, claim_id)
+
+    patch.setattr(HostTable, 'give', forgetful)
+
+
+def a_batch_is_planned_beside_who_gives_way(patch):
+    """The member that a later request of the batch joined had left by an earlier one."""
+
+    def judge(live, requests):
+        return commit.judge_rivals(live, [_replace(one, group=None) for one in requests])
+
+    patch.setattr(memory_commit, 'judge_rivals', judge)
+
+
+def the_table_keeps_who_gave_way(patch):
+    """The generation of the group was taken over, the members that had left were not."""
+    patch.setattr(Planner, 'places_before', lambda self, plan, accepted: set())
+
+
+def members_are_placed_beside_where_they_were(patch):
+    """Of three members placed anew, two moved, and one stayed with their old claims."""
+    patch.setattr(
+        pipeline, 'without_older', lambda table, request, attempt: contextlib.nullcontext()
+    )
+
+
+def late_news_takes_a_claim_away(patch):
+    """A report older than the commit was folded after it."""
+
+    def settle(self, rows, written):
+        settled = []
+        for row in rows:
+            known = self.versions.get(row.id, -1)
+            if row.id in written and row.version == known + 1:
+                self.versions[row.id] = row.version
+                self._seen[row.id] = max(row.version, self._seen.get(row.id, -1))
+                settled.append(row)
+            else:
+                settled.append(_replace(row, version=known))
+        if settled:
+            self.do(table_log.Settled(settled))
+
+    patch.setattr(HostCache, 'settle', settle)
+
+
+def recovery_gives_back_what_is_being_built(patch):
+    """The journal was put straight while the new agent built already."""
+    settle = census.settle
+    patch.setattr(census, 'settle', lambda driver, journal, working: settle(driver, journal))
+
+
+def a_late_build_starts_what_is_being_stopped(patch):
+    """The journal was lost, so that nothing said that the claim was known."""
+    tombstone = agent.Agent._tombstone
+
+    def late(self, consumer, claim_id, state='finished'):
+        if state == 'finished':
+            tombstone(self, consumer, claim_id)
+
+    patch.setattr(agent.Agent, '_tombstone', late)
