@@ -91,6 +91,7 @@ class Agent:
         self._monotonic = monotonic
         self._checking = threading.Lock()
         self._working: dict[str, threading.Event] = {}
+        self._starting: set[str] = set()  # by this process, not by one that crashed
         self._event = event
         self._halted = event()
 
@@ -183,6 +184,7 @@ class Agent:
                 return outcome
             return _of(build, 'deleted')
         self._step()
+        self._starting.add(entry.claim_id)
         if not self._journal.move(entry.claim_id, (PENDING,), STARTING, asked=asked):
             # Deleted while the question was under way.
             self._release([entry.claim_id], 'deleted before it started')
@@ -331,7 +333,7 @@ class Agent:
 
         :raises GuestError: it cannot be said what runs here; try again
         """
-        for entry in census.settle(self._driver, self._journal, self._working):
+        for entry in census.settle(self._driver, self._journal, self._starting):
             LOG.warning('Host %s: claim %s was %s when the agent ended and is given back',
                         self.name, entry.claim_id, entry.state)  # fmt: skip
             self._release([entry.claim_id], f'was {entry.state} when the agent ended')
@@ -370,6 +372,7 @@ class Agent:
         try:
             yield True
         finally:
+            self._starting.discard(claim_id)
             del self._working[claim_id]
             mine.set()
 

@@ -71,16 +71,16 @@ def take(driver: GuestDriver, journal: Journal) -> Census:
 
 
 def settle(
-    driver: GuestDriver, journal: Journal, working: Container[str] = frozenset()
+    driver: GuestDriver, journal: Journal, starting: Container[str] = frozenset()
 ) -> list[Entry]:
     """Put the journal straight after a restart; the claims to release.
 
     Pending builds stay: the agent asks again whether they may start.
 
-    :param working: claims that this very process is building already: no crash cut them off
+    :param starting: claims that this very process is starting already: no crash cut them off
     :raises GuestError: it cannot be said what runs here; try again
     """
-    entries = [entry for entry in journal.live() if entry.claim_id not in working]
+    entries = [entry for entry in journal.live() if entry.claim_id not in starting]
     _wait_for_starts(driver, entries)
     guests = driver.guests()
     listed = None if guests is None else {_of_guest(g, entries).claim_id for g in guests}

@@ -124,6 +124,24 @@ def test_a_build_that_comes_again_while_its_guest_is_stopped_starts_nothing(town
     assert house.agent.build(build).outcome == 'finished'
 
 
+def test_the_rest_of_a_crash_is_given_back_though_its_build_comes_again(town, house):
+    build = town.claim('cmp-1')
+
+    def crash(build):
+        raise Crash
+
+    start, house.machine.start = house.machine.start, crash
+    with pytest.raises(Crash):
+        house.agent.build(build)
+    house.machine.start = start
+    house.boot()
+    # The build is at work on the claim when the journal is put straight.
+    with house.agent._alone(build.claim_id):
+        house.member.turn()
+    assert town.state(build) == 'released'
+    assert house.agent.build(build).outcome == 'finished'
+
+
 def test_what_is_being_built_now_is_not_taken_for_the_rest_of_a_crash(town, house):
     """Builds arrive while the journal is still being put straight."""
     house.member.turn()

@@ -11,7 +11,6 @@ from gantt.core.host_table import HostTable
 from gantt.db import memory_commit
 from gantt.scheduler import table_log
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.planning import Planner
 
 _replace = msgspec.structs.replace
 
@@ -34,11 +33,6 @@ def a_batch_is_planned_beside_who_gives_way(patch):
         return commit.judge_rivals(live, [_replace(one, group=None) for one in requests])
 
     patch.setattr(memory_commit, 'judge_rivals', judge)
-
-
-def the_table_keeps_who_gave_way(patch):
-    """The generation of the group was taken over, the members that had left were not."""
-    patch.setattr(Planner, 'places_before', lambda self, plan, accepted: set())
 
 
 def members_are_placed_beside_where_they_were(patch):
@@ -70,7 +64,7 @@ def late_news_takes_a_claim_away(patch):
 def recovery_gives_back_what_is_being_built(patch):
     """The journal was put straight while the new agent built already."""
     settle = census.settle
-    patch.setattr(census, 'settle', lambda driver, journal, working: settle(driver, journal))
+    patch.setattr(census, 'settle', lambda driver, journal, starting: settle(driver, journal))
 
 
 def a_late_build_starts_what_is_being_stopped(patch):
