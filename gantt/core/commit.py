@@ -155,6 +155,8 @@ def judge_rivals(
             fates[request.id] = _end(request, Fate.BARRED, why)
         elif keys & seen:
             fates[request.id] = _end(request, Fate.DROPPED)
+            if request.group is not None:
+                left.add(request.group.uuid)  # what follows was planned beside it
         elif request.group is not None and request.group.uuid in left:
             fates[request.id] = _end(request, Fate.GROUP_CHANGED)
         else:

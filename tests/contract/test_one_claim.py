@@ -62,6 +62,19 @@ def test_what_was_planned_beside_a_member_that_gives_way_is_planned_again(store,
     assert [claim.host for claim in live(store)] == ['cmp-2']
 
 
+def test_what_was_planned_beside_a_second_claim_is_planned_again(store, host):
+    group, consumer, other = new_uuid(), new_uuid(), a_host('cmp-2').on(store)
+    swap = GroupSwap(group, 0, 'affinity')
+    result = commit(
+        store,
+        a_draft(group=swap).taking(host, consumer, group=group),
+        a_draft(group=swap).taking(other, consumer, group=group),
+        a_draft(group=swap).taking(other, group=group),
+    )
+    assert [f.fate for f in result.fates] == [Fate.PLACED, Fate.DROPPED, Fate.GROUP_CHANGED]
+    assert [claim.host for claim in live(store)] == ['cmp-1']
+
+
 def test_a_guest_that_runs_bars_a_second_claim(store, host, older):
     host.confirm(older)
     fate = fate_of(store, draft := a_draft().taking(host, older.consumer))
