@@ -13,18 +13,18 @@ from gantt.core.claim import Event, State
 from gantt.db import memory_commit
 from gantt.sim import world
 from gantt.sim.loop import Stacks
-from tests.sim import broken
+from tests.sim import broken, undone
 
-#: One of so many seeds must find it.
-SEEDS = 60
+#: One of so many seeds must find it; what was found by chance needs more.
+SEEDS, MANY = 200, 3000
 
 
-def finds(what, **how):
+def finds(what, seeds=SEEDS, **how):
     """Whether some seed shows a violation of this kind."""
     stacks = Stacks()
     return any(
         what in violation
-        for seed in range(SEEDS)
+        for seed in range(seeds)
         for violation in world.run(seed, stacks=stacks, **how).violations
     )
 
@@ -83,3 +83,17 @@ def test_reports_in_the_order_of_arrival_are_found(monkeypatch):
 def test_a_host_that_does_not_ask_before_it_starts_a_guest_is_found(monkeypatch):
     monkeypatch.setattr(Words, 'confirm', lambda self, stamp, claim_id: 'ok')
     assert finds('never confirmed')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('undo', [
+    undone.a_repeat_takes_its_own_place_away,
+    undone.a_batch_is_planned_beside_who_gives_way,
+    undone.members_are_placed_beside_where_they_were,
+    undone.late_news_takes_a_claim_away,
+    undone.recovery_gives_back_what_is_being_built,
+    undone.a_late_build_starts_what_is_being_stopped,
+])  # fmt: skip
+def test_what_was_found_once_would_be_found_again(undo, monkeypatch):
+    undo(monkeypatch)
+    assert finds('', MANY)

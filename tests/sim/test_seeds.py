@@ -25,18 +25,6 @@ def kept(first, count):
         assert not verdict.violations, '\n'.join([*verdict.violations, sim.replay(seed)])
 
 
-#: What seeds have found so far, each in the world that it then meant; ``world`` changes move on.
-FOUND = {
-    860: 'a repeat that picked its own place took it from the table: affinity on two hosts',
-    895: 'the same: two members of an anti-affine group on one host',
-}
-
-
-@pytest.mark.parametrize('seed', sorted(FOUND))
-def test_what_was_found_stays_away(seed):
-    kept(seed, 1)
-
-
 @pytest.mark.parametrize('first', range(0, 200, BLOCK))
 def test_every_promise_is_kept(first):
     kept(first, BLOCK)
