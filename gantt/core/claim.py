@@ -115,13 +115,16 @@ def is_rival(claim: Claim, purpose: Purpose) -> bool:
 
     There is one live claim per (consumer, purpose).  A move has two claims by
     its nature, so there only another destination is a rival, while no guest
-    has arrived at it.  What was written through the allocation API is its
+    has arrived at it.  What runs, for whatever purpose it came there, is not
+    created once more.  What was written through the allocation API is its
     writer's business.
     """
     if not claim.is_live or claim.lifecycle is Lifecycle.API:
         return False
     if purpose.is_move:
         return claim.purpose.is_move and claim.state is State.RESERVED
+    if purpose is Purpose.CREATE and claim.state is State.CONFIRMED:
+        return True
     return claim.purpose is purpose
 
 

@@ -111,10 +111,14 @@ class RequestFate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Fates in the order of the drafts, and every touched host as it is now."""
+    """Fates in the order of the drafts, and every touched host as it is now.
+
+    :ivar freed: providers that claims have left: overtaken, or given way
+    """
 
     fates: list[RequestFate]
     hosts: list[HostRow] = []
+    freed: list[int] = []
     groups: dict[str, int] = {}  # group uuid -> generation now
     now: float = 0.0  # the database's clock
 

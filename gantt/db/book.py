@@ -345,6 +345,7 @@ class Book:
         return CommitResult(
             fates=[entry.fate for entry in self.entries if entry.fate],
             hosts=[locked.row(pid) for pid in sorted(locked.counters)],
+            freed=sorted({pid for claim, _ in self.released for pid in claim.allocations}),
             groups=self.groups,
             now=self.now,
         )

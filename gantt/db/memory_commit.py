@@ -59,6 +59,7 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
     return CommitResult(
         fates=[fates[draft.id] for draft in batch],
         hosts=[tables.hosts[p] for p in sorted(named | released) if p in tables.hosts],
+        freed=sorted(released),
         groups=groups,
         now=now,
     )

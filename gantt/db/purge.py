@@ -45,6 +45,9 @@ NEXT_CLAIMS = (
 )
 KNOWN_REQUESTS = sa.select(_r.c.id).where(_r.c.id.in_(_ids))
 OF_REQUESTS = sa.select(_c.c.id, _c.c.consumer).where(_c.c.request_id.in_(_ids), _c.c.live == 0)
+LOCKED_TOMBSTONES = (
+    sa.select(_c.c.id).where(_c.c.id.in_(_ids), _c.c.live == 0).order_by(_c.c.id).with_for_update()
+)
 LOCKED_CONSUMERS = (
     sa.select(models.consumers.c.uuid)
     .where(models.consumers.c.uuid.in_(_ids))
@@ -141,7 +144,9 @@ def _tombstones(tx: session.Tx, cursor: Cursor, before: float, limit: int) -> in
 
 
 def _forget_claims(tx: session.Tx, tombstones: Sequence[Any]) -> int:
-    ids = [row.id for row in tombstones]
+    # Locked and looked at again: a request that is asked anew makes claims of the same ids.
+    ids = [row.id for row in tx.all(LOCKED_TOMBSTONES, ids=[row.id for row in tombstones])]
+    tombstones = [row for row in tombstones if row.id in set(ids)]
     _delete(tx, models.allocations.c.claim_id, ids)
     _delete(tx, _c.c.id, ids)
     consumers = sorted({row.consumer for row in tombstones})

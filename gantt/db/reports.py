@@ -7,6 +7,7 @@ neither claims nor allocations are read for it.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -32,12 +33,14 @@ class Fold:
 
     :ivar groups: groups to lock before the hosts; grows when a round finds more
     :ivar beside: providers to lock beside the hosts
+    :ivar adopted: consumers to insert before the hosts are locked, as the commit does
     """
 
     def __init__(self, reports: Sequence[HostReport]) -> None:
         self.reports = reports
         self.groups: set[str] = set()
         self.beside: set[int] = set()
+        self.adopted: dict[str, dict[str, Any]] = {}
 
     def run(self, changes: Changes, hosts: Hosts) -> ReportResult:
         """Apply the batch.
@@ -49,6 +52,7 @@ class Fold:
             tx, (r.aggregates for r in self.reports if r.aggregates is not UNSET)
         )
         groups.lock(tx, self.groups)
+        tx.insert_new(models.consumers, list(self.adopted.values()), 'uuid')
         known = providers.ids_by_name(tx, (report.name for report in self.reports))
         changes.lock(set(known.values()) | self.beside)
         desks = self._desks(changes, known)
@@ -121,9 +125,12 @@ class Fold:
             for pid in claim.allocations
             if pid != desk.row.id
         }
-        if not (voided <= self.groups and beside <= self.beside):
+        people = rows.consumer_values(claim for desk in written for claim in desk.made)
+        strange = [row for row in people if row['uuid'] not in self.adopted]
+        if strange or not (voided <= self.groups and beside <= self.beside):
             self.groups |= voided
             self.beside |= beside
+            self.adopted.update((row['uuid'], row) for row in strange)
             raise MoreLocks('a report changes more than its host')
 
 
@@ -287,7 +294,6 @@ def _insert(changes: Changes, made: Sequence[Claim]) -> None:
     tx = changes.tx
     if not made:
         return
-    tx.insert_new(models.consumers, rows.consumer_values(made), 'uuid')
     ordered = sorted(made, key=lambda claim: claim.id)
     tx.many(models.claims.insert(), [rows.claim_values(claim) for claim in ordered])
     tx.many(

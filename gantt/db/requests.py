@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from gantt.core.claim import Claim, Event, State
 from gantt.db import models, rows
 from gantt.db.claims import Changes, end_claims, load_claims, providers_of
+from gantt.db.retry import Again
 from gantt.scheduler.ports import ClaimFate, ClaimResult, StoredRequest
 
 _r = models.requests
@@ -68,7 +69,8 @@ def cancel(changes: Changes, request_id: str, reason: str) -> tuple[StoredReques
         'updated_at': now, 'claims': 0,
     }  # fmt: skip
     tx.insert_new(_r, [blank], 'id')
-    tx.first(LOCK, id=request_id)
+    if tx.first(LOCK, id=request_id) is None:
+        raise Again('the request was purged meanwhile')
     tx.run(CANCEL, b_id=request_id, token=blank['token'], updated_at=now)
     result = end_claims(changes, _live(changes, request_id), Event.CANCEL, reason or 'cancelled')
     stored = load(changes, request_id)

@@ -150,9 +150,15 @@ class HostCache:
         self._fresh_at = started
 
     # -- the owner ---------------------------------------------------------------
-    def fold(self) -> HostTable:
-        """Fold all news into the working table and set its clock."""
+    def fold(self, *, mid_batch: bool = False) -> HostTable:
+        """Fold all news into the working table and set its clock.
+
+        :param mid_batch: picks are laid over the table that must not be lost with
+            it: another table, and what comes after it, waits for the next batch
+        """
         while self._news:
+            if mid_batch and isinstance(self._news[0], Rebuilt):
+                break
             news = self._news.popleft()
             if isinstance(news, Rebuilt):
                 self._replace(news)

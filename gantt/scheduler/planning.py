@@ -239,20 +239,6 @@ class Planner:
         if picks:
             self._cache.do(table_log.Picks(False, picks))
 
-    def places_before(self, plan: Plan, accepted: list[int]) -> set[int]:
-        """The providers where a consumer that was placed stands under another claim too."""
-        table = self._cache.working
-        made = [plan.drafts[i].claim for i in accepted]
-        return {
-            provider_id
-            for claim in made
-            for provider_id in table.placed.where(claim.consumer)
-            if any(
-                placed.consumer == claim.consumer and placed.claim_id != claim.id
-                for placed in table.placed.on(provider_id).values()
-            )
-        }
-
     def refresh_groups(self, plans: list[Plan], result: CommitResult) -> None:
         """Read back the groups whose swap failed, then the hosts of their members."""
         changed = {

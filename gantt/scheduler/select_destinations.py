@@ -148,7 +148,7 @@ class Placing:
             if not plan.decision.is_placed and self._cache.age_seconds > FRESH_SECONDS:
                 # Room may have come free since: read the feed before saying no.
                 self._cache.fetch()
-                self._cache.fold()
+                self._cache.fold(mid_batch=True)
                 plan = self._planner.plan(call)
         except exceptions.Refused as e:
             self._give_up(call, Outcome.REFUSED, e.message)
@@ -214,21 +214,15 @@ class Placing:
         """Bring the table in line with what was committed, then answer or plan again."""
         written: set[int] = set()
         changed_groups = False
-        groups = dict(result.groups)
         for plan, fate in zip(plans, result.fates, strict=True):
             self._planner.undo(plan, keep=fate.accepted)
             written.update(plan.providers(fate.accepted))
             changed_groups |= fate.fate is Fate.GROUP_CHANGED
-        for plan, fate in zip(plans, result.fates, strict=True):
-            if plan.group is None or not fate.accepted:
-                continue
-            # What a consumer had before may have given way: the feed says so, not the commit.
-            before = self._planner.places_before(plan, fate.accepted)
-            if before:
-                written -= before
-                groups.pop(plan.group.uuid, None)
+        # Who is gone from there only the feed says.  Until then the table is behind
+        # on these hosts, and a group's next swap has to fail.
+        written -= set(result.freed)
         self._cache.settle(result.hosts, written)
-        self._cache.set_groups(groups)
+        self._cache.set_groups({} if result.freed else result.groups)
         if changed_groups:
             self._planner.refresh_groups(plans, result)
         for plan, fate in zip(plans, result.fates, strict=True):
@@ -259,7 +253,7 @@ class Placing:
                 call.attempt = fate.attempt + 1
                 self.admission.again(call)
             case Fate.BARRED:
-                self._give_up(call, Outcome.CONFLICT, fate.reason)
+                self._give_up(call, Outcome.REFUSED, fate.reason)
             case Fate.CANCELLED:
                 self._answer(call, refusal(request, Outcome.CANCELLED, 'it was cancelled'))
             case Fate.REUSED:

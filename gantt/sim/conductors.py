@@ -50,6 +50,8 @@ class Conductors:
 
     :ivar heard: request id -> every answer to it, in order of arrival
     :ivar cancelled: request ids that somebody tried to take back
+    :ivar reuses: whether ids are used with another body.  Not where a backup may be put back:
+        claim ids follow from request ids, and a body that is forgotten cannot be told apart
     :ivar reused: request ids that were used with another body as well
     :ivar broken: violations that were seen when they happened
     :ivar under_way: how many stories have not ended
@@ -58,6 +60,7 @@ class Conductors:
     def __init__(self, loop: Loop, network: Network, rng: random.Random, deliver: Deliver) -> None:
         self.heard: dict[str, list[Heard]] = {}
         self.cancelled: set[str] = set()
+        self.reuses = True
         self.reused: set[str] = set()
         self.broken: list[str] = []
         self.under_way = 0
@@ -107,7 +110,8 @@ class Conductors:
             placed = self._after_no(request)
         if placed is None:
             return
-        if placed.request_id == request.request_id and self._rng.random() < 0.1:
+        lucky = self._rng.random() >= 0.1
+        if placed.request_id == request.request_id and self.reuses and not lucky:
             self._reuse(request)
         self._use(placed)
 

@@ -103,6 +103,7 @@ class World:
         self.conductors = Conductors(
             self.loop, self.network, self._rng('conductors'), self._deliver
         )
+        self.conductors.reuses = not planned.has('restore')
         self.schedulers: list[SchedulerProcess] = []
         self._starts = 0
         self._hand = self._rng('hand')

@@ -49,7 +49,7 @@ def test_a_consumer_that_runs_gets_no_second_claim():
     chosen = world.select(a_request()).selections[0][0]
     assert world.hosts[chosen.host].confirm(chosen.claim_id) == ['ok']
     again = world.select(a_request(consumers=[chosen.consumer]))
-    assert again.outcome is Outcome.CONFLICT
+    assert again.outcome is Outcome.REFUSED
     assert chosen.host in again.reason
     assert len(world.store.claims()) == 1
 
