@@ -13,6 +13,7 @@ from gantt.core.message import derived_id
 from gantt.core.report import Registered, RegisterHost
 from gantt.core.resources import HOT
 from gantt.db import models, providers, rows, session
+from gantt.db.arrays import Update
 from gantt.db.retry import Again
 
 _p = models.providers
@@ -31,11 +32,10 @@ MEMBER_OF = (
     .where(_m.c.host == sa.bindparam('host'))
     .order_by(models.aggregates.c.uuid)
 )
-WRITE_FACTS = (
-    _f.update()
-    .where(_f.c.provider_id == sa.bindparam('b_id'))
-    .values({c.name: sa.bindparam(c.name) for c in _f.c if c.name != 'provider_id'})
-)
+_facts_columns = [c.name for c in _f.c if c.name != 'provider_id']
+WRITE_FACTS = Update(_f, {'b_id': 'provider_id'}, _facts_columns)
+#: Most of what hosts report anew are metrics: then nothing else of the row is written.
+WRITE_LONG_FACTS = Update(_f, {'b_id': 'provider_id'}, ['facts'])
 INVENTORIES = sa.select(_i).where(_i.c.provider_id == sa.bindparam('id'))
 TRAITS = sa.select(_t.c.trait_id).where(_t.c.provider_id == sa.bindparam('id'))
 LIVE_CLAIMS = sa.select(sa.func.count()).where(
@@ -65,6 +65,8 @@ class Hosts:
         self.memory = memory
         self.classes = classes
         self.traits = traits
+        self._facts: list[dict[str, Any]] = []
+        self._long_facts: list[dict[str, Any]] = []
 
     # -- verbs ------------------------------------------------------------------
     def register(self, message: RegisterHost, report_seconds: int) -> tuple[Registered, HostChange]:
@@ -162,12 +164,27 @@ class Hosts:
 
     def say(self, locked: providers.Locked, said: HostRow) -> None:
         """Write what the host's row says beyond its counters, where it differs."""
-        if said == locked.templates[said.id]:
+        self.note(locked, said)
+        self.write_noted()
+
+    def note(self, locked: providers.Locked, said: HostRow) -> None:
+        """The same, to be written by ``write_noted`` together with what others say."""
+        known = locked.templates[said.id]
+        if said == known:
             return
-        self.tx.many(WRITE_FACTS, [{'b_id': said.id, **facts_values(said)}])
+        if said == msgspec.structs.replace(known, facts=said.facts):
+            self._long_facts.append({'b_id': said.id, 'facts': rows.text(said.facts)})
+        else:
+            self._facts.append({'b_id': said.id, **facts_values(said)})
         locked.templates[said.id] = said
         locked.counters[said.id].facts_stamp = self.tx.stamp
         self.memory.keep(said, self.tx.stamp)
+
+    def write_noted(self) -> None:
+        """Write what was noted."""
+        WRITE_FACTS.run(self.tx, self._facts)
+        WRITE_LONG_FACTS.run(self.tx, self._long_facts)
+        self._facts, self._long_facts = [], []
 
     def _save(self, locked: providers.Locked, provider_id: int) -> HostChange:
         providers.save(self.tx, locked, [provider_id], self.classes)

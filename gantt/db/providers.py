@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from gantt.core.host import HostChange, HostRow, Placed
 from gantt.core.resources import HOT
 from gantt.db import models, rows, session
+from gantt.db.arrays import Update
 from gantt.db.retry import Again
 
 _p = models.providers
@@ -56,10 +57,8 @@ BY_NAME = sa.select(_p.c.name, _p.c.id).where(_p.c.name.in_(sa.bindparam('names'
 
 #: The counters as they become; the version read guards against a write in between
 #: where locks are local to a node.
-WRITE = (
-    _p.update()
-    .where(_p.c.id == sa.bindparam('b_id'), _p.c.version == sa.bindparam('b_version'))
-    .values({name: sa.bindparam(name) for name in rows.COUNTERS if name != 'id'})
+WRITE = Update(
+    _p, {'b_id': 'id', 'b_version': 'version'}, [name for name in rows.COUNTERS if name != 'id']
 )
 WRITE_OTHER = (
     _i.update()
@@ -67,6 +66,10 @@ WRITE_OTHER = (
     .values(used=sa.bindparam('used'), foreign_use=sa.bindparam('foreign_use'))
 )
 CHANGE = models.changes.insert()
+CHANGES = sa.text(
+    'INSERT INTO changes (kind, ref) '
+    'SELECT :kind, r.ref FROM unnest(CAST(:refs AS text[])) AS r (ref)'
+)
 
 
 class Locked:
@@ -179,7 +182,7 @@ def save(tx: session.Tx, locked: Locked, touched: Iterable[int], classes: 'Class
                 {'b_provider': provider_id, 'b_class': classes.id_of(tx, name),
                  'used': used, 'foreign_use': foreign}
             )  # fmt: skip
-    if tx.many(WRITE, values) != len(values) or tx.many(WRITE_OTHER, others) != len(others):
+    if WRITE.run(tx, values) != len(values) or tx.many(WRITE_OTHER, others) != len(others):
         raise Again('a provider was written meanwhile')
     announce(tx, 'host', ids)
 
@@ -200,7 +203,11 @@ def counter_values(row: rows.Counters, version_read: int) -> dict[str, Any]:
 
 def announce(tx: session.Tx, kind: str, refs: Iterable[object]) -> None:
     """Entries of the feed."""
-    tx.many(CHANGE, [{'kind': kind, 'ref': str(ref)} for ref in refs])
+    named = [str(ref) for ref in refs]
+    if tx.kind == 'postgresql' and named:
+        tx.run(CHANGES, kind=kind, refs=named)
+    else:
+        tx.many(CHANGE, [{'kind': kind, 'ref': ref} for ref in named])
 
 
 def changes_of(

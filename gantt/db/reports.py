@@ -70,6 +70,7 @@ class Fold:
         self._demand_locks(changes, written)
         for desk in written:
             desk.write(changes, hosts)
+        hosts.write_noted()
         _insert(changes, [claim for desk in written for claim in desk.made])
         changes.write()
         groups.bump(tx, {group for desk in written for group in desk.groups})
@@ -264,7 +265,7 @@ class Desk:
 
     def _write_facts(self, changes: Changes, hosts: Hosts) -> None:
         first, row = self.first, self.row
-        hosts.say(
+        hosts.note(
             changes.locked,
             msgspec.structs.replace(
                 changes.locked.templates[row.id],

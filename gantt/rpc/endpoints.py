@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our own methods: decode, call the scheduler, encode.  A few lines each."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,7 +12,7 @@ from gantt.core import message
 from gantt.core.decision import Answer
 from gantt.core.report import ClaimWords, RegisterHost
 from gantt.core.request import CancelClaims, ExtendClaims, GetRequest, SelectDestinations
-from gantt.rpc import stats, stats_foreign, wire
+from gantt.rpc import casts, stats, stats_foreign, wire
 from gantt.rpc.call import Call
 from gantt.rpc.replies import Reply, StockReplies
 from gantt.rpc.server import DEFERRED, Interface, Method
@@ -144,7 +146,12 @@ class StatsMethods:
         self._foreign = stats.ForeignHosts(scheduler.register_host)
         self.interface = Interface({
             'update_resource_stats': Method(self.update_resource_stats, inline=True),
-        })  # fmt: skip
+        }, straight=self.straight)  # fmt: skip
+
+    def straight(self, body: bytes | str) -> Callable[[], object] | None:
+        """What to do with a body that is a report, cast; None for everything else."""
+        report = casts.report(body)
+        return None if report is None else functools.partial(self._scheduler.report, report)
 
     def update_resource_stats(self, call: Call) -> Any:
         wire.only(call.args, ('name', 'stats'), newer=call.newer_minor)

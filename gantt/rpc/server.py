@@ -45,11 +45,14 @@ class Interface(NamedTuple):
 
     :ivar exact: a newer minor version is refused (foreign interfaces, whose
         newer senders are held back by their own version pins)
+    :ivar straight: from the bytes of a message to what is to be done with it, in the
+        receiving thread; None where the message is for the checks and methods
     """
 
     methods: Mapping[str, Method]
     version: tuple[int, int] = (wire.MAJOR, wire.MINOR)
     exact: bool = False
+    straight: Callable[[bytes | str], Callable[[], object] | None] | None = None
 
 
 class CheckedServer(driver.RPCServer):
@@ -66,6 +69,27 @@ class CheckedServer(driver.RPCServer):
         self._pool = pool
         self._bytes_max = payload_bytes_max
         self._count = count
+
+    def _create_listener(self) -> Any:
+        """Called by the library when it starts to listen."""
+        listener = super()._create_listener()
+        if self._interface.straight is not None:
+            driver.take_straight(listener, self._take_straight)
+        return listener
+
+    def _take_straight(self, body: bytes | str) -> bool:
+        """Called by the receiving thread with what just came; whether it is dealt with."""
+        assert self._interface.straight is not None
+        if len(body) > self._bytes_max:
+            return False
+        run = self._interface.straight(body)
+        if run is None:
+            return False
+        try:
+            run()
+        except Exception as e:
+            self._refused(e, 'a cast', '-')
+        return True
 
     def _on_incoming(self, incoming: Any) -> None:
         """Called by the receiving thread for each message, in place of the executor."""
@@ -130,15 +154,18 @@ class CheckedServer(driver.RPCServer):
         return method
 
     def _fail(self, call: Call, error: Exception) -> None:
-        if is_answer(error):
-            code = getattr(error, 'code', 'gantt.refused')
-            LOG.info('Refused %s of %s: %s', call.method or 'a message', call.log_id, error)
-        else:
-            code = 'gantt.error'
-            LOG.error('%s of %s failed', call.method, call.log_id, exc_info=error)
-        self._count('gantt_rpc_refused_total', 1, code=code)
+        self._refused(error, call.method or 'a message', call.log_id)
         if call.wants_answer:
             self._replies.failure(call, error)
+
+    def _refused(self, error: Exception, what: str, log_id: str) -> None:
+        if is_answer(error):
+            code = getattr(error, 'code', 'gantt.refused')
+            LOG.info('Refused %s of %s: %s', what, log_id, error)
+        else:
+            code = 'gantt.error'
+            LOG.error('%s of %s failed', what, log_id, exc_info=error)
+        self._count('gantt_rpc_refused_total', 1, code=code)
 
 
 class Topic:

@@ -7,6 +7,7 @@ When one of these fails, the library has changed: adapt ``driver`` (and
 
 import inspect
 import json
+import socket
 import uuid
 
 import amqp
@@ -46,6 +47,10 @@ def test_a_server_class_may_be_given_and_gets_these_arguments():
         ),
         (impl_rabbit.Connection, '_publish_and_raises_on_missing_exchange', []),
         (impl_rabbit.Connection, 'ensure_connection', []),
+        (impl_rabbit.Consumer, '_callback', ['message']),
+        (impl_rabbit.Connection, 'consume', ['timeout']),
+        (amqpdriver.MessageOperationsHandler, 'do', ['task']),
+        (RPCServer, '_create_listener', []),
         (amqp.Channel, '_basic_publish', ['msg', 'exchange', 'routing_key', 'mandatory']),
         (amqp.Channel, '_on_basic_ack', ['delivery_tag', 'multiple']),
         (amqp.Channel, '_on_basic_nack', ['delivery_tag', 'multiple']),
@@ -55,6 +60,34 @@ def test_a_server_class_may_be_given_and_gets_these_arguments():
 def test_a_private_method_is_as_we_call_it(owner, name, parameters):
     found = inspect.signature(getattr(owner, name)).parameters
     assert all(p in found for p in parameters)
+
+
+def test_a_consumer_is_called_by_the_name_that_is_replaced():
+    assert 'callback=self._callback' in inspect.getsource(impl_rabbit.Consumer.consume)
+    assert 'self._message_operations_handler.process()' in inspect.getsource(
+        amqpdriver.AMQPListener
+    )
+
+
+def test_the_transport_keeps_what_was_received_beyond_what_it_asked_for():
+    ends = socket.socketpair()
+    carrier = amqp.transport.TCPTransport('localhost')
+    carrier.sock = ends[0]
+    carrier._setup_transport()
+    asked = []
+
+    def receive(size):
+        asked.append(size)
+        return ends[0].recv(size)
+
+    carrier._quick_recv = receive
+    driver._read_ahead(carrier)
+    driver._read_ahead(carrier)
+    ends[1].sendall(2 * (b'\x01\x00\x01\x00\x00\x00\x02ab\xce'))
+    assert carrier.read_frame() == carrier.read_frame() == (1, 1, b'ab')
+    assert asked == [driver.READ_AHEAD]
+    for end in ends:
+        end.close()
 
 
 class Keeping:
