@@ -33,6 +33,10 @@ class Rebuilt:
         self.table = table
 
 
+def _versions(everything: Everything) -> dict[int, int]:
+    return {c.provider_id: c.row.version for c in everything.hosts if c.row is not None}
+
+
 class HostCache:
     """Working table, the news for it, and its age.
 
@@ -53,8 +57,10 @@ class HostCache:
         self.clock: Clock = clock or SystemClock()
         self.working = HostTable(default_zone=default_zone)
         self.versions: dict[int, int] = {}
-        #: The same, and what waits in the news: our own writes are not read again.
+        #: The same as it will be when all news is folded: that is not read again.
         self._seen: dict[int, int] = {}
+        self._rebuilds = 0  # tables that wait in the news
+        self._queueing = threading.Lock()  # news and what is seen by it go together
         self.classes: frozenset[str] = frozenset()
         self.reload_seconds = reload_seconds
         self._default_zone = default_zone
@@ -97,12 +103,19 @@ class HostCache:
         hosts = list(hosts)
         if not hosts:
             return
-        if len(self._news) >= NEWS_MAX:
-            # The owner has not folded for long: start again from everything.
-            self._news.clear()
-            self._incarnation = None
-        self._news.append(hosts)
-        self._see(hosts)
+        with self._queueing:
+            if len(self._news) >= NEWS_MAX:
+                # The owner has not folded for long: start again from everything.
+                self._news.clear()
+                self._rebuilds = 0
+                self._incarnation = None
+            self._news.append(hosts)
+            self._see(hosts)
+
+    def _see_own(self, row: HostRow) -> None:
+        with self._queueing:
+            if not self._rebuilds:  # else it goes with the table that is replaced
+                self._seen[row.id] = max(row.version, self._seen.get(row.id, -1))
 
     def _see(self, hosts: Iterable[HostChange]) -> None:
         for change in hosts:
@@ -133,7 +146,9 @@ class HostCache:
                 return
             self._position = feed.position
             if feed.hosts or feed.groups or feed.aggregates is not None:
-                self._news.append(feed)
+                with self._queueing:
+                    self._news.append(feed)
+                    self._see(feed.hosts)
 
     def _fetch_everything(self, started: float) -> None:
         everything = self.store.load_everything()
@@ -142,7 +157,12 @@ class HostCache:
         self._incarnation = everything.incarnation
         self._loaded_at = started
         self.classes = everything.resource_classes
-        self._news.append(Rebuilt(everything, table_log.build(everything, self._default_zone)))
+        rebuilt = Rebuilt(everything, table_log.build(everything, self._default_zone))
+        with self._queueing:
+            # Whatever was folded, or waits, before it goes with the table it was for.
+            self._seen = _versions(everything)
+            self._rebuilds += 1
+            self._news.append(rebuilt)
 
     def _note(self, started: float, now: float) -> None:
         # The answer shows the database as of some moment after we asked.
@@ -201,7 +221,7 @@ class HostCache:
             known = self.versions.get(row.id, -1)
             if row.version == known + 1 and row.id in written:
                 self.versions[row.id] = row.version
-                self._seen[row.id] = max(row.version, self._seen.get(row.id, -1))
+                self._see_own(row)
             elif row.version == known + 1:
                 row = msgspec.structs.replace(row, version=known)  # a step of somebody else
             settled.append(row)
@@ -215,7 +235,6 @@ class HostCache:
 
     def _fold_hosts(self, hosts: list[HostChange]) -> None:
         self.do(table_log.Hosts(hosts))
-        self._see(hosts)
         for change in hosts:
             if change.row is None:
                 self.versions.pop(change.provider_id, None)
@@ -237,19 +256,19 @@ class HostCache:
         """
         self.note(table_log.Checkpoint(rebuilt.everything))
         self.working = rebuilt.table
-        self.versions = {
-            c.provider_id: c.row.version for c in rebuilt.everything.hosts if c.row is not None
-        }
-        # What was folded before may be newer than this reading: to be read again.
-        self._seen = dict(self.versions)
+        self.versions = _versions(rebuilt.everything)
+        with self._queueing:
+            self._rebuilds -= 1
         self.is_loaded = True
 
     def forget(self) -> None:
         """Drop the working table; the next fetch reads everything."""
         self.working = HostTable(default_zone=self._default_zone)
         self.versions = {}
-        self._seen = {}
-        self._news.clear()
+        with self._queueing:
+            self._seen = {}
+            self._rebuilds = 0
+            self._news.clear()
         self.is_loaded = False
         self._incarnation = None
 

@@ -5,12 +5,14 @@ import random
 
 import pytest
 
+from gantt.core.decision import Outcome
 from gantt.core.host import Placed
 from gantt.db.memory import MemoryStore
 from gantt.scheduler import table_log
 from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.host_cache import HostCache
-from tests.builders import a_draft, a_host
+from tests.builders import a_draft, a_host, new_uuid
+from tests.world import World, a_group, a_request, hosts_of
 
 HOSTS = 5
 
@@ -39,12 +41,16 @@ class Process:
 
     def ours(self) -> None:
         """A commit of the scheduling thread, settled at once."""
-        draft = a_draft().taking(self.one()).build()
+        self.commit(new_uuid())
+
+    def commit(self, consumer: str) -> None:
+        draft = a_draft().taking(self.one(), consumer).build()
         claim = draft.claims[0].claim
         pick = Placed(claim.id, claim.consumer, claim.provider_id, claim.group)
         self.cache.do(table_log.Picks(True, [(claim.allocations[claim.provider_id], pick)]))
         result = self.store.commit([draft])
-        self.cache.settle(result.hosts, {row.id for row in result.hosts})
+        written = {row.id for row in result.hosts} - set(result.freed)
+        self.cache.settle(result.hosts, written)
 
     def theirs(self) -> None:
         """A commit of another scheduler: only the feed tells of it."""
@@ -71,6 +77,17 @@ class Process:
         self.store.disable_host(name, 'repairs', 'op')
         self.store.enable_host(name)
 
+    def replaced(self) -> None:
+        """A commit of ours by which an older claim gives way."""
+        live = [c for c in self.store.claims(limit=1000) if c.is_live]
+        if live:
+            self.commit(self.random.choice(live).consumer)
+
+    def read_again(self) -> None:
+        """Everything is read, and the table that comes of it waits to be folded."""
+        self.cache._incarnation = None
+        self.fetch()
+
     def forget(self) -> None:
         """After a defect everything is read again."""
         self.cache.forget()
@@ -91,6 +108,8 @@ class Process:
         wait,
         shelve,
         forget,
+        replaced,
+        read_again,
     )
 
 
@@ -100,7 +119,7 @@ def whole(cache: HostCache) -> list:
     return [(change.row, sorted(change.placed, key=str)) for change in hosts]
 
 
-@pytest.mark.parametrize('seed', range(60))
+@pytest.mark.parametrize('seed', range(200))
 def test_the_table_ends_where_the_database_is(seed):
     process = Process(seed)
     for _ in range(60):
@@ -138,3 +157,17 @@ def test_what_this_process_wrote_is_not_read_again():
     before = len(process.cache._news)
     process.fetch()
     assert len(process.cache._news) == before == 1
+
+
+def test_everything_read_again_in_the_middle_of_a_batch_costs_no_pick():
+    world = World(hosts=2)
+    group = a_group('anti-affinity')
+    first = world.ask(a_request(group=group))
+    world.ask(a_request(ram=10**6))  # no room: the news is read before it is refused
+    world.clock.advance(1.0)
+    world.scheduler.cache._incarnation = None  # as after a restored database
+    world.scheduler.placing.step()
+    world.turn(times=3)
+    second = world.select(a_request(group=group))
+    assert hosts_of(second) != hosts_of(world.replies.answers[first])
+    assert world.select(a_request(group=group)).outcome is Outcome.NO_VALID_HOST

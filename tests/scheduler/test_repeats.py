@@ -2,7 +2,7 @@
 """A repeat has the effect of one, also where there is no more room for another."""
 
 from gantt.core.decision import Outcome
-from tests.world import World, a_request
+from tests.world import World, a_group, a_request
 
 
 def _fill(world: World) -> tuple:
@@ -92,3 +92,22 @@ def test_an_older_claim_stays_where_the_new_request_finds_no_room():
     no = world.select(a_request(ram=10**6, consumers=[chosen.consumer]))
     assert no.outcome is Outcome.NO_VALID_HOST
     assert world.store.load_claim(chosen.claim_id).state == 'reserved'
+
+
+def test_a_claim_that_gave_way_on_its_own_host_leaves_its_group_free():
+    world = World(hosts=1)
+    group = a_group('anti-affinity')
+    first = world.select(a_request(group=group)).selections[0][0]
+    assert world.select(a_request(consumers=[first.consumer])).outcome is Outcome.PLACED
+    world.turn()
+    # Nobody of the group is left there, and every scheduler knows it.
+    assert world.select(a_request(group=group)).outcome is Outcome.PLACED
+
+
+def test_what_runs_for_another_purpose_is_not_created_once_more():
+    world = World(hosts=2)
+    moved = world.select(a_request(purpose='evacuate')).selections[0][0]
+    world.hosts[moved.host].confirm(moved.claim_id)
+    again = world.select(a_request(consumers=[moved.consumer]))
+    assert again.outcome is Outcome.REFUSED
+    assert f'runs on {moved.host}' in again.reason
