@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports on a real broker: none is lost, in whatever company and over a broken connection."""
+
+import contextlib
+
+import pytest
+
+from gantt import client, exceptions
+from gantt.core.report import HostReport, RegisterHost
+from gantt.core.resources import Inventory
+from tests.rabbit.test_broker_away import proxy  # noqa: F401  a fixture
+from tests.rpc.bus import Bus, a_conf
+from tests.rpc.facade import until
+
+pytestmark = pytest.mark.rabbit
+
+MANY = 600
+
+
+def a_report(sequence: int, *, full: bool = False) -> HostReport:
+    said = {'inventories': {'VCPU': Inventory(total=8)}} if full else {'base': 1}
+    return HostReport(
+        name='h', epoch=1, sequence=sequence, full=full, running=[], pending=[], **said
+    )
+
+
+def test_casts_and_calls_between_them_arrive_in_order(bus):
+    carrier = bus.carrier()
+    assert client.ClaimsClient(carrier).register_host(RegisterHost(name='h', boot_nonce='a'))
+    stats, raw = client.StatsClient(carrier), bus.raw('gantt-stats')
+    assert stats.update_resource_stats(a_report(1, full=True)).fate == 'applied'
+    for sequence in range(2, MANY):
+        if sequence % 100 == 0:
+            assert stats.update_resource_stats(a_report(sequence, full=True)).fate == 'applied'
+        elif sequence % 50 == 0:
+            raw.cast({}, 'update_resource_stats', name='h', stats={'epoch': 0})
+        else:
+            stats.update_resource_stats(a_report(sequence))
+    until(lambda: len(bus.facade.reports) >= MANY - 1 - MANY // 100)
+    found = [report.sequence for report in bus.facade.reports]
+    assert found == [n for n in range(1, MANY) if n % 100 == 0 or n % 50]
+    refused = [n for key, n in bus.counts.values.items() if key[0] == 'gantt_rpc_refused_total']
+    assert sum(refused) == MANY // 100
+
+
+def test_reports_on_their_way_survive_a_connection_that_breaks(proxy, rabbit_url):  # noqa: F811
+    bus = Bus(proxy.url)
+    carrier = client.get_transport(a_conf(rabbit_url))
+    stats = client.StatsClient(carrier)
+    for sequence in range(2, MANY):
+        if sequence == MANY // 3:
+            until(lambda: bus.facade.reports)
+            proxy.cut()
+        if sequence == MANY // 2:
+            proxy.mend()
+        with contextlib.suppress(exceptions.Unavailable):
+            stats.update_resource_stats(a_report(sequence))
+    until(lambda: {r.sequence for r in bus.facade.reports} == set(range(2, MANY)), seconds=30)
+    bus.close()
+    carrier.cleanup()
