@@ -84,6 +84,8 @@ def make_store(store_url: Callable[[str], str]) -> Iterator[Callable[[str], Any]
 
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Ids without colons: gabbi's plugin takes every test with one for its own, and stumbles."""
+    if isinstance(val, bytes):
+        val = ascii(val)[2:-1]
     if isinstance(val, str) and ':' in val:
         return val.replace(':', ';')
     return None
