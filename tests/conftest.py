@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures that every directory of tests shares."""
 
+import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything else
+
+# isort: split
 import itertools
 import shutil
 from collections.abc import Callable, Iterator
