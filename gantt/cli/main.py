@@ -3,6 +3,7 @@
 
 import argparse
 import importlib
+import json
 import os
 import sys
 import textwrap
@@ -135,7 +136,13 @@ class Gantt(app.App):
             raise Failure(f'{" ".join(argv)!r} is no command; {hint}', Exit.USAGE) from None
         command = factory(self, self.options, name)
         parsed = command.get_parser(f'gantt {name}').parse_args(rest)
-        return command.run(parsed)
+        try:
+            return command.run(parsed)
+        except Failure as e:
+            if getattr(parsed, 'form', '') == 'json' and e.error:
+                # A program reads the refusal where it would have read the answer.
+                self.stdout.write(json.dumps({'error': e.error}) + '\n')
+            raise
 
 
 def main(

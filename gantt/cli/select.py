@@ -6,6 +6,7 @@ import uuid
 from typing import Any
 
 from gantt.cli import base, spec, text
+from gantt.cli.endpoint import Exit, Failure
 from gantt.cli.text import Column
 
 
@@ -64,6 +65,11 @@ class Select(base.Base):
 def _body(args: argparse.Namespace) -> dict[str, Any]:
     body = spec.body(args)
     body['request_id'] = args.request_id or body.get('request_id') or str(uuid.uuid4())
+    if args.consumer and args.count not in (None, len(args.consumer)):
+        raise Failure(
+            f'--count {args.count} and {len(args.consumer)} × --consumer: give one of the two',
+            Exit.USAGE,
+        )
     if args.consumer:
         body['consumers'] = args.consumer
     elif args.count is not None or 'consumers' not in body:

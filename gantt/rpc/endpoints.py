@@ -143,7 +143,7 @@ class StatsMethods:
     def __init__(self, scheduler: Any, ratios: stats.Ratios) -> None:
         self._scheduler = scheduler
         self._ratios = ratios
-        self._foreign = stats.ForeignHosts(scheduler.register_host)
+        self._foreign = stats.ForeignHosts(scheduler.register_host, scheduler.database_now)
         self.interface = Interface({
             'update_resource_stats': Method(self.update_resource_stats, inline=True),
         }, straight=self.straight)  # fmt: skip

@@ -178,7 +178,8 @@ class ForeignHosts:
     """Epochs and sequences for hosts whose reports have none.
 
     :param register: ``Scheduler.register_host``
-    :param wall: seconds since 1970, for sequences that grow over restarts
+    :param wall: seconds of a clock that all schedulers share, for sequences that grow
+        over restarts and from one scheduler to the next
     """
 
     def __init__(

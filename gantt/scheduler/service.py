@@ -181,6 +181,10 @@ class Scheduler:
         """
         self.recorder.count('gantt_nova_events_total', event=type(event).__name__)
 
+    def database_now(self) -> float:
+        """The database's clock, the one that all schedulers share."""
+        return self.cache.database_now
+
     # -- about itself ------------------------------------------------------------
     def declared_classes(self) -> frozenset[str]:
         """Custom resource classes known now."""

@@ -43,6 +43,15 @@ def test_no_valid_host_exits_2_with_the_verdict_and_the_way_to_the_story(gantt: 
     assert 'request id req-' in done.err
 
 
+def test_a_refusal_is_json_where_the_answer_would_be(gantt: Gantt) -> None:
+    done = gantt('select', '--resource', 'VCPU=9999', '-f', 'json')
+    assert done.code == 2
+    error = json.loads(done.out)['error']
+    assert error['code'] == 'gantt.no_valid_host'
+    assert error['details']['decision_id']
+    assert done.err.startswith('gantt: ')
+
+
 def test_a_dry_run_without_room_exits_2(gantt: Gantt) -> None:
     done = gantt('select', '--resource', 'VCPU=400', '--dry-run')
     assert done.code == 2
@@ -217,6 +226,7 @@ def test_aggregates_are_set_listed_and_removed(gantt: Gantt) -> None:
         ('select', '--resource', 'VCPU=two'),
         ('select', '--resource', 'VCPU'),
         ('select', '--resource', 'VCPU=1', '--count', '0'),
+        ('select', '--resource', 'VCPU=1', '--count', '2', '--consumer', 'x'),
         ('select', '--request-file', '/nonexistent/request'),
         ('host', 'list', '--limit', '0'),
         ('host', 'list', '-f', 'xml'),

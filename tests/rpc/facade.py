@@ -177,6 +177,9 @@ class Facade:
         return {'request_id': message.request_id, 'seconds': message.seconds}
 
     # -- hosts ----------------------------------------------------------------
+    def database_now(self):
+        return time.time()
+
     def register_host(self, message: Any) -> Registered:
         if self.nonces.get(message.name) != message.boot_nonce:
             self.nonces[message.name] = message.boot_nonce
