@@ -368,7 +368,7 @@ class _Run:
         if wanted == 1:
             return line
         return (
-            f'member {failed.member} of {wanted}, with {len(self.taken)} before it placed: {line}'
+            f'member {failed.member + 1} of {wanted}, with {len(self.taken)} before it placed: {line}'
         )
 
     def give_back(self) -> None:

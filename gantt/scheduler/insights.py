@@ -214,7 +214,10 @@ class Insights:
         limit: int = 100,
         marker: str | None = None,
     ) -> list[ClaimView]:
-        """Claims by id, after ``marker``."""
+        """Claims by id, after ``marker``.
+
+        :raises NotFound: a host that is not known and has no claim, old ones included
+        """
         now = self._now()
         found = self.store.claims(
             state=state,
@@ -224,6 +227,8 @@ class Insights:
             limit=limit,
             marker=marker,
         )
+        if host is not None and not found:
+            self.host_summary(host)
         return [views.claim_view(claim, now) for claim in found]
 
     def claim(self, claim_id: str) -> ClaimView:

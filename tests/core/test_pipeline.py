@@ -77,7 +77,7 @@ def test_a_request_is_placed_whole_or_not_at_all():
     assert hosts_of(decision) == [None] * 4
     assert state_of(table) == before
     assert decision.reason == (
-        'member 3 of 4, with 3 before it placed: 0/2 hosts fit: '
+        'member 4 of 4, with 3 before it placed: 0/2 hosts fit: '
         '2 too little free VCPU (need 2 vCPU, best has 0 vCPU)'
     )
     assert not any(CHOSEN in m.verdicts for m in decision.members)
