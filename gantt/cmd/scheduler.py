@@ -12,9 +12,11 @@ from typing import Any
 
 from gantt import plugins
 from gantt.cmd import wiring, workers
+from gantt.cmd.health import Health
 from gantt.db import store
 from gantt.rpc.service import RpcService
-from gantt.telemetry import metrics as telemetry
+from gantt.telemetry.listener import listen
+from gantt.telemetry.metrics import Metrics
 from gantt.version import version_string
 
 LOG = logging.getLogger('gantt.cmd.scheduler')
@@ -39,17 +41,19 @@ def work(conf: Any, told: wiring.Told, number: int = 0) -> int:
     :param number: of the worker, from 0; the same after it was started again
     """
     wiring.keep_memory_small()
-    metrics = telemetry.Metrics()
+    metrics = Metrics()
     scheduler = wiring.scheduler(conf, store.connect(conf), metrics)
     metrics.watch('gantt_queue_depth', lambda: scheduler.placing.admission.depth)
     server = f'{conf.host}-{number}' if number else conf.host
     rpc = RpcService(conf, scheduler, server=server, count=metrics.count)
     scheduler.start()
     rpc.start()
-    listener = telemetry.listen(metrics, conf, number)
+    health = Health(scheduler, rpc)
+    listener = listen(metrics, conf, number, health)
     _banner(conf, scheduler, rpc)
     for _ in told.until_stop():
         wiring.reload(conf, scheduler)
+    health.stopping()
     LOG.info('Stopping: %s', scheduler.health())
     answered = rpc.stop()
     finished = scheduler.stop(conf.rpc.drain_seconds)

@@ -18,7 +18,7 @@ from typing import Any
 import oslo_messaging as om
 
 from gantt import exceptions
-from gantt.rpc import transport, wire
+from gantt.rpc import driver, transport, wire
 from gantt.rpc.endpoints import ClaimsMethods, SchedulerMethods, StatsMethods
 from gantt.rpc.later import Later
 from gantt.rpc.nova_compat import NovaMethods, Terms
@@ -38,6 +38,13 @@ def _count_nothing(name: str, value: float = 1, **labels: str) -> None:
 
 def _not_closing(record: logging.LogRecord) -> bool:
     return 'during closing channel' not in str(record.msg)
+
+
+def _is_open(channel: Any) -> bool:
+    if channel is None:
+        return False
+    # py-amqp's channels say whether they are open, those in memory whether they are closed.
+    return bool(getattr(channel, 'is_open', not getattr(channel, 'closed', False)))
 
 
 class RpcService:
@@ -167,6 +174,15 @@ class RpcService:
             'calls_pending': self._replies.pending,
             'replies_waiting': self._later.depth,
             **{f'waiting_{t.name}': t.depth for t in self._topics},
+        }
+
+    def attached(self) -> dict[str, bool]:
+        """The topics listened on, and whether the broker has their consumer, as far as is known.
+
+        A connection that is cut is known at once, one that falls silent after the heartbeat.
+        """
+        return {
+            topic.name: _is_open(driver.attachment_of(topic._server)) for topic in self._running
         }
 
     def stop_taking(self) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.telemetry import metrics
+from gantt.telemetry.listener import Listener
 
 ROOT = pathlib.Path(__file__).parents[2]
 METHODS = {
@@ -140,7 +141,7 @@ def test_counting_from_many_threads_loses_nothing():
 def test_the_listener_shows_metrics_and_stops():
     world = metrics.Metrics()
     world.count('gantt_repeats_total')
-    listener = metrics.Listener(world, '127.0.0.1', 0)
+    listener = Listener(world, '127.0.0.1', 0)
     url = f'http://127.0.0.1:{listener.port}/metrics'
     with urllib.request.urlopen(url, timeout=10) as answer:
         assert b'gantt_repeats_total 1.0' in answer.read()
@@ -150,9 +151,9 @@ def test_the_listener_shows_metrics_and_stops():
 
 
 def test_a_port_in_use_names_the_option():
-    listener = metrics.Listener(metrics.Metrics(), '127.0.0.1', 0)
+    listener = Listener(metrics.Metrics(), '127.0.0.1', 0)
     try:
         with pytest.raises(exceptions.Misconfigured, match=r'\[DEFAULT\] metrics_port: cannot'):
-            metrics.Listener(metrics.Metrics(), '127.0.0.1', listener.port)
+            Listener(metrics.Metrics(), '127.0.0.1', listener.port)
     finally:
         listener.stop()

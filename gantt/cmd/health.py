@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether one scheduler process can place now, and why not.
+
+Asked over HTTP by supervisors and load balancers (``/health`` of the metrics
+listener), so it ends within ``DATABASE_SECONDS`` whatever is away.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gantt import exceptions
+
+#: How long one question waits for the database.
+DATABASE_SECONDS = 2.0
+#: For so long the database's last answer is good.
+KEPT_SECONDS = 1.0
+
+
+class Health:
+    """The checks of a scheduler process.
+
+    :param scheduler: the facade, ``gantt.scheduler.service.Scheduler``
+    :param rpc: ``gantt.rpc.service.RpcService``
+    """
+
+    def __init__(self, scheduler: Any, rpc: Any) -> None:
+        self._scheduler = scheduler
+        self._rpc = rpc
+        self._database = Knock(scheduler.store.ping)
+        self._stopping = False
+
+    def stopping(self) -> None:
+        """Say from now on that nothing new is taken."""
+        self._stopping = True
+
+    def __call__(self) -> tuple[bool, dict[str, Any]]:
+        """Whether all is well, and what there is to say, as JSON has it."""
+        facts = self._scheduler.health() | self._rpc.health()
+        problems = {
+            'process': 'stopping: it takes nothing new' if self._stopping else '',
+            'host_table': self._table(facts),
+            'database': self._database.problem(),
+            'broker': self._broker(),
+            'queue': self._queue(facts),
+        }
+        return not any(problems.values()), {
+            'healthy': not any(problems.values()),
+            'reasons': [f'{name}: {problem}' for name, problem in problems.items() if problem],
+            'checks': {name: not problem for name, problem in problems.items()},
+            'facts': facts,
+        }
+
+    def _table(self, facts: dict[str, Any]) -> str:
+        most = self._scheduler.settings.unknown_after_seconds
+        if not facts['loaded']:
+            return 'the hosts were not read from the database yet'
+        if facts['table_age_seconds'] >= most:
+            return f'{facts["table_age_seconds"]:.0f} s old, and {most:g} s is too old to refuse by'
+        return ''
+
+    def _broker(self) -> str:
+        attached = self._rpc.attached()
+        if not attached:
+            return 'not listening yet'
+        away = [topic for topic, is_attached in attached.items() if not is_attached]
+        return f'no consumer is attached for {", ".join(away)}' if away else ''
+
+    def _queue(self, facts: dict[str, Any]) -> str:
+        most = self._scheduler.settings.queue_limit
+        if facts['requests_waiting'] >= most:
+            return f'{facts["requests_waiting"]} requests wait, {most} may'
+        return ''
+
+
+class Knock:
+    """Asks something that may hang, in a thread of its own and one question at a time.
+
+    :param ask: raises GanttError where the answer is no
+    """
+
+    def __init__(
+        self, ask: Callable[[], object], seconds: float = DATABASE_SECONDS,
+        kept: float = KEPT_SECONDS,
+    ) -> None:  # fmt: skip
+        self._ask = ask
+        self._seconds = seconds
+        self._kept = kept
+        self._lock = threading.Lock()
+        self._answered: threading.Event | None = None
+        self._met = ''
+        self._met_at = float('-inf')
+
+    def problem(self) -> str:
+        """What is wrong, or nothing."""
+        with self._lock:
+            if time.monotonic() - self._met_at < self._kept:
+                return self._met
+            if self._answered is None:
+                self._answered = threading.Event()
+                threading.Thread(target=self._run, name='health', daemon=True).start()
+            answered = self._answered
+        if not answered.wait(self._seconds):
+            return f'no answer within {self._seconds:g} s'
+        return self._met
+
+    def _run(self) -> None:
+        try:
+            self._ask()
+            met = ''
+        except exceptions.GanttError as e:
+            met = e.message
+        except Exception as e:  # a check must not end the process that it is about
+            met = f'{type(e).__name__}: {e}'
+        with self._lock:
+            self._met, self._met_at = met, time.monotonic()
+            assert self._answered is not None
+            self._answered.set()
+            self._answered = None

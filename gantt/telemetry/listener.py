@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plain HTTP listener of a scheduler process: ``/metrics`` and ``/health``.
+
+Read-only and without access control; what it shows has no secrets.
+"""
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+from wsgiref import simple_server
+
+import prometheus_client
+from prometheus_client import exposition
+
+from gantt import exceptions
+from gantt.telemetry.metrics import Metrics
+
+HEALTH_PATH = '/health'
+
+#: A peer that connects and says nothing is hung up on.
+PEER_SECONDS = 10
+
+#: What a health check says: whether all is well, and the body of the answer.
+Health = Callable[[], tuple[bool, dict[str, Any]]]
+
+
+class Listener:
+    """A listener on a thread of its own."""
+
+    def __init__(
+        self, metrics: Metrics, host: str, port: int, health: Health | None = None
+    ) -> None:
+        """Bind and serve.
+
+        :param port: 0 takes a free one, see ``port`` of the object
+        :param health: asked for each ``/health``, in the thread of that connection; must
+            end soon and not raise.  None: the path is not there
+        :raises Misconfigured: the address cannot be bound
+        """
+        try:
+            self._server = _bound(host, port, _routed(metrics, health))
+        except OSError as e:
+            raise exceptions.Misconfigured(
+                option='[DEFAULT] metrics_port',
+                problem=f'cannot listen on {host}:{port}: {e.strerror or e}',
+                fix='Choose a free port, or 0 to have no listener',
+            ) from None
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name='listener', daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close the socket and join the thread."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+
+def listen(
+    metrics: Metrics, conf: Any, number: int = 0, health: Health | None = None
+) -> Listener | None:
+    """The listener that the configuration asks for; None where it asks for none.
+
+    :param number: of the process among its like, each on a port of its own
+    :raises Misconfigured: the address cannot be bound
+    """
+    if not conf.metrics_port:
+        return None
+    return Listener(metrics, conf.metrics_host, conf.metrics_port + number, health)
+
+
+class _Silent(simple_server.WSGIRequestHandler):
+    """Logs no request."""
+
+    timeout = PEER_SECONDS
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
+def _bound(host: str, port: int, app: Any) -> simple_server.WSGIServer:
+    family, *_, address = socket.getaddrinfo(host, port, flags=socket.AI_PASSIVE)[0]
+
+    class Server(exposition.ThreadingWSGIServer):
+        """For this address family only."""
+
+        address_family = family
+
+    return simple_server.make_server(str(address[0]), port, app, Server, _Silent)
+
+
+def _routed(metrics: Metrics, health: Health | None) -> Any:
+    """The WSGI application; like Prometheus' own it shows metrics on any other path."""
+    show = prometheus_client.make_wsgi_app(metrics.registry)
+
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if health is None or environ.get('PATH_INFO', '').rstrip('/') != HEALTH_PATH:
+            return show(environ, start_response)
+        is_well, body = health()
+        status = '200 OK' if is_well else '503 Service Unavailable'
+        start_response(
+            status, [('Content-Type', 'application/json'), ('Cache-Control', 'no-store')]
+        )
+        return [json.dumps(body).encode() + b'\n']
+
+    return app
