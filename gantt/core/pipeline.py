@@ -367,9 +367,8 @@ class _Run:
         line = verdict.refused_line(failed, len(self.table))
         if wanted == 1:
             return line
-        return (
-            f'member {failed.member + 1} of {wanted}, with {len(self.taken)} before it placed: {line}'
-        )
+        before = len(self.taken)
+        return f'member {failed.member + 1} of {wanted}, with {before} before it placed: {line}'
 
     def give_back(self) -> None:
         """Take every pick back from the table."""

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every private name of oslo.messaging that Gantt rests on, in one place.
+"""The private names of oslo.messaging that Gantt rests on.
 
 What the library's public surface does not say (the size of a body, whether the
 consumer was attached anew, one bounded try of a reply) is read from its AMQP
-driver here.  ``tests/rpc/test_driver_contract.py`` fails when a version of the
+driver here; ``straight`` and ``outlet`` do the same for the two places where
+speed is won.  ``tests/rpc/test_driver_contract.py`` fails when a version of the
 library moves one of these names.
 """
 
 import contextlib
-import functools
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -23,6 +22,7 @@ from oslo_messaging._drivers.amqp import AMQPDestinationNotFound
 from oslo_messaging.rpc.server import RPCServer
 
 from gantt import exceptions
+from gantt.rpc import straight
 
 __all__ = [
     'AWAY',
@@ -30,7 +30,7 @@ __all__ = [
     'connection_beside', 'envelope',
     'forget', 'may_have_surrogates', 'probe',
     'ready_for_calls',
-    'reply', 'sender', 'take_straight', 'transport_url',
+    'reply', 'sender', 'transport_url',
 ]  # fmt: skip
 
 
@@ -62,6 +62,8 @@ def probe(transport: om.transport.RPCTransport) -> None:
 
 def body_bytes(incoming: Any) -> int:
     """Size of the body as it came over the wire, 0 where the driver does not say."""
+    if isinstance(incoming, straight.Letter):
+        return incoming.size
     raw = getattr(incoming.message, '_raw_message', None)
     body = getattr(raw, 'body', None)
     return len(body) if body is not None else 0
@@ -72,6 +74,8 @@ def may_have_surrogates(incoming: Any) -> bool:
 
     Rare, and cheap to see in the bytes: JSON as Python writes it is plain ASCII.
     """
+    if isinstance(incoming, straight.Letter):
+        return False  # its decoder takes none
     raw = getattr(incoming.message, '_raw_message', None)
     body = getattr(raw, 'body', None)
     if isinstance(body, str):
@@ -203,102 +207,3 @@ def ready_for_calls(transport: Any) -> None:
     """
     if getattr(transport._driver, '_reply_q', None) is None:
         probe(transport)
-
-
-# -- messages taken before the library decodes them -----------------------------------
-#: Bytes asked for at once, where the library would read each frame in three pieces.
-READ_AHEAD = 1 << 16
-#: Messages acknowledged together at most.
-ACKNOWLEDGED_TOGETHER = 256
-#: Seconds to let more messages come when none is there: waking up costs more than one takes.
-GATHER_SECONDS = 0.05
-
-
-def take_straight(listener: Any, take: Callable[[bytes | str], bool]) -> bool:
-    """Let ``take`` see the body of each message first; what it declines goes the usual way.
-
-    :param listener: of a server, before it starts
-    :param take: called in the receiving thread, must not raise; True: it is dealt with
-    :returns: False where the driver has no such bodies (the in-process broker)
-    """
-    poller = listener._poll_style_listener
-    connection = poller.conn.connection
-    if connection.connection.transport.driver_name != 'py-amqp':
-        return False
-    straight = _Straight(poller, take)
-    for consumer in connection._consumers:
-        consumer._callback = functools.partial(straight.on_message, consumer._callback)
-    return True
-
-
-class _Straight:
-    """Takes messages off a listener; all in its receiving thread.
-
-    What was taken is acknowledged together when no more is there, after it was
-    dealt with: a message may come twice after a broken connection, but none is lost.
-    """
-
-    def __init__(self, poller: Any, take: Callable[[bytes | str], bool]) -> None:
-        self._poller = poller
-        self._take = take
-        self._channel: Any = None
-        self._last = 0
-        self._waiting = 0
-        self._scheduled = False
-
-    def on_message(self, usual: Callable[[Any], None], message: Any) -> None:
-        """Called in place of the library's own callback, ``usual``."""
-        if message.channel is not self._channel:
-            # Connected anew: the broker sends again what was not acknowledged.
-            self._channel, self._waiting = message.channel, 0
-            _read_ahead(message.channel.connection.transport)
-        if not self._take(message.body):
-            # The library acknowledges each message by itself: first those before it.
-            self._acknowledge()
-            usual(message)
-            return
-        self._last = message.delivery_info['delivery_tag']
-        self._waiting += 1
-        if not self._scheduled:
-            self._scheduled = True
-            self._poller._message_operations_handler.do(self._drain)
-
-    def _drain(self) -> None:
-        """Run by the listener between two messages: take all that has been read already."""
-        try:
-            conn = self._poller.conn.connection
-            broken = (*AWAY, *conn.connection.recoverable_connection_errors)
-            with contextlib.suppress(*broken, *conn.connection.recoverable_channel_errors):
-                # Of a broken connection the library hears with its next read.
-                with conn._connection_lock:
-                    is_empty = self._read_all(conn.connection)
-                    self._acknowledge()
-                if is_empty and not self._poller.incoming:
-                    time.sleep(GATHER_SECONDS)
-        finally:
-            self._scheduled = False
-
-    def _read_all(self, connection: Any) -> bool:
-        """Whether no more is there."""
-        try:
-            while self._waiting < ACKNOWLEDGED_TOGETHER and not self._poller.incoming:
-                connection.drain_events(timeout=0.001)
-        except TimeoutError:
-            return True
-        return False
-
-    def _acknowledge(self) -> None:
-        if self._waiting:
-            self._waiting = 0
-            self._channel.basic_ack(self._last, multiple=True)
-
-
-def _read_ahead(transport: Any) -> None:
-    """Let a connection read as much as is there; what is not asked for yet, it keeps."""
-    receive = transport._quick_recv
-    if not isinstance(receive, functools.partial):
-        transport._quick_recv = functools.partial(_receive, receive)
-
-
-def _receive(receive: Callable[[int], bytes], size: int) -> bytes:
-    return receive(max(size, READ_AHEAD))

@@ -61,7 +61,7 @@ class SchedulerMethods:
             'select_destinations': Method(self.select_destinations, inline=True),
             'get_request': Method(self.get_request),
             'cancel_claims': Method(self.cancel_claims),
-        })  # fmt: skip
+        }, quick=frozenset({'select_destinations'}))  # fmt: skip
 
     def select_destinations(self, call: Call) -> object:
         request = wire.argument(call.args, 'request', SelectDestinations, newer=call.newer_minor)

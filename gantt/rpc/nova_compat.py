@@ -115,7 +115,9 @@ class NovaMethods:
         }
         methods = {name: Method(functools.partial(self._cast, f)) for name, f in casts.items()}
         methods['select_destinations'] = Method(self.select_destinations, inline=True)
-        self.interface = Interface(methods, VERSION, exact=True)
+        self.interface = Interface(
+            methods, VERSION, exact=True, quick=frozenset({'select_destinations'})
+        )
 
     def attached(self) -> None:
         """The consumer was attached to the queue just now."""

@@ -3,17 +3,17 @@
 
 The library waits for the broker's confirm after each reply.  Here all replies
 of a batch are written to a channel of their own on one of the library's
-connections, and their confirms and returns are collected afterwards.  What the
-broker promises per reply is the same: confirmed, returned, or unknown.
+connections, in one piece, and their confirms and returns are collected
+afterwards.  What the broker promises per reply is the same: confirmed,
+returned, or unknown.
 """
 
 import contextlib
+import struct
 import time
 import weakref
 from collections.abc import Sequence
 from typing import Any
-
-import amqp
 
 from gantt import exceptions
 from gantt.rpc import driver
@@ -21,12 +21,34 @@ from gantt.rpc import driver
 #: The broker confirms within milliseconds, or something is wrong with it.
 _CONFIRM_SECONDS = 10.0
 
-_PROPERTIES = {
-    'content_type': 'application/json',
-    'content_encoding': 'utf-8',
-    'delivery_mode': 2,
-    'priority': 0,
-}
+#: Frames of AMQP 0-9-1 (sections 2.3.5 and 4.2): method, content header, body.
+_METHOD, _HEADER, _BODY, _END = 1, 2, 3, b'\xce'
+_BASIC, _PUBLISH, _MANDATORY = 60, 40, 1
+_frame = struct.Struct('>BHI').pack
+_content = struct.Struct('>HHQ').pack
+#: What the library says of a message: JSON in UTF-8, persistent, priority 0.  The
+#: last bit of the flags stands for the message id, which follows.
+_FLAGS = 1 << 15 | 1 << 14 | 1 << 12 | 1 << 11 | 1 << 7
+_PROPERTIES = struct.pack('>H', _FLAGS) + b'\x10application/json\x05utf-8\x02\x00'
+
+
+def frames(channel: int, queue: str, body: bytes, message_id: str, frame_bytes: int) -> list[bytes]:
+    """A mandatory publish to a queue through the default exchange, as AMQP frames.
+
+    :param frame_bytes: longest frame that was agreed on with the broker
+    """
+    key, name = queue.encode(), message_id.encode()
+    method = struct.pack('>HHHB', _BASIC, _PUBLISH, 0, 0) + bytes([len(key)]) + key
+    header = _content(_BASIC, 0, len(body)) + _PROPERTIES + bytes([len(name)]) + name
+    made = [
+        _frame(_METHOD, channel, len(method) + 1), method, bytes([_MANDATORY]), _END,
+        _frame(_HEADER, channel, len(header)), header, _END,
+    ]  # fmt: skip
+    most = frame_bytes - 8
+    for start in range(0, len(body), most):
+        part = body[start : start + most]
+        made += (_frame(_BODY, channel, len(part)), part, _END)
+    return made
 
 
 class Outlet:
@@ -56,15 +78,17 @@ class Outlet:
         first = self._number + 1
         self._refused.clear()
         self._missing.clear()
+        below, made = self.channel.connection, []
         for queue, body in batch:
             self._number += 1
             self._open.add(self._number)
-            self.channel._basic_publish(
-                amqp.Message(body, message_id=str(self._number), **_PROPERTIES),
-                exchange='',
-                routing_key=queue,
-                mandatory=True,
-            )
+            made += frames(
+                self.channel.channel_id, queue, body, str(self._number),
+                below.frame_max,
+            )  # fmt: skip
+        below.transport.write(b''.join(made))
+        # The library's heartbeats go by this.
+        below.bytes_sent += len(made)
         end = time.monotonic() + _CONFIRM_SECONDS
         while self._open:
             left = end - time.monotonic()

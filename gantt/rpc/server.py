@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import oslo_messaging as om
 
 from gantt import exceptions
-from gantt.rpc import driver, wire
+from gantt.rpc import driver, straight, wire
 from gantt.rpc.call import Call
 from gantt.rpc.pool import WorkerPool
 from gantt.rpc.replies import Count, StockReplies, is_answer
@@ -26,6 +26,9 @@ LOG = logging.getLogger(__name__)
 
 #: A method returns this where its answer comes through ``Replies`` later.
 DEFERRED = object()
+
+#: Nobody waits for a cast: a little patience lets many be taken at once.
+CASTS_GATHER_SECONDS = 0.05
 
 
 class Method(NamedTuple):
@@ -47,12 +50,15 @@ class Interface(NamedTuple):
         newer senders are held back by their own version pins)
     :ivar straight: from the bytes of a message to what is to be done with it, in the
         receiving thread; None where the message is for the checks and methods
+    :ivar quick: inline methods that may run twice for one message: their calls are
+        decoded by us and acknowledged together
     """
 
     methods: Mapping[str, Method]
     version: tuple[int, int] = (wire.MAJOR, wire.MINOR)
     exact: bool = False
     straight: Callable[[bytes | str], Callable[[], object] | None] | None = None
+    quick: frozenset[str] = frozenset()
 
 
 class CheckedServer(driver.RPCServer):
@@ -65,6 +71,7 @@ class CheckedServer(driver.RPCServer):
     ) -> None:  # fmt: skip
         super().__init__(transport, target, dispatcher, executor)
         self._interface = interface
+        self._quick = tuple(interface.quick)
         self._replies = replies
         self._pool = pool
         self._bytes_max = payload_bytes_max
@@ -74,10 +81,12 @@ class CheckedServer(driver.RPCServer):
         """Called by the library when it starts to listen."""
         listener = super()._create_listener()
         if self._interface.straight is not None:
-            driver.take_straight(listener, self._take_straight)
+            straight.take(listener, self._cast_straight, CASTS_GATHER_SECONDS)
+        elif self._interface.quick:
+            straight.take(listener, self._call_straight, 0.0)
         return listener
 
-    def _take_straight(self, body: bytes | str) -> bool:
+    def _cast_straight(self, _listener: Any, body: bytes | str) -> bool:
         """Called by the receiving thread with what just came; whether it is dealt with."""
         assert self._interface.straight is not None
         if len(body) > self._bytes_max:
@@ -89,6 +98,16 @@ class CheckedServer(driver.RPCServer):
             run()
         except Exception as e:
             self._refused(e, 'a cast', '-')
+        return True
+
+    def _call_straight(self, listener: Any, body: bytes | str) -> bool:
+        """The same for calls of quick methods."""
+        if len(body) > self._bytes_max:
+            return False
+        letter = straight.letter(listener, body)
+        if letter is None or letter.message.get('method') not in self._quick:
+            return False
+        self._on_incoming([letter])
         return True
 
     def _on_incoming(self, incoming: Any) -> None:

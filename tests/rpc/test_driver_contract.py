@@ -13,12 +13,14 @@ import uuid
 import amqp
 import oslo_messaging as om
 import pytest
+from amqp.method_framing import frame_writer
+from amqp.serialization import dumps
 from oslo_messaging import server as library_server
 from oslo_messaging._drivers import amqpdriver, impl_rabbit
 from oslo_messaging.rpc.server import RPCServer
 
 from gantt import exceptions
-from gantt.rpc import driver, transport
+from gantt.rpc import driver, outlet, straight, transport
 from gantt.rpc.server import CheckedServer
 from tests.rpc.bus import a_conf
 
@@ -81,11 +83,11 @@ def test_the_transport_keeps_what_was_received_beyond_what_it_asked_for():
         return ends[0].recv(size)
 
     carrier._quick_recv = receive
-    driver._read_ahead(carrier)
-    driver._read_ahead(carrier)
+    straight.read_ahead(carrier)
+    straight.read_ahead(carrier)
     ends[1].sendall(2 * (b'\x01\x00\x01\x00\x00\x00\x02ab\xce'))
     assert carrier.read_frame() == carrier.read_frame() == (1, 1, b'ab')
-    assert asked == [driver.READ_AHEAD]
+    assert asked == [straight.READ_AHEAD]
     for end in ends:
         end.close()
 
@@ -219,3 +221,28 @@ def test_novas_queue_settings_are_for_its_transport_only():
     own, nova = transport.own_transport(conf), transport.nova_transport(conf)
     assert own._driver.conf.oslo_messaging_rabbit.rabbit_quorum_queue is False
     assert nova._driver.conf.oslo_messaging_rabbit.rabbit_quorum_queue is True
+
+
+@pytest.mark.parametrize('size', [0, 1, 100, 4087, 4088, 4089, 20_000])
+def test_our_frames_are_those_that_the_library_would_have_written(size):
+    written = []
+
+    class Wire:
+        frame_max = 4096
+        bytes_sent = 0
+
+        @staticmethod
+        def write(piece):
+            written.append(bytes(piece))  # its buffer is used again
+
+    body = b'x' * size
+    properties = {
+        'content_type': 'application/json', 'content_encoding': 'utf-8', 'delivery_mode': 2,
+        'priority': 0, 'message_id': '123',
+    }  # fmt: skip
+    arguments = dumps('Bssbb', (0, '', 'reply_é', True, False))
+    message = amqp.Message(body, **properties)
+    frame_writer(Wire, Wire)(1, 7, amqp.spec.Basic.Publish, arguments, message)
+    theirs = b''.join(written)
+    ours = b''.join(outlet.frames(7, 'reply_é', body, '123', Wire.frame_max))
+    assert ours == theirs
