@@ -4,6 +4,7 @@
 import argparse
 import importlib
 import pathlib
+import signal
 import sys
 
 import msgspec
@@ -28,6 +29,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument('--json', action='store_true', help='one JSON object as the last line')
     module.add_arguments(parser)
     args = parser.parse_args(argv[1:])
+    # Told to end, a bench still stops its processes and drops what it made.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     result = module.run(args)
     if args.json:
         print(msgspec.json.encode(result).decode(), flush=True)

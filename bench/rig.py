@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit, urlunsplit
 
 RABBIT = os.environ.get('GANTT_TEST_RABBIT', 'rabbit://guest:guest@127.0.0.1:5672/')
@@ -74,6 +74,15 @@ def postgresql_database(url: str = POSTGRESQL) -> Iterator[str]:
         server.dispose()
 
 
+def written(groups: Mapping[str, Mapping[str, object]]) -> str:
+    """Options by group, as a configuration file has them."""
+    lines = []
+    for group, values in groups.items():
+        lines.append(f'[{group}]')
+        lines += [f'{name} = {value}' for name, value in values.items()]
+    return '\n'.join(lines) + '\n'
+
+
 class Rig:
     """A folder, a configuration file and the processes started from it."""
 
@@ -95,11 +104,7 @@ class Rig:
         }
         for group, values in (options or {}).items():
             groups.setdefault(group, {}).update(values)
-        lines = []
-        for group, values in groups.items():
-            lines.append(f'[{group}]')
-            lines += [f'{name} = {value}' for name, value in values.items()]
-        self.config.write_text('\n'.join(lines) + '\n')
+        self.config.write_text(written(groups))
 
     def run(self, command: str, *words: str, seconds: float = 120) -> str:
         """Run a command to its end.

@@ -5,22 +5,29 @@ Nova's captured boot message is the body; every call claims and records its
 decision before it is answered.  The yardstick is an empty oslo.messaging call
 to a stock server, through the same broker from the same client process,
 measured in turn with it.
+
+``--half-load`` adds the times of calls that come at half of that rate, whether
+or not those before them are answered; ``--monitored`` the rate of callers with
+a call monitor, as Nova's are, against that of callers without one, in turn.
 """
 
 import argparse
 import pathlib
+import random
 import statistics
 import subprocess
 import sys
 import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from oslo_config import cfg
 
 import gantt.cmd  # noqa: F401  (chooses native threads, before oslo.messaging comes)
 from bench import Result, conditions, empty_server
+from bench import callers as shared
 from bench.rig import Rig, rig
 from gantt import client
 from gantt.conf import rpc as rpc_options
@@ -40,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--beside', default='1,4,64', help='other numbers of callers')
     parser.add_argument('--seconds', type=float, default=1.5, help='of a window')
     parser.add_argument('--repeats', type=int, default=7, help='windows of each kind')
+    parser.add_argument('--half-load', action='store_true', help='times at half of the rate')
+    parser.add_argument('--monitored', action='store_true', help='with a call monitor against none')
     parser.add_argument('--no-quorum', action='store_true', help='classic queues only')
 
 
@@ -58,6 +67,7 @@ def run(args: argparse.Namespace) -> Result:
         'window_seconds': args.seconds,
         **classic['stated'],
         **{k: v for k, v in main.items() if k not in ('rate', 'empty')},
+        **classic['more'],
         'other_callers': {n: classic['callers'][n] for n in beside},
     }
     problems = classic['problems']
@@ -96,8 +106,15 @@ def _with_queues(kind: str, args: argparse.Namespace, callers: list[int]) -> dic
         figures = {}
         for number in callers:
             figures[number] = _measured(load, made, number, args)
+        more: dict[str, Any] = {}
+        if kind == 'classic' and args.half_load:
+            rate = figures[args.callers]['rate'] / 2
+            more['half_load'] = _open_loop(load, rate, args.seconds * args.repeats)
+        if kind == 'classic' and args.monitored:
+            more['monitored'] = _monitored(load, args)
         found = {
             'callers': figures,
+            'more': more,
             'stated': {**_server_settings(made), 'scheduler_rss_mb': made.rss_mb('scheduler')},
             'problems': load.problems(),
         }
@@ -151,9 +168,12 @@ class Load:
         self._rig = made
         self._transport = client.get_transport(cfg.CONF, made.broker)
         self._boot = captures.load('boot')
-        self._nova = om.get_rpc_client(
+        nova = om.get_rpc_client(
             self._transport, om.Target(exchange='nova', topic='scheduler', version='4.5'), retry=2
-        ).prepare(timeout=60, call_monitor_timeout=60)
+        )
+        # Nova's own callers have a monitor: so have these, if not said otherwise.
+        self._nova = nova.prepare(timeout=60, call_monitor_timeout=60)
+        self._plain = nova.prepare(timeout=60)
         self._empty = om.get_rpc_client(
             self._transport,
             om.Target(exchange=empty_server.EXCHANGE, topic=empty_server.TOPIC, version='1.0'),
@@ -196,9 +216,16 @@ class Load:
 
     def boot(self) -> None:
         """One boot of one instance; what was promised is noted."""
+        self._boot_by(self._nova)
+
+    def boot_without_monitor(self) -> None:
+        """The same, by a caller that wants no heartbeats while it waits."""
+        self._boot_by(self._plain)
+
+    def _boot_by(self, caller: Any) -> None:
         instance = str(uuid.uuid4())
         context, args = self._boot.fresh([instance], f'req-{uuid.uuid4()}')
-        found = self._nova.call(context, 'select_destinations', **args)
+        found = caller.call(context, 'select_destinations', **args)
         self.acknowledged[instance] = found[0][0]['nova_object.data']['service_host']
 
     def nothing(self) -> None:
@@ -285,4 +312,49 @@ def _measured(load: Load, made: Rig, callers: int, args: argparse.Namespace) -> 
         'p50_ms': round(times[len(times) // 2], 2),
         'p99_ms': round(times[len(times) * 99 // 100], 2),
         'scheduler_cpu_ms_per_call': round(cpu * 1000 / max(1, calls), 3),
+    }
+
+
+def _monitored(load: Load, args: argparse.Namespace) -> dict[str, Any]:
+    """Callers with a call monitor and without, in turn; medians."""
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(args.repeats):
+        for monitored, call in ((True, load.boot), (False, load.boot_without_monitor)):
+            rates[monitored].append(load.window(call, args.callers, args.seconds)[0])
+    with_one, without = statistics.median(rates[True]), statistics.median(rates[False])
+    return {
+        'rate': round(with_one, 1),
+        'rate_without': round(without, 1),
+        'ratio': round(with_one / without, 3),
+    }
+
+
+#: Threads that call in an open loop: more than ever wait at half of the rate.
+OPEN_THREADS = 64
+
+
+def _open_loop(load: Load, rate: float, seconds: float) -> dict[str, Any]:
+    """Calls at random moments, ``rate`` a second: milliseconds from when each was due."""
+    rng = random.Random(1)
+    times: list[float] = []
+
+    def call(due: float) -> None:
+        load.boot()
+        times.append((time.perf_counter() - due) * 1000)
+
+    began = due = time.perf_counter()
+    with ThreadPoolExecutor(OPEN_THREADS) as pool:
+        calls = []
+        while due < began + seconds:
+            due += rng.expovariate(rate)
+            time.sleep(max(0.0, due - time.perf_counter()))
+            calls.append(pool.submit(call, due))
+        for made in calls:
+            made.result()
+    times.sort()
+    return {
+        'rate': round(len(times) / (time.perf_counter() - began), 1),
+        'p50_ms': shared.percentile(times, 0.5),
+        'p99_ms': shared.percentile(times, 0.99),
+        'calls': len(times),
     }

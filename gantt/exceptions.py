@@ -12,6 +12,7 @@
     │   ├── RequestCancelled
     │   ├── NotFound             host, claim, request, decision, group or aggregate
     │   ├── StaleEpoch           an older registration of the host speaks
+    │   ├── StaleRegistration    a registration that a later one of the same journal overtook
     │   └── StaleReport          repeated or overtaken report
     ├── Conflict             others were faster; the retries within the budget are used up
     ├── Unavailable          a dependency is away, or too little is known to answer
@@ -133,6 +134,20 @@ class StaleEpoch(Refused):
     template = (
         'host {host!r}: epoch {epoch} is not the current one ({current}); '
         'the host has registered again since, or must register first'
+    )
+
+
+class StaleRegistration(Refused):
+    """A registration that comes after a later one out of the same journal.
+
+    The agent that began it is dead, or its journal was put back to an older state.
+    """
+
+    code = 'gantt.stale_registration'
+    http_status = 409
+    template = (
+        'host {host!r}: registration {count} of its journal comes after number {current}; '
+        'it changes nothing. Is this agent alive, its journal was put back to an older state'
     )
 
 

@@ -19,6 +19,9 @@ T = TypeVar('T')
 #: Longest pause between two tries.
 _PAUSE_MOST = 5.0
 
+#: Before a call is published again; the library waits as long.
+_PUBLISH_PAUSE = 1.0
+
 
 class Caller:
     """Calls and casts on one topic; publishing and waiting are bounded.
@@ -38,18 +41,19 @@ class Caller:
 
     def call(
         self, method: str, timeout: float, *, context_id: str = '', topic: str | None = None,
-        **args: Any,
+        publish_tries: int = transport.PUBLISH_RETRIES + 1, **args: Any,
     ) -> Any:  # fmt: skip
         """Call and wait for the answer.
 
         :param timeout: seconds
         :param context_id: shown in the log lines of the receiver
         :param topic: another topic than the client's
+        :param publish_tries: 1 for who calls again anyway
         :raises GanttError: what the receiver raised
         :raises BrokerUnavailable: the broker does not take the message
         :raises Unavailable: no answer within ``timeout``, or nobody listens
         """
-        return self._sent(method, timeout, context_id, topic, args, wait=True)
+        return self._sent(method, timeout, context_id, topic, args, publish_tries)
 
     def cast(
         self, method: str, *, context_id: str = '', topic: str | None = None, **args: Any
@@ -58,18 +62,19 @@ class Caller:
 
         :raises BrokerUnavailable, Unavailable: it was not sent
         """
-        self._sent(method, 0.0, context_id, topic, args, wait=False)
+        self._sent(method, 0.0, context_id, topic, args)
 
     def _sent(
         self, method: str, timeout: float, context_id: str, topic: str | None,
-        args: dict[str, Any], *, wait: bool,
+        args: dict[str, Any], call_tries: int = 0,
     ) -> Any:  # fmt: skip
+        """:param call_tries: 0: a cast"""
         client = self._client if topic is None else self._client.prepare(topic=topic)
         context = {'request_id': context_id}
         try:
             driver.ready_for_calls(self._carrier)
-            if wait:
-                return client.prepare(timeout=timeout).call(context, method, **args)
+            if call_tries:
+                return self._called(client, context, method, timeout, args, call_tries)
             client.cast(context, method, **args)
         except exceptions.GanttError as e:
             raise _clean(e) from None
@@ -88,6 +93,28 @@ class Caller:
         except om.RemoteError as e:
             raise exceptions.Unavailable(f'{method}: {e.exc_type}: {e.value}') from None
         return None
+
+    def _called(
+        self, client: Any, context: dict[str, str], method: str, timeout: float,
+        args: dict[str, Any], tries: int,
+    ) -> Any:  # fmt: skip
+        """Call, with all tries to publish inside the timeout.
+
+        Each of the library's own tries may take the whole of it where a broker takes no
+        messages (an alarm) or says nothing any more.
+        """
+        end = time.monotonic() + timeout
+        for tried in range(tries):
+            left = max(0.001, end - time.monotonic())
+            try:
+                return client.prepare(timeout=left, retry=0).call(context, method, **args)
+            except driver.AWAY:
+                driver.drop_sender(self._carrier)
+                pause = _PUBLISH_PAUSE * (tried + 1)
+                if tried == tries - 1 or time.monotonic() + pause >= end:
+                    raise
+                time.sleep(pause)
+        raise exceptions.Bug(invariant='the last try to publish raises')
 
 
 def _clean(error: exceptions.GanttError) -> exceptions.GanttError:

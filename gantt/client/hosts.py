@@ -59,7 +59,10 @@ class ClaimsClient:
         self._attempt_seconds = attempt_seconds
 
     def register_host(self, host: RegisterHost) -> Registered:
-        """Say that a host is there; the answer carries its epoch."""
+        """Say that a host is there; the answer carries its epoch.
+
+        :raises StaleRegistration: a later one of the same journal was there before
+        """
         return message.decode(
             self._call('register_host', host.name, host=message.to_builtins(host)),
             Registered,

@@ -68,8 +68,9 @@ class SchedulerClient:
         patience = min(left, self._attempt_seconds) + _GRACE_SECONDS
         try:
             found = self._caller.call(
-                'select_destinations', patience, context_id=request.request_id, request=body
-            )
+                'select_destinations', patience, context_id=request.request_id, publish_tries=1,
+                request=body,
+            )  # fmt: skip
         except exceptions.Unavailable as e:
             if type(e) is exceptions.Unavailable:
                 raise _NoAnswer(e.message, **e.kwargs) from None

@@ -18,6 +18,7 @@ from gantt.http.app import make_app
 from gantt.http.middleware import Wsgi
 from gantt.http.server import Server
 from gantt.http.settings import HttpSettings
+from gantt.rpc import transport
 from gantt.scheduler.insights import Insights
 from gantt.telemetry.metrics import Metrics
 from gantt.version import version_string
@@ -40,6 +41,7 @@ def compose(conf: Any) -> Wsgi:
         connected, pipeline, wiring.settings(conf, pipeline), max_age=conf.api.table_age_seconds
     )
     schedulers = client.SchedulerClient(client.get_transport(conf))
+    transport.reconnect_soon(conf)
     probe = Probe(schedulers)
     return make_app(
         insights,

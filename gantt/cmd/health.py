@@ -65,7 +65,9 @@ class Health:
         if not attached:
             return 'not listening yet'
         away = [topic for topic, is_attached in attached.items() if not is_attached]
-        return f'no consumer is attached for {", ".join(away)}' if away else ''
+        if away:
+            return f'no consumer is attached for {", ".join(away)}'
+        return self._rpc.problem
 
     def _queue(self, facts: dict[str, Any]) -> str:
         most = self._scheduler.settings.queue_limit

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt-manage``: the schema, the audit, the purge and a check of the configuration.
+"""``gantt-manage``: the schema, the audit, the purge and checks of the configuration.
 
 Trouble is one line on standard error that says what to do.  Exit codes: 0 fine,
-1 trouble (or a violation found by the audit), 64 wrong usage.
+1 trouble (or a violation found by the audit, an error found by the doctor), 64 wrong
+usage.
 """
 
+import argparse
 import json
 import logging
 import sys
@@ -14,7 +16,8 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions, plugins
-from gantt.cmd import wiring
+from gantt.cmd import dead_letters, doctor, wiring
+from gantt.cmd.doctor import times
 from gantt.conf import opts
 from gantt.core.host import HostRow
 from gantt.db import migration, session, store
@@ -50,6 +53,14 @@ def db_version(conf: Any) -> int:
         print(f'database {found}, needed {needed}')
         if found != needed:
             print('run "gantt-manage db sync"')
+    return 0
+
+
+def db_restored(conf: Any) -> int:
+    """Say that the database was put back to an older state, so that all read it anew."""
+    number = migration.bump_incarnation(session.engine_from_conf(conf))
+    print(f'incarnation {number}: schedulers read everything again, and what runs is adopted as '
+          'hosts report it')  # fmt: skip
     return 0
 
 
@@ -123,20 +134,9 @@ def _check_options(conf: Any) -> str:
     for group, options in opts.list_opts():
         for option in options:
             read += _reads(conf, group, option)
-    claims, scheduler = conf.claims, conf.scheduler
-    if claims.lease_seconds > claims.lease_seconds_max:
+    for finding in times.contradictions(conf):
         raise exceptions.Misconfigured(
-            option='[claims] lease_seconds',
-            problem=f'{claims.lease_seconds:g} is more than lease_seconds_max, '
-            f'{claims.lease_seconds_max:g}',
-            fix='Lower the one or raise the other',
-        )
-    if scheduler.unknown_after_seconds < scheduler.report_seconds:
-        raise exceptions.Misconfigured(
-            option='[scheduler] unknown_after_seconds',
-            problem=f'{scheduler.unknown_after_seconds:g} is less than report_seconds, '
-            f'{scheduler.report_seconds}: hosts would count as not known between two reports',
-            fix='Set it to twice report_seconds or more',
+            option=finding.option, problem=finding.why, fix=finding.instead
         )
     return f'{read} read, nothing contradicts'
 
@@ -169,7 +169,7 @@ def _check_database(conf: Any) -> str:
 
 
 def _commands(parsers: Any) -> None:
-    def add(to: Any, name: str, run: Callable[[Any], int], json_too: bool = False) -> None:
+    def add(to: Any, name: str, run: Callable[[Any], int], json_too: bool = False) -> Any:
         text = (run.__doc__ or '').strip()
         parser = to.add_parser(name, help=text, description=text)
         parser.set_defaults(run=run, format='text')
@@ -177,6 +177,7 @@ def _commands(parsers: Any) -> None:
             parser.add_argument(
                 '-f', '--format', choices=('text', 'json'), default='text', help='how to print'
             )
+        return parser
 
     def group(name: str, text: str) -> Any:
         return parsers.add_parser(name, help=text, description=text).add_subparsers(
@@ -186,9 +187,21 @@ def _commands(parsers: Any) -> None:
     database = group('db', 'The schema of the database.')
     add(database, 'sync', db_sync)
     add(database, 'version', db_version, json_too=True)
+    add(database, 'restored', db_restored)
     add(parsers, 'audit', audit, json_too=True)
     add(parsers, 'purge', purge)
-    add(group('config', 'The configuration.'), 'check', config_check)
+    letters = group('dead-letters', 'Messages that could not be handled.')
+    add(letters, 'list', dead_letters.show, json_too=True).add_argument(
+        '--limit', type=int, default=20, metavar='N', help='how many, at most (20)'
+    )
+    add(letters, 'drop', dead_letters.drop)
+    configuration = group('config', 'The configuration.')
+    add(configuration, 'check', config_check)
+    add(configuration, 'doctor', doctor.run, json_too=True).add_argument(
+        '--live', action=argparse.BooleanOptionalAction, default=None,
+        help='ask the servers, too; one that does not answer is an error with --live, and a '
+        'note without either',
+    )  # fmt: skip
 
 
 def run(argv: list[str]) -> int:

@@ -148,7 +148,7 @@ def settings(conf: Any, pipeline: Pipeline) -> Settings:
         sweep_seconds=c.sweep_seconds,
         sweep_rows=c.sweep_rows,
         report_seconds=s.report_seconds,
-        stale_after_seconds=_down_time(pipeline),
+        stale_after_seconds=down_time(pipeline),
         default_zone=pipeline.default_zone or 'nova',
         feed_seconds=s.feed_seconds,
         reload_seconds=s.reload_seconds,
@@ -165,7 +165,7 @@ def settings(conf: Any, pipeline: Pipeline) -> Settings:
     )
 
 
-def _down_time(pipeline: Pipeline) -> float:
+def down_time(pipeline: Pipeline) -> float:
     """After how many seconds of silence the filters take a host for down."""
     times = [f.settings().get('service_down_time') for f in pipeline.filters]
     return min((float(t) for t in times if t is not None), default=Settings().stale_after_seconds)

@@ -8,11 +8,11 @@ A guest never starts on a claim that was not confirmed in this very attempt,
 and never twice for one claim: each step is in the journal before its effect.
 """
 
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import msgspec
 
@@ -103,8 +103,7 @@ class Agent:
         :raises Fenced: another agent speaks for this host
         """
         self._for_us(build.host)
-        if self._session.is_fenced:
-            raise Fenced(host=self.name, current='newer', epoch=self._session.epoch)
+        self._session.raise_if_fenced()
         with self._alone(build.claim_id) as alone:
             if not alone:
                 return _of(build, 'in_progress')
@@ -126,8 +125,16 @@ class Agent:
         )
 
     def resume(self) -> list[Outcome]:
-        """Go on with what is pending and nobody works on, such as after a restart."""
-        return [self.build(entry.build) for entry in self._journal.live() if entry.state == PENDING]
+        """Go on with what is pending and nobody works on, such as after a restart.
+
+        Nothing more where another agent speaks for this host, or this one was told to stop.
+        """
+        outcomes = []
+        with contextlib.suppress(Fenced, Halted):
+            for entry in self._journal.live():
+                if entry.state == PENDING:
+                    outcomes.append(self.build(entry.build))
+        return outcomes
 
     def _check(self, build: Build) -> Outcome | None:
         """Note the claim as pending, or refuse it.  One build at a time."""
@@ -362,7 +369,7 @@ class Agent:
                 field='host', problem=f'expected {self.name!r}, which this agent speaks for'
             )
 
-    @contextmanager
+    @contextlib.contextmanager
     def _alone(self, claim_id: str) -> Iterator[bool]:
         """Only one thread at a time works on a claim; the others are told False."""
         mine = self._event()

@@ -7,6 +7,9 @@
 A claim that finished stays as a tombstone for at least a day: a build message
 that comes again must never start a guest again.  Every step is committed to
 disk before the effect that it announces.
+
+The journal also counts the registrations of its host, over all starts of the
+agent, under a name of its own: of two of them it knows which began later.
 """
 
 import fcntl
@@ -16,6 +19,7 @@ import pathlib
 import sqlite3
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -47,6 +51,11 @@ CREATE TABLE IF NOT EXISTS builds (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS builds_consumer ON builds (consumer);
 CREATE INDEX IF NOT EXISTS builds_state ON builds (state, updated_at);
+CREATE TABLE IF NOT EXISTS identity (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    uuid TEXT NOT NULL,
+    registrations INTEGER NOT NULL
+);
 """
 _SELECT = (
     'SELECT body, state, asked_epoch, asked_sequence, lease_until, reason, updated_at FROM builds '
@@ -79,6 +88,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 class Journal(Protocol):
     """Where a host remembers; all methods may be called from any thread."""
+
+    @property
+    def identity(self) -> str:
+        """A uuid, chosen when the journal was made; another journal has another one."""
+
+    def count_registration(self) -> int:
+        """One more than ever before out of this journal; it is on disk when this returns."""
 
     def get(self, claim_id: str) -> Entry | None:
         """What is remembered of a claim."""
@@ -128,10 +144,21 @@ class SqliteJournal:
             if version not in (0, _VERSION):
                 raise sqlite3.DatabaseError(f'its version is {version}, expected {_VERSION}')
             self._db.executescript(_SCHEMA)
+            # Journals of older agents have none yet.
+            self._db.execute(
+                'INSERT OR IGNORE INTO identity VALUES (1, ?, 0)', (str(uuid.uuid4()),)
+            )
+            (self.identity,) = self._db.execute('SELECT uuid FROM identity').fetchone()
             self._db.execute(f'PRAGMA user_version = {_VERSION}')
         except sqlite3.Error as e:
             os.close(self._guard)
             raise _unusable(path, str(e)) from None
+
+    def count_registration(self) -> int:
+        with self._lock:
+            self._db.execute('UPDATE identity SET registrations = registrations + 1')
+            (count,) = self._db.execute('SELECT registrations FROM identity').fetchone()
+        return int(count)
 
     def get(self, claim_id: str) -> Entry | None:
         rows = self._select(_SELECT + 'WHERE claim_id = ?', claim_id)
@@ -225,6 +252,13 @@ class MemoryJournal:
         self._lock = threading.Lock()
         self._entries: dict[str, Entry] = {}
         self._live: dict[str, None] = {}
+        self.identity = str(uuid.uuid4())
+        self._registrations = 0
+
+    def count_registration(self) -> int:
+        with self._lock:
+            self._registrations += 1
+            return self._registrations
 
     def get(self, claim_id: str) -> Entry | None:
         return self._entries.get(claim_id)

@@ -17,7 +17,7 @@ from gantt.compute.journal import Journal
 from gantt.compute.ports import Facts, GuestDriver, SchedulerPort
 from gantt.compute.reporter import Reporter, jittered
 from gantt.compute.runner import Turns
-from gantt.compute.session import Session
+from gantt.compute.session import Fenced, Session
 from gantt.core.report import RegisterHost
 
 LOG = logging.getLogger(__name__)
@@ -66,13 +66,13 @@ class Member(Turns):
 
     def turn(self) -> float:
         """Do what is due; seconds until the next turn."""
-        if self.session.is_fenced:
-            LOG.error('Host %s: another agent speaks for it; this one is idle until it is '
-                      'restarted', self.name)  # fmt: skip
-            return self._interval()
         try:
             soon = self._say()
         except Halted:
+            return self._interval()
+        except Fenced as e:
+            # Idle until somebody restarts it; said again each time, so that it is noticed.
+            LOG.error('%s', e)
             return self._interval()
         except exceptions.Refused as e:
             LOG.error('Host %s cannot register or report: %s', self.name, e)
@@ -109,6 +109,7 @@ class Member(Turns):
         }
 
     def _say(self) -> bool:
+        self.session.raise_if_fenced()
         first = not self.session.is_registered
         if first:
             registered = self.session.register()
@@ -138,7 +139,7 @@ def with_agent(
     settings: Settings, rng: random.Random,
 ) -> Member:  # fmt: skip
     """A host that builds: its member, with ``member.agent`` set."""
-    session = Session(announcement, port)
+    session = Session(announcement, port, journal)
 
     def look() -> tuple[Census, Facts]:
         seen = census.take(driver, journal)

@@ -68,7 +68,10 @@ class SchedulerPort(Protocol):
     """The scheduler, however it is reached."""
 
     def register(self, message: RegisterHost) -> Registered:
-        """Announce the host; the answer has its epoch."""
+        """Announce the host; the answer has its epoch.
+
+        :raises StaleRegistration: a later one of the same journal was there before
+        """
 
     def report(self, report: HostReport) -> str | None:
         """A full report is a call and returns its fate; a delta is cast: None.

@@ -69,6 +69,59 @@ OPTS = [
         max=100_000,
         help='How many replies and postponed requests may wait for another try.',
     ),
+    cfg.FloatOpt(
+        'self_ping_seconds',
+        default=10.0,
+        min=0,
+        max=3600,
+        help='How often a scheduler process calls itself over the broker, on each topic. A '
+        'connection may be stuck although it is open; only a message shows it. 0: never, and '
+        'a process that hears nothing stays so until somebody restarts it.',
+    ),
+    cfg.FloatOpt(
+        'self_ping_wait_seconds',
+        default=5.0,
+        min=0.1,
+        max=600,
+        help='How long such a call waits for its answer.',
+    ),
+    cfg.IntOpt(
+        'self_ping_failures',
+        default=3,
+        min=1,
+        max=1000,
+        help='After so many failures in a row, each time with a broker that confirms a message '
+        'on a new connection, the process makes all its connections to the broker anew, without '
+        'a restart and without losing what it has accepted. At first not more often than every '
+        '30 seconds; the pause doubles while that does not help, up to 10 minutes. The health '
+        'check fails meanwhile.',
+    ),
+    cfg.StrOpt(
+        'dead_letter_queue',
+        default='',
+        max_length=200,
+        help='Queue of the broker that keeps messages which nobody can handle: too large, not '
+        'decodable, of an unknown method or version, with a wrong field. "gantt-manage '
+        'dead-letters list" shows them. Empty: they are logged with their first characters, '
+        'counted and gone. Values of tokens and passwords are not kept; everything else is, '
+        'readable for whoever may read the queue.',
+    ),
+    cfg.IntOpt(
+        'dead_letters_kept',
+        default=1000,
+        min=1,
+        max=1_000_000,
+        help='How many messages dead_letter_queue keeps; the oldest go first. Of each at most '
+        '64 KiB are kept. The queue is declared with it: delete the queue to change it.',
+    ),
+    cfg.IntOpt(
+        'dead_letter_seconds',
+        default=604_800,
+        min=60,
+        max=4_000_000,
+        help='How long dead_letter_queue keeps a message. The queue is declared with it: delete '
+        'the queue to change it.',
+    ),
     cfg.IntOpt(
         'drain_seconds',
         default=20,

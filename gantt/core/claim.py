@@ -7,6 +7,7 @@ out at any moment, but a guest starts only after ``confirm`` succeeded.
 """
 
 import enum
+import functools
 
 import msgspec
 
@@ -133,6 +134,7 @@ def gives_way(rival: Claim) -> bool:
     return rival.state is State.RESERVED and rival.request_id is not None
 
 
+@functools.lru_cache(maxsize=256)  # a member's is asked for by those who pick, claim and answer
 def claim_id(request_id: str, attempt: int, member: int) -> str:
     """The id of a member's claim: the same for every repeat of the attempt."""
     return message.derived_id('claim', request_id, attempt, member)

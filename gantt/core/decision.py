@@ -92,6 +92,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What ``place()`` returns, and what explain and replay start from.
 
     :ivar hosts: how many hosts were looked at
+    :ivar spread: picked among so many best at least, because races were lost; 1: they were not
     :ivar provider_ids: host ids as packed int64, in the order of the verdicts
     :ivar age_seconds: how old the oldest host state used may be (promise P5)
     """
@@ -103,6 +104,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     members: list[MemberDecision]
     weighers: list[str] = []
     seed: int = 0
+    spread: int = 1
     table_seq: int = 0
     age_seconds: float = 0.0
     config_digest: str = ''

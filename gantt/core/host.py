@@ -47,6 +47,8 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
     :ivar over_committed: found with more use than capacity: nothing new lands
     :ivar reported_at: seconds of the database's clock; 0: never
     :ivar full_sequence: sequence of the last full report of this epoch
+    :ivar journal: of the agent that registered last, as far as it said
+    :ivar journal_count: of its registrations, the last one taken
     """
 
     id: int
@@ -63,6 +65,8 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
     sequence: int = 0
     full_sequence: int = 0
     boot_nonce: str = ''
+    journal: str | None = None
+    journal_count: int = 0
     facts: HostFacts = HostFacts()
     used: dict[str, int] = {}
     foreign: dict[str, int] = {}

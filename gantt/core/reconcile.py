@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec import UNSET
 
+from gantt import exceptions
 from gantt.core import message
 from gantt.core.claim import Claim, Event, State, after
 from gantt.core.host import HostFacts, HostRow
@@ -169,13 +170,23 @@ def register(
     A new epoch begins at sequence 0 and needs a full report first.  What is
     known of the host and what is claimed there stays.
 
+    Of two agents the later one counts, and that is the one that comes later,
+    unless both have the same journal: that one knows which of them began later.
+
     :param row: None where the host is not known
     :param provider_id: its id, where it is new
     :param last_epoch: the last that was handed out to this name, where it is new
+    :raises StaleRegistration: a later one of the same journal was there before
     """
     if row is None:
         uuid = said.uuid or message.derived_id('host', said.name, provider_id)
         row = HostRow(id=provider_id, uuid=uuid, name=said.name, epoch=last_epoch)
+    is_repeat = row.boot_nonce == said.boot_nonce
+    is_ours = said.journal is not None and said.journal == row.journal
+    if is_ours and not is_repeat and said.journal_count < row.journal_count:
+        raise exceptions.StaleRegistration(
+            host=said.name, count=said.journal_count, current=row.journal_count
+        )
     row = _replace(
         row,
         node=said.node or said.name,
@@ -184,12 +195,14 @@ def register(
         build_topic=said.build_topic or f'gantt-compute.{said.name}',
         version=row.version + 1,
     )
-    if row.boot_nonce == said.boot_nonce:
+    if is_repeat:
         return row
     # A layout chosen on what the host said before it started anew is void.
     return _replace(
         row,
         boot_nonce=said.boot_nonce,
+        journal=row.journal if said.journal is None else said.journal,
+        journal_count=row.journal_count if said.journal is None else said.journal_count,
         epoch=row.epoch + 1,
         sequence=0,
         full_sequence=0,

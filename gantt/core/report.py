@@ -92,14 +92,21 @@ class Running(Message, frozen=True, kw_only=True):
 class RegisterHost(Message, frozen=True, kw_only=True):
     """A host says that it is there; the answer carries its epoch.
 
-    ``boot_nonce`` is chosen anew at each start of the agent: the same nonce
-    again gives the same epoch.
+    ``boot_nonce`` is chosen anew for each registration: the same nonce again
+    gives the same epoch.
+
+    :ivar journal: what the agent's journal is called: another one for another disk
+    :ivar journal_count: how many registrations were begun out of that journal, this one
+        included.  One that comes after a later one of the same journal was left on the
+        way by an agent that is dead: it is refused
     """
 
     name: Name  # service host
     node: Name | None = None  # hypervisor host name; None: as name
     uuid: Uuid | None = None
     boot_nonce: Name
+    journal: Uuid | None = None  # None: it has none, and the last that registers counts
+    journal_count: Count = 0
     cell: Uuid | None = None
     zone: Name | None = None
     build_topic: Name | None = None  # None: gantt-compute.<name>

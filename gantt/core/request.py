@@ -32,10 +32,9 @@ class Purpose(enum.StrEnum):
     UNSHELVE = 'unshelve'
     REBUILD = 'rebuild'  # checks the host again, claims nothing
 
-    @property
-    def is_move(self) -> bool:
-        """Whether the consumer may hold another claim (its source) meanwhile."""
-        return self in (Purpose.RESIZE, Purpose.MIGRATE, Purpose.LIVE_MIGRATE, Purpose.EVACUATE)
+    def __init__(self, value: str) -> None:
+        #: Whether the consumer may hold another claim (its source) meanwhile.
+        self.is_move = value in ('resize', 'migrate', 'live_migrate', 'evacuate')
 
 
 class Lifecycle(enum.StrEnum):

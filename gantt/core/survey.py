@@ -4,26 +4,25 @@
 The verdict of a host is the number of filters that it passed, kept as a byte
 by adding ``alive`` after each.  Members after the first start from where the
 last filter that no pick can change has left the hosts; every filter that reads
-something a pick changes is asked again.
+something a pick changes is asked again.  Where all of these are ``local`` only
+the picked row is looked at, and only its score is made anew: the outcome is
+the same, bit for bit.
 """
 
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
 from gantt import exceptions
-from gantt.core.columns import TAKEN, BoolArray, FloatArray, IntArray
-from gantt.core.decision import PASSED, FilterCount, Score
+from gantt.core.columns import TAKEN, BoolArray, IntArray
+from gantt.core.decision import PASSED, FilterCount
 from gantt.core.filters.base import Filter, PairwiseFilter, PerHostFilter
+from gantt.core.ranking import Ranking
 from gantt.core.request import Purpose, RequestSpec
-from gantt.core.weighers.base import Weigher, normalize
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
     from gantt.core.pipeline import Pipeline
-
-#: Up to this many best are found by looking for the largest again and again.
-_FEW = 8
 
 
 def is_volatile(rule: Filter) -> bool:
@@ -34,81 +33,6 @@ def is_volatile(rule: Filter) -> bool:
 def walks(rule: Filter) -> TypeGuard[PerHostFilter]:
     """Whether the filter is asked host by host, and of survivors only."""
     return isinstance(rule, PerHostFilter) and type(rule).mask is PerHostFilter.mask
-
-
-def top(values: FloatArray, count: int) -> IntArray:
-    """Indices of the ``count`` largest, largest first, the earlier first where equal."""
-    if count >= len(values):
-        return np.argsort(-values, kind='stable')
-    if count <= _FEW:
-        left, found = values.copy(), np.empty(count, np.int64)
-        for i in range(count):
-            found[i] = best = left.argmax()
-            left[best] = -np.inf
-        return found
-    bound = np.partition(values, len(values) - count)[len(values) - count]
-    near = np.flatnonzero(values >= bound)
-    return near[np.argsort(-values[near], kind='stable')[:count]]
-
-
-class Ranking:
-    """The survivors of one member with their scores.
-
-    :ivar rows: rows of the survivors, ascending
-    :ivar total: their weights, same order
-    :ivar parts: per weigher (raw values, low, high, multiplier) or None
-    """
-
-    def __init__(self, rows: IntArray) -> None:
-        self.rows = rows
-        self.total: FloatArray = np.zeros(len(rows))
-        self.parts: list[tuple[Weigher, np.ndarray, float, float, Any] | None] = []
-
-    def add(self, weigher: Weigher, raw: np.ndarray, multiplier: float | FloatArray) -> None:
-        """Add what one weigher says."""
-        values, low, high = weigher.scale(raw)
-        self.parts.append((weigher, raw, low, high, multiplier))
-        scaled = normalize(values, low, high)
-        if scaled is None:
-            return
-        if not (isinstance(multiplier, float) and multiplier == 1.0):
-            scaled *= multiplier
-        self.total += scaled
-
-    def scores(self, table: 'HostTable', finalists: list[int]) -> list[Score]:
-        """Lines of the score table for some of the survivors."""
-        count = len(finalists)
-        at = np.array(finalists)
-        nothing = [0.0] * count
-        raws, norms, weights = [], [], []
-        for part in self.parts:
-            given = scaled = weighted = nothing
-            if part is not None:
-                weigher, raw, low, high, multiplier = part
-                given = raw.take(at).astype(np.float64).tolist()
-                length = high - low
-                if length > 0:
-                    bounded = map(weigher.bounded, given)
-                    scaled = [(value - low) / length for value in bounded]
-                if isinstance(multiplier, float):
-                    weighted = [norm * multiplier for norm in scaled]
-                else:
-                    weighted = (np.array(scaled) * multiplier.take(at)).tolist()
-            raws.append(given)
-            norms.append(scaled)
-            weights.append(weighted)
-        totals = self.total.take(at).tolist()
-        return [
-            Score(
-                table.names[row],
-                table.hosts[row].id,
-                totals[i],
-                [values[i] for values in raws],
-                [values[i] for values in norms],
-                [values[i] for values in weights],
-            )
-            for i, row in enumerate(self.rows.take(at).tolist())
-        ]
 
 
 class Survey:
@@ -133,6 +57,9 @@ class Survey:
         self._asked: dict[int, tuple[BoolArray, BoolArray]] = {}  # per host: (asked, said)
         self._prefix: tuple[int, BoolArray, np.ndarray, int, int, list[FilterCount]] | None = None
         self._changed: list[int] = []
+        self._counts: list[FilterCount] = []
+        #: Whether all that a pick may change is known to follow from the picked row.
+        self._is_local = not (table.pooled or pipeline.detailed)
         # A rebuild names its host by force and is checked all the same.
         forced = bool(spec.force_hosts or spec.force_nodes)
         self._applies = pipeline.applying(
@@ -156,6 +83,7 @@ class Survey:
             np.copyto(self.verdict, verdict)
             counts = list(kept)
         volatile, applies, unmoved = pipeline.volatile, self._applies, pipeline.unmoved
+        local = pipeline.local
         alive, masks = self.alive, self._masks
         for k in range(start, len(applies)):
             if not last and self._prefix is None and volatile[k]:
@@ -167,6 +95,8 @@ class Survey:
             if mask is None:
                 counts.append(unmoved[k])
                 continue
+            if volatile[k] and not local[k]:
+                self._is_local = False
             self._raise_to(k)
             np.logical_and(alive, mask, out=alive)
             left = int(np.count_nonzero(alive))
@@ -177,7 +107,47 @@ class Survey:
         self._raise_to(PASSED)
         if pipeline.detailed or not self.left:
             counts = [self._explain(k, count) for k, count in enumerate(counts)]
+        self._counts = counts
         return counts
+
+    def look_again(self, consumer: str) -> list[FilterCount] | None:
+        """As :meth:`look` for the next member, from what the last one found.
+
+        None where more than the picked row may have changed, or where that row is
+        left out now: then it takes a look.
+        """
+        if not (self._is_local and self._changed):
+            return None
+        row, pipeline = self._changed[-1], self.pipeline
+        for k in pipeline.asked_again:
+            if not self._applies[k]:
+                continue
+            if pipeline.local[k]:
+                if not pipeline.filters[k].passes(self.table, self.spec, row):
+                    return None
+            elif self._ask(k, consumer) is not None:
+                self._is_local = False
+                return None
+        self.verdict[row] = PASSED
+        return self._counts
+
+    def rank_again(self, ranking: Ranking) -> bool | None:
+        """Bring the ranking of the last member up to date after :meth:`look_again`.
+
+        :returns: whether other totals than the picked row's changed; None where it
+            takes a new ranking to say
+        """
+        pipeline = self.pipeline
+        if not pipeline.weighs_locally:
+            return None
+        for k in pipeline.weighed_whole:
+            weigher = pipeline.weighers[k]
+            if (
+                ranking.parts[k] is not None
+                or weigher.raw(self.table, self.spec, ranking.rows) is not None
+            ):
+                return None
+        return ranking.follow(self.table, self.spec, self._changed[-1])
 
     def rank(self) -> Ranking:
         """Weigh the survivors of the last look."""
@@ -186,13 +156,13 @@ class Survey:
             try:
                 raw = weigher.raw(self.table, self.spec, ranking.rows)
                 if raw is None:
-                    ranking.parts.append(None)
+                    ranking.leave_out()
                     continue
                 _check_shape(raw, (len(ranking.rows),), 'raw values')
                 ranking.add(weigher, raw, weigher.multipliers(self.table, ranking.rows))
             except Exception as e:
                 self._failed(weigher.name, e)
-                ranking.parts.append(None)
+                ranking.leave_out()
         return ranking
 
     def mask_of(self, k: int, consumer: str, rows: IntArray | None = None) -> BoolArray | None:

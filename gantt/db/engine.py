@@ -179,7 +179,7 @@ def _install(engine: sa.Engine, waits: Waits) -> None:
         if before is not None:
             connection.autocommit = before
 
-    def on_dial(dialect: Any, record: Any, args: Any, parameters: dict[str, Any]) -> None:
+    def on_dial(dialect: Any, record: Any, args: Any, parameters: dict[str, Any]) -> Any:
         parameters.setdefault('connect_timeout', waits.connect)
         if kind == 'postgresql':
             # A partition must not hold a thread for the hours that TCP would take.
@@ -188,6 +188,11 @@ def _install(engine: sa.Engine, waits: Waits) -> None:
         else:
             parameters.setdefault('read_timeout', waits.statement + 10)
             parameters.setdefault('write_timeout', waits.statement + 10)
+        if dialect.driver == 'psycopg':
+            from gantt.db import pipelines  # psycopg is there only where it is used
+
+            return pipelines.Connection.connect(*args, **parameters)
+        return None
 
     sa.event.listen(engine, 'do_connect', on_dial)
     sa.event.listen(engine, 'connect', on_connect)

@@ -8,7 +8,7 @@ until then it costs staleness, not correctness.
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import sqlalchemy as sa
 
@@ -40,11 +40,37 @@ HEAD = sa.select(
     sa.func.count(),
     sa.func.coalesce(sa.func.max(_tail.c.id), 0),
 )
-NEWS = sa.select(_tail.c.kind, _tail.c.ref).group_by(_tail.c.kind, _tail.c.ref)
+_news = sa.select(_tail.c.kind, _tail.c.ref).group_by(_tail.c.kind, _tail.c.ref).subquery()
+# Generations of groups in the statement that tells whose hosts to read: whoever plans
+# on a generation has to know everybody who was placed up to it.
+NEWS = sa.select(
+    _news.c.kind,
+    _news.c.ref,
+    sa.select(models.group_rules.c.generation)
+    .where(models.group_rules.c.uuid == _news.c.ref, _news.c.kind == 'group')
+    .scalar_subquery(),
+    # Asked for by themselves, as many ids would have to be sent as were read.
+    sa.case(
+        (
+            _news.c.kind == 'host',
+            sa.select(_p.c.version)
+            .where(_p.c.id == sa.cast(_news.c.ref, sa.BigInteger))
+            .scalar_subquery(),
+        )
+    ),
+)
 VERSIONS = sa.select(_p.c.id, _p.c.version).where(_p.c.id.in_(sa.bindparam('ids', expanding=True)))
 ALL_VERSIONS = sa.select(_p.c.id, _p.c.version)
 GENERATIONS = groups.GENERATIONS.where(
     models.group_rules.c.uuid.in_(sa.bindparam('uuids', expanding=True))
+)
+MEMBERS_ON = (
+    sa.select(models.claims.c.provider_id)
+    .where(
+        models.claims.c.group_uuid.in_(sa.bindparam('uuids', expanding=True)),
+        models.claims.c.live != 0,
+    )
+    .distinct()
 )
 INCARNATION = sa.select(models.meta.c.incarnation)
 CLASSES = sa.select(models.resource_classes.c.name)
@@ -84,16 +110,20 @@ def poll(
     now, incarnation, count, last = tx.first(HEAD, since=since)
     if last <= position and not window.is_new(since, count, last):
         return Feed(position=position, now=now, incarnation=incarnation)
-    refs: dict[str, list[str]] = {'host': [], 'aggregate': [], 'group': []}
-    for kind, ref in tx.all(NEWS, since=since):
-        refs.setdefault(kind, []).append(ref)
+    refs: dict[str, dict[str, int]] = {'host': {}, 'aggregate': {}, 'group': {}}
+    versions: dict[int, int | None] = {}
+    for kind, ref, generation, version in tx.all(NEWS, since=since):
+        refs.setdefault(kind, {})[ref] = generation or 0  # of a group that is gone
+        if kind == 'host':
+            versions[int(ref)] = version
     # Before the rows are read: an aggregate read after them can only be newer.
-    hosts = _hosts(tx, memory, [int(ref) for ref in refs['host']], known)
+    versions |= _versions(tx, sorted(_hosts_of_groups(tx, refs['group']) - set(versions)))
+    hosts = _hosts(tx, memory, versions, known)
     feed = Feed(
         position=max(position, last),
         hosts=hosts,
         aggregates=aggregates.load(tx) if refs['aggregate'] else None,
-        groups=_generations(tx, refs['group']),
+        groups=refs['group'],
         now=now,
         incarnation=incarnation,
     )
@@ -101,18 +131,25 @@ def poll(
     return feed
 
 
-def _hosts(
-    tx: session.Tx, memory: rows.Memory, ids: list[int], known: Mapping[int, int]
-) -> list[HostChange]:
-    found: dict[int, int] = {}
+def _versions(tx: session.Tx, ids: Sequence[int]) -> dict[int, int | None]:
+    """Versions of hosts; None where one is gone."""
+    found: dict[int, int | None] = dict.fromkeys(ids)
     for start in range(0, len(ids), CHUNK):
-        part = ids[start : start + CHUNK]
-        found.update(tx.all(VERSIONS, ids=part))
-    newer = sorted(pid for pid, version in found.items() if version > known.get(pid, -1))
+        found.update(tx.all(VERSIONS, ids=ids[start : start + CHUNK]))
+    return found
+
+
+def _hosts(
+    tx: session.Tx,
+    memory: rows.Memory,
+    versions: Mapping[int, int | None],
+    known: Mapping[int, int],
+) -> list[HostChange]:
+    newer = sorted(p for p, v in versions.items() if v is not None and v > known.get(p, -1))
     changes = [
         HostChange(provider_id=pid, row=None)
-        for pid in sorted(set(ids) - set(found))
-        if pid in known
+        for pid, version in sorted(versions.items())
+        if version is None and pid in known
     ]
     for start in range(0, len(newer), CHUNK):
         locked = providers.read(tx, memory, newer[start : start + CHUNK])
@@ -120,29 +157,41 @@ def _hosts(
     return changes
 
 
+def _hosts_of_groups(tx: session.Tx, uuids: Collection[str]) -> set[int]:
+    """Hosts that members of groups are on: that somebody was placed there may be no news
+    any more where the generation still is, or never have been in the window."""
+    wanted, found = sorted(uuids), set()
+    for start in range(0, len(wanted), CHUNK):
+        found |= {pid for (pid,) in tx.all(MEMBERS_ON, uuids=wanted[start : start + CHUNK])}
+    return found
+
+
+def read_groups(
+    tx: session.Tx, memory: rows.Memory, uuids: Collection[str], beside: Collection[int]
+) -> tuple[dict[str, int], list[HostChange]]:
+    """Generations, 0 of a group that is gone, and the hosts that members are on."""
+    wanted = sorted(uuids)
+    # Generations first: members read after them can only be newer, and then the next
+    # swap fails again instead of missing a member.
+    generations = {**dict.fromkeys(wanted, 0), **dict(tx.all(GENERATIONS, uuids=wanted))}
+    ids = _hosts_of_groups(tx, wanted) | set(beside)
+    return generations, _hosts(tx, memory, _versions(tx, sorted(ids)), dict.fromkeys(beside, -1))
+
+
 def compare(tx: session.Tx, memory: rows.Memory, known: Mapping[int, int]) -> Feed:
     """Everything that differs from what is known, whenever it changed."""
     tx.snapshot()
     now, incarnation = tx.now, tx.first(INCARNATION).incarnation
     position = tx.first(sa.select(sa.func.max(_x.c.id)))[0] or 0
-    found = dict(tx.all(ALL_VERSIONS))
-    other = {pid for pid, version in found.items() if version > known.get(pid, -1)}
+    versions = {**dict.fromkeys(known), **dict(tx.all(ALL_VERSIONS))}
     return Feed(
         position=position,
-        hosts=_hosts(tx, memory, sorted(other | (set(known) - set(found))), known),
+        hosts=_hosts(tx, memory, versions, known),
         aggregates=aggregates.load(tx),
         groups=dict(tx.all(groups.GENERATIONS)),
         now=now,
         incarnation=incarnation,
     )
-
-
-def _generations(tx: session.Tx, uuids: list[str]) -> dict[str, int]:
-    """Generations as they are; 0 for a group that is gone."""
-    found = dict.fromkeys(uuids, 0)
-    for start in range(0, len(uuids), CHUNK):
-        found.update(tx.all(GENERATIONS, uuids=uuids[start : start + CHUNK]))
-    return found
 
 
 def load_everything(tx: session.Tx, memory: rows.Memory) -> Everything:

@@ -266,6 +266,7 @@ def _said(row: HostRow) -> dict[str, Any]:
     return {
         'node': row.node, 'cell': row.cell, 'zone': row.zone,
         'build_topic': row.build_topic, 'boot_nonce': row.boot_nonce,
+        'journal': row.journal, 'journal_count': row.journal_count,
     }  # fmt: skip
 
 
@@ -277,6 +278,8 @@ def facts_values(row: HostRow) -> dict[str, Any]:
         'zone': row.zone,
         'build_topic': row.build_topic,
         'boot_nonce': row.boot_nonce,
+        'journal': row.journal,
+        'journal_count': row.journal_count,
         'speaks_for': row.speaks_for,
         'disabled': row.disabled,
         'disabled_by': row.disabled_by,

@@ -4,7 +4,7 @@
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -232,9 +232,10 @@ class Operators:
         refs: dict[str, list[Any]] = {'host': [], 'aggregate': [], 'group': []}
         for (kind, ref), _ in news:
             refs[kind].append(ref)
+        ids = {*refs['host'], *tables.hosts_of_groups(refs['group'])}
         return Feed(
             position=max(position, tables.position),
-            hosts=[tables.change_of(p) for p in sorted(refs['host']) if self._is_news(p, known)],
+            hosts=[tables.change_of(p) for p in sorted(ids) if self._is_news(p, known)],
             aggregates=self._aggregates() if refs['aggregate'] else None,
             groups={
                 uuid: tables.groups[uuid].generation if uuid in tables.groups else 0
@@ -271,6 +272,16 @@ class Operators:
     def load_group(self, uuid: str) -> Group | None:
         """The group with the consumers of its live claims."""
         return self._tables.group(uuid)
+
+    @atomic
+    def read_groups(
+        self, uuids: Collection[str], beside: Collection[int] = ()
+    ) -> tuple[dict[str, int], list[HostChange]]:
+        """Generations, 0 of a group that is gone, and the hosts that members are on."""
+        tables = self._tables
+        found = {u: tables.groups[u].generation if u in tables.groups else 0 for u in sorted(uuids)}
+        ids = tables.hosts_of_groups(uuids) | set(beside)
+        return found, [tables.change_of(p) for p in sorted(ids)]
 
     @atomic
     def groups(self, limit: int, marker: str | None = None) -> list[Group]:

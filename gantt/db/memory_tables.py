@@ -201,6 +201,13 @@ class Tables:
             self.groups[uuid] = _replace(group, generation=group.generation + 1)
             self.tell('group', uuid)
 
+    def hosts_of_groups(self, uuids: Iterable[str]) -> set[int]:
+        """Hosts that members of groups are on."""
+        wanted = set(uuids)
+        if not wanted:
+            return set()
+        return {claim.provider_id for claim in self.all_live() if claim.group in wanted}
+
     def group(self, uuid: str) -> Group | None:
         """A group with those told when it was made and the consumers of its live claims."""
         group = self.groups.get(uuid)

@@ -183,6 +183,8 @@ provider_facts = sa.Table(
     sa.Column('zone', Name),
     sa.Column('build_topic', Name, nullable=False),
     sa.Column('boot_nonce', Name, nullable=False),
+    sa.Column('journal', Id),
+    _count('journal_count'),
     sa.Column('speaks_for', Word, nullable=False),
     sa.Column('disabled', Note),
     sa.Column('disabled_by', Name),

@@ -14,7 +14,7 @@ not hot, rows to correct) goes through the portable statements.  The
 contract suite holds this path and the portable one to the same outcomes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -25,8 +25,9 @@ from gantt.core.claim import Claim, State
 from gantt.core.commit import CommitResult, Fate, RequestDraft
 from gantt.core.request import Lifecycle, Purpose
 from gantt.db import decisions, ledger, models, providers, retry, rows, session
+from gantt.db.arrays import numbers, texts
 from gantt.db.book import Book, one_of_each_group
-from gantt.db.models import HOT_COLUMNS, storable
+from gantt.db.models import HOT_COLUMNS
 
 NOW = session.CLOCK['postgresql']
 _hot = list(HOT_COLUMNS.values())
@@ -42,8 +43,8 @@ REQUESTS = _sql(f"""
                           created_at, updated_at, claims)
     SELECT q.id, q.fingerprint, q.state, q.owner, q.attempt, n.now + q.budget, %s, q.answer,
            n.now, n.now, q.claims
-      FROM unnest(%b::text[], %b::text[], %b::text[], %b::text[], %b::int[], %b::float8[],
-                  %b::bytea[], %b::int[])
+      FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::int[], %s::float8[],
+                  %b::bytea[], %s::int[])
            AS q (id, fingerprint, state, owner, attempt, budget, answer, claims),
            (SELECT {NOW} AS now) n
      ORDER BY q.id COLLATE "C"
@@ -53,29 +54,29 @@ REQUESTS = _sql(f"""
 
 _STATE = 'id, fingerprint, state, owner, attempt, deadline, token, answer, claims'
 CONTINUED = _sql(f"""
-    SELECT {_STATE} FROM requests WHERE id = ANY(%b::text[]) ORDER BY id FOR UPDATE
+    SELECT {_STATE} FROM requests WHERE id = ANY(%s::text[]) ORDER BY id FOR UPDATE
 """)  # noqa: S608
 #: Rows that were there already and are not ours to change: no lock.
-REPEATED = _sql(f'SELECT {_STATE} FROM requests WHERE id = ANY(%b::text[])')  # noqa: S608
+REPEATED = _sql(f'SELECT {_STATE} FROM requests WHERE id = ANY(%s::text[])')  # noqa: S608
 
 GROUPS_UNSEEN = _sql("""
     INSERT INTO group_rules (uuid, name, policy, max_per_host, project_id, generation, members)
     SELECT g.uuid, '', g.policy, g.max_per_host, g.project_id, 0, '[]'
-      FROM unnest(%b::text[], %b::text[], %b::int[], %b::text[])
+      FROM unnest(%s::text[], %s::text[], %s::int[], %s::text[])
            AS g (uuid, policy, max_per_host, project_id)
      ORDER BY g.uuid COLLATE "C"
         ON CONFLICT (uuid) DO NOTHING
     RETURNING uuid
 """)
 GROUPS = _sql("""
-    SELECT uuid, generation FROM group_rules WHERE uuid = ANY(%b::text[])
+    SELECT uuid, generation FROM group_rules WHERE uuid = ANY(%s::text[])
      ORDER BY uuid FOR NO KEY UPDATE
 """)
 DELETE_GROUPS = models.group_rules.delete().where(
     models.group_rules.c.uuid.in_(sa.bindparam('ids', expanding=True))
 )
 PROVIDERS = _sql(f"""
-    SELECT {', '.join(rows.COUNTERS)}, {NOW} FROM providers WHERE id = ANY(%b::bigint[])
+    SELECT {', '.join(rows.COUNTERS)}, {NOW} FROM providers WHERE id = ANY(%s::bigint[])
      ORDER BY id FOR NO KEY UPDATE
 """)  # noqa: S608
 
@@ -89,6 +90,7 @@ _ALLOCATION = (
     ('claim_id', 'text'), ('provider_id', 'bigint'), *((c, 'bigint') for c in _hot),
     ('other', 'text'),
 )  # fmt: skip
+_GROUP = (('uuid', 'text'), ('policy', 'text'), ('max_per_host', 'int'), ('project_id', 'text'))
 _CONSUMER = (('uuid', 'text'), ('project_id', 'text'), ('user_id', 'text'), ('type', 'text'))
 _DECISION = (
     ('id', 'text'), ('request_id', 'text'), ('outcome', 'text'), ('project_id', 'text'),
@@ -98,7 +100,7 @@ _DECISION = (
 
 
 def _unnest(columns: Sequence[tuple[str, str]], name: str) -> str:
-    arrays = ', '.join(f'%b::{kind}[]' for _, kind in columns)
+    arrays = ', '.join(f'%{"b" if kind == "bytea" else "s"}::{kind}[]' for _, kind in columns)
     return f'unnest({arrays}) AS {name} ({", ".join(column for column, _ in columns)})'
 
 
@@ -116,7 +118,7 @@ CONSUMERS = _sql(f"""
 #: Not "live = 1": an empty table's plan would read every live claim by that.
 RIVALS = _sql("""
     SELECT id, request_id, consumer, provider_id, state, lifecycle, purpose
-      FROM claims WHERE consumer = ANY(%b::text[]) AND live <> 0
+      FROM claims WHERE consumer = ANY(%s::text[]) AND live <> 0
 """)
 
 _fits = ' AND '.join(
@@ -145,7 +147,7 @@ WRITE = _sql(f"""
             ON CONFLICT (id) DO NOTHING
     ), x AS (
         INSERT INTO changes (kind, ref)
-        SELECT 'host', t.id::text FROM unnest(%b::bigint[]) AS t (id)
+        SELECT 'host', t.id::text FROM unnest(%s::bigint[]) AS t (id)
     )
     SELECT 1 / (CASE WHEN (SELECT count(*) FROM u) = %b THEN 1 ELSE 0 END)
 """)  # noqa: S608
@@ -219,10 +221,10 @@ class FastLedger(ledger.Ledger):
         grouped = one_of_each_group(book.batch)
         with raw.pipeline():
             inserted = self.execute(raw, REQUESTS, _request_arrays(book, fresh)) if fresh else None
-            found = self.execute(raw, CONTINUED, [continued]) if continued else None
+            found = self.execute(raw, CONTINUED, [texts(continued)]) if continued else None
             made, rules = self._lock_groups(raw, grouped) if grouped else (None, None)
             live = self._lock_consumers(raw, book)
-            counters = self.execute(raw, PROVIDERS, [sorted(book.wanted())])
+            counters = self.execute(raw, PROVIDERS, [numbers(sorted(book.wanted()))])
         known: dict[str, Any] = {}
         if inserted is not None:
             known = {row[0]: _Done(book.token) for row in inserted.fetchall()}
@@ -233,7 +235,7 @@ class FastLedger(ledger.Ledger):
         book.now = hosts[0][-1] if hosts else tx.now
         missing = [draft.id for draft in fresh if draft.id not in known]
         if missing:
-            again = self.execute(raw, REPEATED, [missing])
+            again = self.execute(raw, REPEATED, [texts(missing)])
             again.row_factory = namedtuple_row
             known.update((row.id, row) for row in again.fetchall())
         book.judge_requests(known)
@@ -256,14 +258,12 @@ class FastLedger(ledger.Ledger):
             for row, draft in zip(values, grouped, strict=True)
             if draft.group and draft.group.generation == 0
         ]
-        columns = ('uuid', 'policy', 'max_per_host', 'project_id')
-        arrays = [[_clean(row[column]) for row in unseen] for column in columns]
-        made = self.execute(raw, GROUPS_UNSEEN, arrays) if unseen else None
-        return made, self.execute(raw, GROUPS, [[row['uuid'] for row in values]])
+        made = self.execute(raw, GROUPS_UNSEEN, _arrays(unseen, _GROUP)) if unseen else None
+        return made, self.execute(raw, GROUPS, [texts([row['uuid'] for row in values])])
 
     def _lock_consumers(self, raw: Any, book: Book) -> Any:
         people = book.consumers()
-        arrays = [[_clean(row[column]) for row in people] for column, _ in _CONSUMER]
+        arrays = _arrays(people, _CONSUMER)
         self.execute(raw, CONSUMERS, arrays)
         return self.execute(raw, RIVALS, arrays[:1])
 
@@ -317,22 +317,33 @@ class FastLedger(ledger.Ledger):
         return raw.cursor(binary=True).execute(statement, parameters, prepare=True)
 
 
+def _arrays(found: Sequence[Mapping[str, Any]], columns: Sequence[tuple[str, str]]) -> list[str]:
+    """The columns of rows, each as one array."""
+    return [
+        texts([row[column] for row in found])
+        if kind == 'text'
+        else numbers([row[column] for row in found])
+        for column, kind in columns
+    ]
+
+
 def _request_arrays(book: Book, fresh: Sequence[RequestDraft]) -> list[Any]:
     return [
         book.token,
-        [draft.id for draft in fresh],
-        [draft.fingerprint for draft in fresh],
-        ['placed' if draft.completes else 'open' for draft in fresh],
-        [draft.owner for draft in fresh],
-        [draft.attempt for draft in fresh],
-        [float(draft.budget_seconds) for draft in fresh],
+        texts([draft.id for draft in fresh]),
+        texts([draft.fingerprint for draft in fresh]),
+        texts(['placed' if draft.completes else 'open' for draft in fresh]),
+        texts([draft.owner for draft in fresh]),
+        numbers([draft.attempt for draft in fresh]),
+        numbers([draft.budget_seconds for draft in fresh]),
         [draft.answer if draft.completes else None for draft in fresh],
-        [len(draft.claims) for draft in fresh],
+        numbers([len(draft.claims) for draft in fresh]),
     ]
 
 
 def _write_arrays(book: Book, stamp: int) -> list[Any]:
     touched = sorted(book.touched)
+    hosts = numbers(touched)
     made = book.claims
     shares = [
         (claim.id, pid, amounts) for claim in made for pid, amounts in claim.allocations.items()
@@ -341,36 +352,37 @@ def _write_arrays(book: Book, stamp: int) -> list[Any]:
     records = list(book.decisions())
     return [
         stamp,
-        touched,
-        *([book.hot[pid][i] for pid in touched] for i in range(len(_hot))),
-        [claim.id for claim in made],
-        [claim.request_id for claim in made],
-        [claim.attempt for claim in made],
-        [claim.member for claim in made],
-        [claim.consumer for claim in made],
-        [claim.provider_id for claim in made],
-        [claim.lifecycle.value for claim in made],
-        [claim.purpose.value for claim in made],
-        [float(claim.lease_until) for claim in made],
-        [rows.expires_at(claim) for claim in made],
-        [claim.group for claim in made],
-        [claim.move_id for claim in made],
-        [claim.parent_key for claim in made],
-        [None if claim.layout is None else rows.text(claim.layout) for claim in made],
+        hosts,
+        *(numbers([book.hot[pid][i] for pid in touched]) for i in range(len(_hot))),
+        texts([claim.id for claim in made]),
+        texts([claim.request_id for claim in made]),
+        numbers([claim.attempt for claim in made]),
+        numbers([claim.member for claim in made]),
+        texts([claim.consumer for claim in made]),
+        numbers([claim.provider_id for claim in made]),
+        texts([claim.lifecycle.value for claim in made]),
+        texts([claim.purpose.value for claim in made]),
+        numbers([claim.lease_until for claim in made]),
+        numbers([rows.expires_at(claim) for claim in made]),
+        texts([claim.group for claim in made]),
+        texts([claim.move_id for claim in made]),
+        texts([claim.parent_key for claim in made]),
+        texts([None if claim.layout is None else rows.text(claim.layout) for claim in made]),
         book.now,
-        [claim_id for claim_id, _, _ in shares],
-        [pid for _, pid, _ in shares],
-        *([row[column] for row in values] for column in _hot),
-        [row['other'] for row in values],
-        *([_decision(record, column, book.now) for record in records] for column, _ in _DECISION),
-        touched,
+        texts([claim_id for claim_id, _, _ in shares]),
+        numbers([pid for _, pid, _ in shares]),
+        *(numbers([row[column] for row in values]) for column in _hot),
+        texts([row['other'] for row in values]),
+        texts([record.id for record in records]),
+        texts([record.request_id for record in records]),
+        texts([record.outcome for record in records]),
+        texts([record.project_id for record in records]),
+        texts([record.reason for record in records]),
+        texts([record.worker for record in records]),
+        numbers([record.table_seq for record in records]),
+        texts([record.host_set for record in records]),
+        [record.packed for record in records],
+        numbers([book.now] * len(records)),
+        hosts,
         len(touched),
     ]
-
-
-def _decision(record: Any, column: str, now: float) -> Any:
-    return now if column == 'created_at' else _clean(getattr(record, column))
-
-
-def _clean(value: Any) -> Any:
-    return storable(value) if isinstance(value, str) else value

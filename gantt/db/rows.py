@@ -34,8 +34,8 @@ COUNTERS = (
 #: Columns of ``Facts``: what a HostRow says that no claim changes.
 FACTS = (
     'id', 'facts_stamp', 'uuid', 'name', 'kind', 'node', 'cell', 'zone', 'build_topic',
-    'boot_nonce', 'speaks_for', 'disabled', 'disabled_by', 'service_disabled', 'aggregates',
-    'facts',
+    'boot_nonce', 'journal', 'journal_count', 'speaks_for', 'disabled', 'disabled_by',
+    'service_disabled', 'aggregates', 'facts',
 )  # fmt: skip
 
 _names = msgspec.json.Decoder(list[str])
@@ -118,6 +118,8 @@ class Memory:
             zone=row.zone,
             build_topic=row.build_topic,
             boot_nonce=row.boot_nonce,
+            journal=row.journal,
+            journal_count=row.journal_count,
             speaks_for=row.speaks_for,
             disabled=row.disabled,
             disabled_by=row.disabled_by,

@@ -5,7 +5,7 @@ The queries are in the modules beside this one, a file for each thing that they
 are about.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -249,6 +249,12 @@ class SqlStore:
     def load_group(self, uuid: str) -> Group | None:
         """See the port."""
         return self.database.read(lambda tx: groups.load(tx, uuid)) if _is_id(uuid) else None
+
+    def read_groups(
+        self, uuids: Collection[str], beside: Collection[int] = ()
+    ) -> tuple[dict[str, int], list[HostChange]]:
+        """See the port."""
+        return self.database.read(lambda tx: feed.read_groups(tx, self.memory, uuids, beside))
 
     def groups(self, limit: int, marker: str | None = None) -> list[Group]:
         """See the port."""

@@ -30,24 +30,33 @@ class Call:
     @property
     def wants_answer(self) -> bool:
         """A call, not a cast, and one that can be answered."""
-        return bool(self.raw.orig_msg_id) and self.has_usable_reply_queue
+        is_call = bool(self.raw.orig_msg_id) and self.raw.reply_q is not None
+        return is_call and _is_short_text(self.raw.msg_id) and self.has_usable_reply_queue
 
     @property
     def has_usable_reply_queue(self) -> bool:
         """Whether an answer could be sent at all: what the sender wrote may be anything."""
-        name = self.raw.reply_q
-        return name is None or (isinstance(name, str) and 0 < len(name.encode()) <= 255)
+        return self.raw.reply_q is None or _is_short_text(self.raw.reply_q)
 
     @property
     def log_id(self) -> str:
         """The request id of the context for log lines, '-' where there is none."""
         found = self.context.get('request_id')
-        return found if isinstance(found, str) else '-'
+        return found[:255] if isinstance(found, str) and found.isprintable() else '-'
 
     @property
     def age_ms(self) -> float:
         """Milliseconds since it was received."""
         return (time.monotonic() - self.arrived) * 1000
+
+
+def _is_short_text(value: Any) -> bool:
+    """Whether AMQP can carry it as a name; half a character cannot be written at all."""
+    return (
+        isinstance(value, str)
+        and 0 < len(value.encode('utf-8', 'surrogatepass')) <= 255
+        and (value.isascii() or not any('\ud800' <= c <= '\udfff' for c in value))
+    )
 
 
 def _seconds(value: Any) -> float | None:

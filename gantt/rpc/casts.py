@@ -55,6 +55,6 @@ def report(body: bytes | str) -> HostReport | None:
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     found = cast.args.stats
-    if cast.method != METHOD or cast.version != wire.VERSION or found.name != cast.args.name:
+    if cast.method != METHOD or cast.version not in wire.KNOWN or found.name != cast.args.name:
         return None
     return found

@@ -9,8 +9,10 @@ library moves one of these names.
 """
 
 import contextlib
+import socket
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -27,10 +29,10 @@ from gantt.rpc import straight
 __all__ = [
     'AWAY',
     'RPCServer', 'ReplyQueueMissing', 'attachment', 'attachment_of', 'body_bytes',
-    'connection_beside', 'envelope',
-    'forget', 'may_have_surrogates', 'probe',
-    'ready_for_calls',
-    'reply', 'sender', 'transport_url',
+    'connection_beside', 'drop_sender', 'envelope',
+    'forget', 'hear_no_more', 'is_in_process', 'let_go', 'may_have_surrogates', 'new_connection',
+    'options', 'probe', 'ready_for_calls', 'renew', 'reply',
+    'sender', 'server_version', 'transport_url',
 ]  # fmt: skip
 
 
@@ -49,6 +51,21 @@ def transport_url(conf: Any) -> str:
     """``transport_url`` of a configuration that made no transport yet."""
     conf.register_opts(om.transport._transport_opts)
     return conf.transport_url
+
+
+def options(transport: om.transport.RPCTransport) -> tuple[Any, Any]:
+    """The URL as the library read it, and [oslo_messaging_rabbit] with what that URL adds."""
+    return transport._driver._url, transport._driver.conf.oslo_messaging_rabbit
+
+
+def server_version(transport: om.transport.RPCTransport) -> str:
+    """The version of the broker, as it says; one attempt to connect.
+
+    :raises Exception: whatever the driver says; the message is for people
+    """
+    with transport._driver._get_connection(rpc_common.PURPOSE_SEND, retry=0) as context:
+        said = context.connection.connection.connection.server_properties.get('version', '')
+    return said.decode() if isinstance(said, bytes) else str(said)
 
 
 def probe(transport: om.transport.RPCTransport) -> None:
@@ -89,10 +106,12 @@ def attachment(incoming: Any) -> object:
 
 
 def attachment_of(server: Any) -> object:
-    """The same of a server that listens; None before it does."""
+    """The same of a server that listens; None before it does, and after."""
     listener = getattr(server, 'listener', None)
     consumer = getattr(listener, '_poll_style_listener', None)
-    return getattr(getattr(consumer, 'conn', None), 'channel', None)
+    with contextlib.suppress(rpc_common.InvalidRPCConnectionReuse):
+        return getattr(getattr(consumer, 'conn', None), 'channel', None)
+    return None
 
 
 def connection_beside(transport: Any) -> Any:
@@ -104,6 +123,24 @@ def connection_beside(transport: Any) -> Any:
     """
     with sender(transport._driver) as connection:
         return connection.connection.clone()
+
+
+@contextlib.contextmanager
+def new_connection(transport: om.transport.RPCTransport) -> Iterator[Any]:
+    """One of the library's connections for sending that nobody else has or gets.
+
+    :raises Exception: whatever the driver says; may hang as long as TCP does
+    """
+    made = transport._driver._connection_pool.create(retry=0)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def is_in_process(transport: om.transport.RPCTransport) -> bool:
+    """Whether there is no broker but this process."""
+    return transport._driver._url.transport.startswith('kombu+memory')
 
 
 @contextlib.contextmanager
@@ -164,6 +201,13 @@ def forget(connection: Any) -> None:
         connection.connection.collect()
 
 
+def drop_sender(transport: Any) -> None:
+    """Close the connection that messages were sent on last, whatever it still waits for."""
+    with contextlib.suppress(exceptions.BrokerUnavailable, *AWAY):
+        with sender(transport._driver) as connection:
+            forget(connection)
+
+
 def _direct_send(c: Any, queue: str, body: dict[str, str]) -> None:
     """``Connection.direct_send`` without its endless retries."""
     exchange = Exchange(
@@ -207,3 +251,77 @@ def ready_for_calls(transport: Any) -> None:
     """
     if getattr(transport._driver, '_reply_q', None) is None:
         probe(transport)
+
+
+def hear_no_more(transport: om.transport.RPCTransport) -> None:
+    """Have the thread that hears answers end; it takes some seconds to notice."""
+    waiter = transport._driver._waiter
+    if waiter is not None:
+        waiter._thread_exit_event.set()
+        waiter.conn.stop_consuming()
+
+
+# -- connections that may be stuck -----------------------------------------------------------
+def renew(transport: om.transport.RPCTransport) -> Callable[[], None]:
+    """Let a transport make its connections for sending and for answers anew.
+
+    Whoever has one of the old ones goes on with it.
+
+    :returns: closes the old ones; waits for what they wait for
+    """
+    owner = transport._driver
+    old = owner._connection_pool
+    owner._connection_pool = type(old)(
+        old.conf, old._max_size, old._min_size, old._item_ttl, old.url, old.connection_cls
+    )
+    # What comes back later closes by itself, and not in the thread that had it.
+    old.put = lambda item: threading.Thread(target=_close, args=(item,), daemon=True).start()
+    # A thread that hangs in there must not hold up those that come.
+    owner._reply_q_lock = threading.Lock()
+    waiter = owner._waiter if owner._reply_q is not None else None
+    hear_no_more(transport)
+    owner._reply_q = None
+
+    def close() -> None:
+        if waiter is not None:
+            _cut(waiter.conn.connection)
+        for item in old.iter_free():
+            _cut(item)
+            _close(item)
+        if waiter is not None:
+            waiter.stop()
+            waiter.conn.close()
+
+    return close
+
+
+def let_go(server: Any) -> None:
+    """Have a server end its listening soon, whatever its connection waits for.
+
+    The broker gives to others what was not acknowledged.
+    """
+    listener = getattr(server, 'listener', None)
+    if listener is not None:
+        listener._started = False
+        poller = listener._poll_style_listener
+        poller._shutdown.set()
+        poller.conn.stop_consuming()
+        _cut(poller.conn.connection)
+
+
+def _cut(connection: Any) -> None:
+    """Break a connection of the library that is not to consume any more."""
+    # It would, after connecting again; and with the one and not the other it would spin.
+    connection._consumers.clear()
+    connection._new_tags = set()
+    below = getattr(connection.connection, '_connection', None)
+    found = getattr(below, 'sock', None)
+    if found is not None:
+        with contextlib.suppress(OSError):
+            # Not its own method: that of TLS takes away what a reading thread needs.
+            socket.socket.shutdown(found, socket.SHUT_RDWR)
+
+
+def _close(connection: Any) -> None:
+    with contextlib.suppress(Exception):
+        connection.close()

@@ -11,15 +11,18 @@ returned, or unknown.
 import contextlib
 import struct
 import time
+import uuid
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gantt import exceptions
 from gantt.rpc import driver
 
 #: The broker confirms within milliseconds, or something is wrong with it.
 _CONFIRM_SECONDS = 10.0
+#: After so long it is asked whether it is the broker that is slow, or one queue.
+_PATIENCE_SECONDS = 2.0
 
 #: Frames of AMQP 0-9-1 (sections 2.3.5 and 4.2): method, content header, body.
 _METHOD, _HEADER, _BODY, _END = 1, 2, 3, b'\xce'
@@ -51,6 +54,19 @@ def frames(channel: int, queue: str, body: bytes, message_id: str, frame_bytes: 
     return made
 
 
+class Fates(NamedTuple):
+    """What became of a batch, as indices; the rest is confirmed.
+
+    :ivar missing: it has no queue
+    :ivar refused: the broker would not take it
+    :ivar stuck: the broker works and does not confirm it: its queue is stuck
+    """
+
+    missing: list[int]
+    refused: list[int]
+    stuck: list[int]
+
+
 class Outlet:
     """A channel in confirm mode; used under the lock of its connection.
 
@@ -69,15 +85,36 @@ class Outlet:
         self._refused: set[int] = set()
         self._missing: set[int] = set()
 
-    def write(self, batch: Sequence[tuple[str, bytes]]) -> tuple[list[int], list[int]]:
+    def write(self, batch: Sequence[tuple[str, bytes]], beside: 'Outlet') -> Fates:
         """Publish (queue, body) pairs and wait until the broker has said what became of each.
 
-        :returns: indices of what has no queue, and of what the broker would not take
+        :param beside: another of the connection; a queue that is stuck may block this one
         :raises OSError and what ``driver.AWAY`` names: unknown; the channel is of no more use
         """
-        first = self._number + 1
-        self._refused.clear()
-        self._missing.clear()
+        first, now = self._number + 1, time.monotonic()
+        self._publish(batch)
+        self._hear(now + _PATIENCE_SECONDS)
+        if self._open:
+            beside.ask(now + _CONFIRM_SECONDS)
+        missing, refused, stuck = (
+            [number - first for number in sorted(numbers)]
+            for numbers in (self._missing, self._refused - self._missing, self._open)
+        )
+        return Fates(missing, refused, stuck)
+
+    def ask(self, end: float) -> None:
+        """Have the broker confirm a message that has no queue to go to.
+
+        :raises TimeoutError: it does not
+        """
+        self._publish([(f'gantt-{uuid.uuid4().hex}', b'{}')])
+        self._hear(end)
+        if self._open:
+            raise TimeoutError(f'the broker did not confirm within {_CONFIRM_SECONDS:.0f} s')
+
+    def _publish(self, batch: Sequence[tuple[str, bytes]]) -> None:
+        for kept in (self._open, self._refused, self._missing):
+            kept.clear()
         below, made = self.channel.connection, []
         for queue, body in batch:
             self._number += 1
@@ -89,16 +126,15 @@ class Outlet:
         below.transport.write(b''.join(made))
         # The library's heartbeats go by this.
         below.bytes_sent += len(made)
-        end = time.monotonic() + _CONFIRM_SECONDS
+
+    def _hear(self, end: float) -> None:
+        """Until nothing is open, or the time is over."""
         while self._open:
             left = end - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f'the broker did not confirm within {_CONFIRM_SECONDS:.0f} s')
-            self._connection.drain_events(timeout=left)
-        return (
-            [number - first for number in sorted(self._missing)],
-            [number - first for number in sorted(self._refused - self._missing)],
-        )
+                return
+            with contextlib.suppress(TimeoutError):
+                self._connection.drain_events(timeout=left)
 
     def _numbers(self, tag: int, multiple: bool) -> set[int]:
         return {n for n in self._open if n <= tag} if multiple else {tag}
@@ -116,8 +152,16 @@ class Outlet:
         self._missing.add(int(message.properties['message_id']))
 
 
-#: Connection below the library's -> its outlet, as long as it has the same socket.
-_OUTLETS: 'weakref.WeakKeyDictionary[Any, tuple[Any, Outlet]]' = weakref.WeakKeyDictionary()
+class _Outlets(NamedTuple):
+    """Those of one connection, as long as it has the same socket."""
+
+    socket: Any
+    own: Outlet
+    beside: Outlet
+
+
+#: Connection below the library's -> its outlets.
+_OUTLETS: 'weakref.WeakKeyDictionary[Any, _Outlets]' = weakref.WeakKeyDictionary()
 
 
 def can_batch(connection: Any) -> bool:
@@ -125,7 +169,7 @@ def can_batch(connection: Any) -> bool:
     return connection.connection.transport.driver_name == 'py-amqp'
 
 
-def write(connection: Any, batch: Sequence[tuple[str, bytes]]) -> tuple[list[int], list[int]]:
+def write(connection: Any, batch: Sequence[tuple[str, bytes]]) -> Fates:
     """Write a batch of replies on one of the library's connections.
 
     :param connection: from ``driver.sender``
@@ -135,18 +179,28 @@ def write(connection: Any, batch: Sequence[tuple[str, bytes]]) -> tuple[list[int
         with connection._connection_lock:
             if not connection.connection.connected:
                 connection.ensure_connection()
-            return _outlet(connection.connection).write(batch)
+            found = _outlets(connection.connection)
+            fates = found.own.write(batch, found.beside)
     except (*driver.AWAY, *connection.connection.recoverable_connection_errors) as e:
-        with contextlib.suppress(Exception):
-            _OUTLETS.pop(connection.connection, None)
-        driver.forget(connection)
+        _give_up(connection)
         raise exceptions.BrokerUnavailable(url='', problem=str(e) or repr(e)) from None
+    if fates.stuck:
+        # The broker may not look at this channel any more until that queue moves.
+        _give_up(connection)
+    return fates
 
 
-def _outlet(kombu_connection: Any) -> Outlet:
-    """The outlet of a connection; a new one where the connection was made anew."""
+def _give_up(connection: Any) -> None:
+    with contextlib.suppress(Exception):
+        _OUTLETS.pop(connection.connection, None)
+    driver.forget(connection)
+
+
+def _outlets(kombu_connection: Any) -> _Outlets:
+    """The outlets of a connection; new ones where the connection was made anew."""
     socket = kombu_connection.connection
     found = _OUTLETS.get(kombu_connection)
-    if found is None or found[0] is not socket or found[1].channel.connection is None:
-        found = _OUTLETS[kombu_connection] = (socket, Outlet(kombu_connection))
-    return found[1]
+    if found is None or found.socket is not socket or found.own.channel.connection is None:
+        found = _Outlets(socket, Outlet(kombu_connection), Outlet(kombu_connection))
+        _OUTLETS[kombu_connection] = found
+    return found

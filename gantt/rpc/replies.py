@@ -33,6 +33,9 @@ _WAIT_FIRST, _WAIT_MOST = 0.25, 2.0
 #: Pause between tries to reach a broker that is away.
 _PROBE_SECONDS = 1.0
 
+#: A reply queue that takes nothing is tried so often, by the timer thread.
+_STUCK_SECONDS = 10.0
+
 
 class Handle(Protocol):
     """What the scheduler carries for a request that came over RPC."""
@@ -189,21 +192,66 @@ class OwnReplies(StockReplies):
     Over the in-process broker, which has no such channels, as :class:`StockReplies`.
     """
 
+    def __init__(self, later: Later, retry_seconds: float, count: Count) -> None:
+        super().__init__(later, retry_seconds, count)
+        #: Reply queues that took nothing the last time -> when to try again.  A quorum queue
+        #: without a leader never confirms: of other callers none is to wait for it.
+        self._stuck: dict[str, float] = {}
+
+    def write(self, batch: Sequence[Reply]) -> None:
+        """As above; what is for a queue that is stuck goes to the timer thread, too."""
+        if self._stuck:
+            for reply in batch:
+                if reply.call.raw.reply_q in self._stuck:
+                    self._again(reply, 'caller')
+            batch = [reply for reply in batch if reply.call.raw.reply_q not in self._stuck]
+        super().write(batch)
+
+    def _retry(self, reply: Reply, reason: str) -> None:
+        if time.monotonic() < self._stuck.get(reply.call.raw.reply_q, 0.0):
+            self._again(reply, reason)
+        else:
+            super()._retry(reply, reason)
+
     def _deliver(self, connection: Any, left: collections.deque[Reply]) -> None:
         if not outlet.can_batch(connection):
             super()._deliver(connection, left)
             return
-        batch, bodies = list(left), []
-        for reply in batch:
+        batch, bodies = [], []
+        for reply in left:
             raw = reply.call.raw
-            body = driver.envelope(raw, reply.result, reply.error)
+            try:
+                body = driver.envelope(raw, reply.result, reply.error)
+            except Exception:
+                # Of the other callers of the batch none is to wait for this one.
+                LOG.exception('The reply to %s cannot be written', reply.call.method)
+                self._count('gantt_rpc_replies_lost_total', 1, reason='error')
+                continue
+            batch.append(reply)
             bodies.append((raw.reply_q, msgspec.json.encode(body)))
-        missing, refused = outlet.write(connection, bodies)
+        fates = outlet.write(connection, bodies)
         left.clear()
-        for index in missing:
+        if self._stuck or fates.stuck:
+            self._mark(batch, set(fates.stuck))
+        for index in (*fates.missing, *fates.stuck):
             self._again(batch[index], 'caller')
-        for index in refused:
+        for index in fates.refused:
             self._again(batch[index], 'broker')
+
+    def _mark(self, batch: Sequence[Reply], stuck: set[int]) -> None:
+        """Remember which queues took nothing, and forget those that did since, or are gone."""
+        now = time.monotonic()
+        for index, reply in enumerate(batch):
+            queue = reply.call.raw.reply_q
+            if index not in stuck:
+                self._stuck.pop(queue, None)
+                continue
+            LOG.warning('Reply queue %s takes nothing although the broker works; its answers '
+                        'wait apart', queue)  # fmt: skip
+            self._stuck[queue] = now + _STUCK_SECONDS
+        for queue, at in list(self._stuck.items()):
+            if at + 2 * self._retry_seconds < now:
+                self._stuck.pop(queue, None)
 
 
 def is_answer(error: Exception) -> bool:

@@ -10,6 +10,7 @@ block) or on a bounded pool of threads, and it may answer later.
 
 import functools
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -17,8 +18,9 @@ from typing import Any, NamedTuple
 import oslo_messaging as om
 
 from gantt import exceptions
-from gantt.rpc import driver, straight, wire
+from gantt.rpc import dead_letters, driver, self_ping, straight, undecoded, wire
 from gantt.rpc.call import Call
+from gantt.rpc.dead_letters import DeadLetters
 from gantt.rpc.pool import WorkerPool
 from gantt.rpc.replies import Count, StockReplies, is_answer
 
@@ -26,6 +28,9 @@ LOG = logging.getLogger(__name__)
 
 #: A method returns this where its answer comes through ``Replies`` later.
 DEFERRED = object()
+
+#: What was received over a connection that is given up has so long to be finished.
+_ABANDONED_SECONDS = 60.0
 
 #: Nobody waits for a cast: a little patience lets many be taken at once.
 CASTS_GATHER_SECONDS = 0.05
@@ -61,15 +66,21 @@ class Interface(NamedTuple):
     quick: frozenset[str] = frozenset()
 
 
+#: Every topic has it, whatever the version of the caller.
+_PING = Method(lambda call: 'pong', inline=True)
+
+
 class CheckedServer(driver.RPCServer):
     """An RPC server that checks each message before anything else sees it."""
 
     def __init__(
         self, transport: Any, target: om.Target, dispatcher: Any, executor: Any = None, *,
         interface: Interface, replies: StockReplies, pool: WorkerPool, payload_bytes_max: int,
-        count: Count,
+        count: Count, letters: DeadLetters | None = None,
     ) -> None:  # fmt: skip
         super().__init__(transport, target, dispatcher, executor)
+        self._topic = target.topic
+        self._letters = letters
         self._interface = interface
         self._quick = tuple(interface.quick)
         self._replies = replies
@@ -80,6 +91,7 @@ class CheckedServer(driver.RPCServer):
     def _create_listener(self) -> Any:
         """Called by the library when it starts to listen."""
         listener = super()._create_listener()
+        undecoded.watch(listener, self._bytes_max, self._undecodable)
         if self._interface.straight is not None:
             straight.take(listener, self._cast_straight, CASTS_GATHER_SECONDS)
         elif self._interface.quick:
@@ -97,7 +109,7 @@ class CheckedServer(driver.RPCServer):
         try:
             run()
         except Exception as e:
-            self._refused(e, 'a cast', '-')
+            self._refused(e, 'a cast', '-', undecoded.as_bytes(body))
         return True
 
     def _call_straight(self, listener: Any, body: bytes | str) -> bool:
@@ -153,6 +165,9 @@ class CheckedServer(driver.RPCServer):
             )
         body = call.raw.message
         name = body.get('method')
+        if name == self_ping.METHOD:
+            call.method = name
+            return _PING
         method = self._interface.methods.get(name) if isinstance(name, str) else None
         if method is None or body.get('namespace') is not None:
             known = ', '.join(sorted(self._interface.methods))
@@ -173,34 +188,51 @@ class CheckedServer(driver.RPCServer):
         return method
 
     def _fail(self, call: Call, error: Exception) -> None:
-        self._refused(error, call.method or 'a message', call.log_id)
+        what = call.method or 'a message'
+        # The whole body is looked at only where it says more than the error does.
+        body = undecoded.original(call.raw) if dead_letters.at_fault(error) else b''
+        self._refused(error, what, call.log_id, body)
         if call.wants_answer:
             self._replies.failure(call, error)
 
-    def _refused(self, error: Exception, what: str, log_id: str) -> None:
-        if is_answer(error):
-            code = getattr(error, 'code', 'gantt.refused')
-            LOG.info('Refused %s of %s: %s', what, log_id, error)
-        else:
+    def _undecodable(self, error: Exception, body: bytes) -> None:
+        self._refused(error, 'a message', '-', body)
+
+    def _refused(self, error: Exception, what: str, log_id: str, body: bytes) -> None:
+        if not is_answer(error):
             code = 'gantt.error'
             LOG.error('%s of %s failed', what, log_id, exc_info=error)
+        else:
+            code = getattr(error, 'code', 'gantt.refused')
+            if dead_letters.at_fault(error):
+                LOG.info('Refused %s of %s on %s: %s; it begins with %s', what, log_id,
+                         self._topic, error, dead_letters.extract(body))  # fmt: skip
+            else:
+                LOG.info('Refused %s of %s: %s', what, log_id, error)
         self._count('gantt_rpc_refused_total', 1, code=code)
+        if self._letters is not None:
+            self._letters.put(body, error, topic=self._topic, method=what, request=log_id)
 
 
 class Topic:
-    """One listening server with its pool of threads."""
+    """One listening server with its pool of threads.
+
+    :ivar carrier: the transport it listens on
+    """
 
     def __init__(
         self, transport: Any, target: om.Target, interface: Interface, replies: StockReplies, *,
         threads: int, queue: int, payload_bytes_max: int, count: Count,
+        letters: DeadLetters | None = None,
     ) -> None:  # fmt: skip
         self.name = target.topic
+        self.carrier, self.target = transport, target
         self._pool = WorkerPool(target.topic, threads, queue)
         self._server = om.get_rpc_server(
             transport, target, [],
             server_cls=functools.partial(
                 CheckedServer, interface=interface, replies=replies, pool=self._pool,
-                payload_bytes_max=payload_bytes_max, count=count,
+                payload_bytes_max=payload_bytes_max, count=count, letters=letters,
             ),
         )  # fmt: skip
 
@@ -214,6 +246,30 @@ class Topic:
     def depth(self) -> int:
         """How many messages wait for a thread."""
         return self._pool.depth
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether the broker has its consumer, as far as is known here."""
+        channel = driver.attachment_of(self._server)
+        if channel is None:
+            return False
+        # py-amqp's channels say whether they are open, those in memory whether they are closed.
+        return bool(getattr(channel, 'is_open', not getattr(channel, 'closed', False)))
+
+    def abandon(self) -> None:
+        """Consume no more and close, without waiting: it may be stuck.
+
+        What was received is finished.
+        """
+        threading.Thread(target=self._abandoned, name=f'abandon-{self.name}', daemon=True).start()
+
+    def _abandoned(self) -> None:
+        driver.let_go(self._server)
+        try:
+            self.stop_taking()
+            self.finish(_ABANDONED_SECONDS)
+        except Exception:  # of a connection that is broken anyway
+            LOG.info('Topic %s: its old connection did not close well', self.name, exc_info=True)
 
     def stop_taking(self) -> None:
         """Consume no more; what was received is kept.  May take some seconds."""

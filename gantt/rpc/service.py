@@ -13,16 +13,19 @@ import functools
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import oslo_messaging as om
 
 from gantt import exceptions
 from gantt.rpc import driver, transport, wire
+from gantt.rpc.dead_letters import DeadLetters
 from gantt.rpc.endpoints import ClaimsMethods, SchedulerMethods, StatsMethods
 from gantt.rpc.later import Later
 from gantt.rpc.nova_compat import NovaMethods, Terms
 from gantt.rpc.replies import CHANNELS, Count
+from gantt.rpc.self_ping import SelfPing
 from gantt.rpc.server import Interface, Topic
 from gantt.rpc.stats import Ratios
 
@@ -38,13 +41,6 @@ def _count_nothing(name: str, value: float = 1, **labels: str) -> None:
 
 def _not_closing(record: logging.LogRecord) -> bool:
     return 'during closing channel' not in str(record.msg)
-
-
-def _is_open(channel: Any) -> bool:
-    if channel is None:
-        return False
-    # py-amqp's channels say whether they are open, those in memory whether they are closed.
-    return bool(getattr(channel, 'is_open', not getattr(channel, 'closed', False)))
 
 
 class RpcService:
@@ -69,10 +65,17 @@ class RpcService:
             self._later, conf.rpc.reply_retry_seconds, count
         )
         self._own = transport.own_transport(conf, url)
+        transport.reconnect_soon(conf)
+        self._letters = DeadLetters(self._own, conf.rpc, self._server, count)
         self._nova = self._nova_transport(conf, url)
         self._nova_methods: NovaMethods | None = None
-        self._topics = self._wired(scheduler)
+        self._plans = self._wired(scheduler)
+        self._topics = [make() for make in self._plans]
         self._running: list[Topic] = []
+        self._is_stopping = False
+        #: Held while topics are started or stopped.
+        self._changing = threading.Lock()
+        self._self_ping = SelfPing(self._conf, lambda: self._running, self.rebuild, count)
 
     @staticmethod
     def _nova_transport(conf: Any, url: str | None) -> Any:
@@ -80,14 +83,15 @@ class RpcService:
             return None
         return transport.nova_transport(conf, url)
 
-    def _wired(self, scheduler: Any) -> list[Topic]:
+    def _wired(self, scheduler: Any) -> list[Callable[[], Topic]]:
+        """Ways to make the topics, which share what they are connected to."""
         ratios = Ratios(
             cpu=self._conf.dictionary_cpu_allocation_ratio,
             ram=self._conf.dictionary_ram_allocation_ratio,
             disk=self._conf.dictionary_disk_allocation_ratio,
         )
-        own = functools.partial(self._topic, self._own, transport.EXCHANGE)
-        topics = [
+        own = functools.partial(self._plan, self._own, transport.EXCHANGE)
+        plans = [
             own(wire.SCHEDULER_TOPIC, SchedulerMethods(scheduler, self._replies).interface),
             own(wire.CLAIMS_TOPIC, ClaimsMethods(scheduler).interface),
             own(wire.STATS_TOPIC, StatsMethods(scheduler, ratios).interface),
@@ -100,21 +104,25 @@ class RpcService:
                 clock_skew_seconds=self._conf.nova_clock_skew_seconds,
             )
             self._nova_methods = NovaMethods(scheduler, self._replies, self._later, terms)
-            topics.append(
-                self._topic(
+            plans.append(
+                self._plan(
                     self._nova,
                     self._conf.nova_exchange,
                     self._conf.nova_topic,
                     self._nova_methods.interface,
                 )  # fmt: skip
             )
-        return topics
+        return plans
 
-    def _topic(self, carrier: Any, exchange: str, topic: str, interface: Interface) -> Topic:
-        return Topic(
-            carrier, om.Target(exchange=exchange, topic=topic, server=self._server), interface,
-            self._replies, threads=self._conf.worker_threads, queue=self._conf.worker_queue,
+    def _plan(
+        self, carrier: Any, exchange: str, topic: str, interface: Interface
+    ) -> Callable[[], Topic]:
+        return functools.partial(
+            Topic, carrier, om.Target(exchange=exchange, topic=topic, server=self._server),
+            interface, self._replies,
+            threads=self._conf.worker_threads, queue=self._conf.worker_queue,
             payload_bytes_max=self._conf.payload_bytes_max, count=self._count,
+            letters=self._letters,
         )  # fmt: skip
 
     def start(self) -> None:
@@ -123,7 +131,7 @@ class RpcService:
         :raises BrokerUnavailable: after [rpc] start_wait_seconds; nothing listens
         :raises Misconfigured: a queue exists and was declared otherwise
         """
-        for carrier in filter(None, (self._own, self._nova)):
+        for carrier in self._carriers:
             transport.wait_for_broker(carrier, self._conf.start_wait_seconds)
         self._later.start()
         if self._nova_methods is not None:
@@ -138,6 +146,36 @@ class RpcService:
         LOG.info(
             'Listening on %s at %s', ', '.join(t.name for t in self._topics), self.address
         )  # fmt: skip
+        if not driver.is_in_process(self._own):
+            self._self_ping.start()
+
+    def rebuild(self) -> None:
+        """Listen, send and hear answers on new connections; let go of all present ones.
+
+        The new ones listen before the old ones end: nobody's call finds nobody.  What was
+        received is answered, over the new ones.
+
+        :raises Misconfigured: no new queue could be declared; the old connections listen on
+        """
+        with self._changing:
+            if self._is_stopping:
+                return
+            old, fresh = self._running, [make() for make in self._plans]
+            closers = [driver.renew(carrier) for carrier in self._carriers]
+            try:
+                for topic in fresh:
+                    self._started(topic)
+            except exceptions.GanttError:
+                for topic in fresh:
+                    topic.abandon()
+                raise
+            finally:
+                for close in closers:
+                    threading.Thread(target=close, name='rpc-close', daemon=True).start()
+            self._topics, self._running = fresh, list(fresh)
+            for topic in old:
+                topic.abandon()
+        LOG.info('Listening again on %s', ', '.join(t.name for t in fresh))
 
     @staticmethod
     def _started(topic: Topic) -> None:
@@ -173,6 +211,8 @@ class RpcService:
         return {
             'calls_pending': self._replies.pending,
             'replies_waiting': self._later.depth,
+            'self_pings_failed': self._self_ping.failed,
+            'rebuilds': self._self_ping.rebuilds,
             **{f'waiting_{t.name}': t.depth for t in self._topics},
         }
 
@@ -181,9 +221,16 @@ class RpcService:
 
         A connection that is cut is known at once, one that falls silent after the heartbeat.
         """
-        return {
-            topic.name: _is_open(driver.attachment_of(topic._server)) for topic in self._running
-        }
+        return {topic.name: topic.is_attached for topic in self._running}
+
+    @property
+    def problem(self) -> str:
+        """What is wrong although consumers are attached, as far as the self-ping knows."""
+        return self._self_ping.problem
+
+    @property
+    def _carriers(self) -> list[Any]:
+        return [carrier for carrier in (self._own, self._nova) if carrier is not None]
 
     def stop_taking(self) -> None:
         """Consume nothing more.  Takes up to some seconds, all topics at once."""
@@ -201,18 +248,32 @@ class RpcService:
         :param seconds: None: [rpc] drain_seconds
         :returns: whether everything accepted was answered in time
         """
-        end = time.monotonic() + (self._conf.drain_seconds if seconds is None else seconds)
+        self._is_stopping = True
+        self._self_ping.stop()
+        with self._changing:
+            return self._stopped(self._conf.drain_seconds if seconds is None else seconds)
+
+    def _stopped(self, seconds: float) -> bool:
+        end = time.monotonic() + seconds
         # py-amqp remarks on each message that crosses the closing of a channel.
         logging.getLogger('amqp').addFilter(_not_closing)
+        for carrier in self._carriers:
+            driver.hear_no_more(carrier)
         self.stop_taking()
-        while (self._replies.pending or self._later.depth) and time.monotonic() < end:
-            time.sleep(0.02)
+        self._answer_until(end)
         done = [t.finish(max(0.5, end - time.monotonic())) for t in self._running]
+        # What the receiving threads still had in their hands was accepted meanwhile.
+        self._answer_until(end)
         unanswered = self._replies.pending
         dropped = self._later.stop()
+        self._letters.stop()
         if unanswered or dropped:
             LOG.warning('%d calls are left without an answer, %d replies were not delivered',
                         unanswered, dropped)  # fmt: skip
-        for carrier in filter(None, (self._own, self._nova)):
+        for carrier in self._carriers:
             carrier.cleanup()
         return all(done) and not unanswered and not dropped
+
+    def _answer_until(self, end: float) -> None:
+        while (self._replies.pending or self._later.depth) and time.monotonic() < end:
+            time.sleep(0.02)

@@ -22,9 +22,9 @@ from kombu.exceptions import OperationalError
 #: Bytes asked for at once, where the library would read each frame in three pieces.
 READ_AHEAD = 1 << 16
 #: Messages acknowledged together at most.
-ACKNOWLEDGED_TOGETHER = 256
-#: Seconds to look for one more message before the library is asked to wait for it.
-LINGER_SECONDS = 0.001
+ACKNOWLEDGED_TOGETHER = 64
+#: Seconds to wait for one more message before the library is asked to, which takes long.
+LINGER_SECONDS = 0.01
 
 _AWAY = (om.MessageDeliveryFailure, OperationalError, OSError)
 _CONTEXT = '_context_'

@@ -28,6 +28,11 @@ REMOTE_ERRORS = ['gantt.exceptions']
 PUBLISH_RETRIES = 2
 
 
+#: Longest pause of a service between two tries to reach a broker that is away.  With the
+#: library's 30 s nobody would answer for half a minute after a longer outage.
+RECONNECT_SECONDS_MOST = 3
+
+
 def own_transport(conf: Any, url: str | None = None) -> om.transport.RPCTransport:
     """The transport of our own topics.
 
@@ -68,6 +73,15 @@ def _transport(conf: Any, url: str, option: str) -> om.transport.RPCTransport:
             problem=f'{masked(url)}: {_without_secret(str(e), url)}',
             fix='Name options of [oslo_messaging_rabbit] only',
         ) from None
+
+
+def reconnect_soon(conf: Any) -> None:
+    """Let this process be back within seconds of its broker, unless it is configured otherwise.
+
+    For services: ten thousand hosts that come back at once are a herd.  Call it after a
+    transport was made, which registers the option.
+    """
+    conf.set_default('rabbit_interval_max', RECONNECT_SECONDS_MOST, group='oslo_messaging_rabbit')
 
 
 def masked(url: str) -> str:

@@ -5,6 +5,7 @@ History of the interface (topics ``gantt-scheduler``, ``gantt-claims``,
 ``gantt-stats`` and ``gantt-compute.<host>``):
 
     1.0  all methods
+    1.1  register_host: journal, journal_count
 
 A server answers senders of its own major version.  From a sender whose minor
 version is newer, keys that the server does not know are dropped; from all
@@ -21,8 +22,10 @@ from gantt.core.decision import Answer
 
 T = TypeVar('T')
 
-VERSION = '1.0'
-MAJOR, MINOR = 1, 0
+MAJOR, MINOR = 1, 1
+VERSION = f'{MAJOR}.{MINOR}'
+#: Versions of senders that say nothing unknown to us.
+KNOWN = frozenset(f'{MAJOR}.{minor}' for minor in range(MINOR + 1))
 
 SCHEDULER_TOPIC = 'gantt-scheduler'
 CLAIMS_TOPIC = 'gantt-claims'

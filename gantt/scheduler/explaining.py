@@ -14,6 +14,7 @@ import numpy as np
 from gantt.core.decision import CHOSEN, PASSED, Decision, FilterCount, MemberDecision
 from gantt.core.request import SelectDestinations
 from gantt.scheduler import views, wording
+from gantt.scheduler.kept import Kept
 from gantt.scheduler.views import Explanation, MemberExplanation, ScoreRow, Step
 
 WIDTH = 80
@@ -22,21 +23,6 @@ MEMBERS_SHOWN = 10
 FINALISTS_SHOWN = 5
 CONFLICTS_SHOWN = 5
 _WEIGHERS_ACROSS = 5
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """What is packed for a decision."""
-
-    decision: Decision
-    request: SelectDestinations | None = None
-
-
-_decode = msgspec.msgpack.Decoder(Kept).decode
-
-
-def unpack(packed: bytes) -> Kept:
-    """A decision as it was kept."""
-    return _decode(packed)
 
 
 def shape_of(request: SelectDestinations | None) -> str:
@@ -75,6 +61,7 @@ def explain(
         hosts=decision.hosts,
         weighers=decision.weighers,
         seed=decision.seed,
+        spread=decision.spread,
         table_seq=decision.table_seq,
         table_age_seconds=decision.age_seconds,
         config_digest=decision.config_digest,
@@ -189,10 +176,7 @@ def _lines(found: Explanation, dry_run: bool, is_kept: bool) -> Iterable[str]:
         yield ''
     for line in found.relaxed:
         yield from _wrap(f'given up: {line}')
-    for line in found.conflicts[:CONFLICTS_SHOWN]:
-        yield from _wrap(f'lost a race and planned again: {line}')
-    if len(found.conflicts) > CONFLICTS_SHOWN:
-        yield f'and {len(found.conflicts) - CONFLICTS_SHOWN} more lost races'
+    yield from _races(found)
     if is_kept:
         yield f'decision {found.id}'
         yield f'request  {found.request_id}'
@@ -204,6 +188,15 @@ def _lines(found: Explanation, dry_run: bool, is_kept: bool) -> Iterable[str]:
         f'configuration {found.config_digest}' if found.config_digest else '',
     ]
     yield from _wrap('decided  ' + ', '.join(fact for fact in facts if fact), 9)
+
+
+def _races(found: Explanation) -> Iterable[str]:
+    for line in found.conflicts[:CONFLICTS_SHOWN]:
+        yield from _wrap(f'lost a race and planned again: {line}')
+    if len(found.conflicts) > CONFLICTS_SHOWN:
+        yield f'and {len(found.conflicts) - CONFLICTS_SHOWN} more lost races'
+    if found.spread > 1:
+        yield from _wrap(f'picked by the seed among the best {found.spread}: races were lost')
 
 
 def _alike(members: Sequence[MemberExplanation]) -> list[list[MemberExplanation]]:
@@ -255,7 +248,10 @@ def _funnel(hosts: int, member: MemberExplanation) -> Iterable[str]:
 
 
 def _scores(weighers: Sequence[str], member: MemberExplanation) -> Iterable[str]:
-    shown = member.scores[:FINALISTS_SHOWN]
+    shown = list(member.scores[:FINALISTS_SHOWN])
+    chosen = next((score for score in member.scores if score.chosen), None)
+    if chosen is not None and chosen not in shown:
+        shown[-1] = chosen
     useful = [
         i
         for i in range(len(weighers))
@@ -264,7 +260,10 @@ def _scores(weighers: Sequence[str], member: MemberExplanation) -> Iterable[str]
     across = useful[:_WEIGHERS_ACROSS]
     size = min(30, max(4, *(len(score.host) for score in shown)))
     of = f' of {member.survivors}' if member.survivors > len(shown) else ''
-    yield f'  best {len(shown)}{of} that passed, by weighted score'
+    best = f'{len(shown)}'
+    if chosen is not None and chosen not in member.scores[:FINALISTS_SHOWN]:
+        best = f'{len(shown) - 1} and the chosen one'
+    yield f'  best {best}{of} that passed, by weighted score'
     titles = ''.join(f'  {_short(weighers[i]):>9}' for i in across)
     yield f'    {"HOST":<{size}}    TOTAL{titles}'
     for score in shown:
@@ -273,7 +272,6 @@ def _scores(weighers: Sequence[str], member: MemberExplanation) -> Iterable[str]
         yield f'  {mark} {score.host[:size]:<{size}}  {score.total:>7.4g}{parts}'
     if not useful:
         yield '    no weigher preferred any of them; the tie is broken by the seed'
-    chosen = next((score for score in member.scores if score.chosen), None)
     if chosen is not None and useful:
         yield from _wrap(f'  {chosen.host}: raw → normalized → weighted', 4)
         names = [_short(weighers[i]) for i in useful]

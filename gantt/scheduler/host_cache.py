@@ -59,6 +59,9 @@ class HostCache:
         self.versions: dict[int, int] = {}
         #: The same as it will be when all news is folded: that is not read again.
         self._seen: dict[int, int] = {}
+        #: Hosts whose news came too late, with its version: some of it is not known until
+        #: newer news comes.
+        self._late: dict[int, int] = {}
         self._rebuilds = 0  # tables that wait in the news
         self._queueing = threading.Lock()  # news and what is seen by it go together
         self.classes: frozenset[str] = frozenset()
@@ -236,17 +239,25 @@ class HostCache:
     def _fold_hosts(self, hosts: list[HostChange]) -> None:
         self.do(table_log.Hosts(hosts))
         for change in hosts:
-            if change.row is None:
-                self.versions.pop(change.provider_id, None)
-            elif change.row.version > self.versions.get(change.provider_id, -1):
-                self.versions[change.provider_id] = change.row.version
+            pid, row = change.provider_id, change.row
+            if row is None:
+                self.versions.pop(pid, None)
+                self._late.pop(pid, None)
+                continue
+            self.versions[pid] = max(row.version, self.versions.get(pid, -1))
+            if row.version > self.working.whole_version(pid):
+                self._late[pid] = max(row.version, self._late.get(pid, -1))
+            elif self._late.get(pid, -1) <= self.working.whole_version(pid):
+                self._late.pop(pid, None)
 
     def _fold_feed(self, feed: Feed) -> None:
         if feed.aggregates is not None:
             self.do(table_log.Aggregates(feed.aggregates))
         if feed.hosts:
             self._fold_hosts(feed.hosts)
-        self.set_groups(feed.groups)
+        if not self._late:
+            # Else a member of theirs may be what is not known: their next swap has to fail.
+            self.set_groups(feed.groups)
 
     def _replace(self, rebuilt: Rebuilt) -> None:
         """Start (again) from everything.
@@ -257,6 +268,7 @@ class HostCache:
         self.note(table_log.Checkpoint(rebuilt.everything))
         self.working = rebuilt.table
         self.versions = _versions(rebuilt.everything)
+        self._late = {}
         with self._queueing:
             self._rebuilds -= 1
         self.is_loaded = True
@@ -265,6 +277,7 @@ class HostCache:
         """Drop the working table; the next fetch reads everything."""
         self.working = HostTable(default_zone=self._default_zone)
         self.versions = {}
+        self._late = {}
         with self._queueing:
             self._seen = {}
             self._rebuilds = 0

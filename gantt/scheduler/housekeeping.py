@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from gantt import exceptions
 from gantt.scheduler.claims import Claims, jittered
+from gantt.scheduler.contention import Contention
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.ports import Clock, Recorder, Store
 from gantt.scheduler.recorder import StoreRecorder
@@ -19,15 +20,30 @@ LOG = logging.getLogger(__name__)
 COMPLAIN_SECONDS = 30.0
 MEASURE_SECONDS = 5.0
 LOG_SECONDS = 1.0
+#: Rows of a kind that one purge takes, so that the feed is not kept waiting.
+PURGE_ROWS = 1000
+#: To the next run of a job that did as much as it may at once: there is more to do.
+#: A bound for each period would let the tables grow under load.
+AGAIN_SECONDS = 0.2
 
 
 class Job:
-    """Something periodic."""
+    """Something periodic.
 
-    def __init__(self, name: str, seconds: Callable[[], float], run: Callable[[], object]) -> None:
+    :ivar most: how much one run does at most, where ``run`` says how much it did
+    """
+
+    def __init__(
+        self,
+        name: str,
+        seconds: Callable[[], float],
+        run: Callable[[], int | None],
+        most: Callable[[], int] | None = None,
+    ) -> None:
         self.name = name
         self.seconds = seconds
         self.run = run
+        self.most = most
         self.due = 0.0
         self.complained = float('-inf')
 
@@ -43,6 +59,7 @@ class Housekeeping:
         recorder: Recorder,
         clock: Clock,
         settings: Settings,
+        contention: Contention,
     ) -> None:
         self._store = store
         self._cache = cache
@@ -52,11 +69,17 @@ class Housekeeping:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._jobs = [
-            Job('feed', lambda: settings.feed_seconds, cache.fetch),
-            Job('sweep', lambda: jittered(settings.sweep_seconds), claims.sweep),
+            Job('feed', lambda: settings.feed_seconds / contention.haste, cache.fetch),
+            Job(
+                'sweep', lambda: jittered(settings.sweep_seconds), claims.sweep,
+                lambda: settings.sweep_rows,
+            ),
             Job('measure', lambda: MEASURE_SECONDS, self._measure),
-            Job('purge', lambda: jittered(settings.purge_seconds), self._purge),
-        ]
+            Job(
+                'purge', lambda: jittered(settings.purge_seconds), self._purge,
+                lambda: PURGE_ROWS,
+            ),
+        ]  # fmt: skip
         if cache.log is not None:
             log = cache.log
             self._jobs.append(Job('table log', lambda: LOG_SECONDS, lambda: log.flush(store)))
@@ -85,13 +108,14 @@ class Housekeeping:
         for job in self._jobs:
             now = self._clock.monotonic()
             if job.due <= now:
-                self._attempt(job, now)
-                job.due = self._clock.monotonic() + job.seconds()
+                done = self._attempt(job, now)
+                more = job.most is not None and done >= job.most()
+                job.due = self._clock.monotonic() + (AGAIN_SECONDS if more else job.seconds())
         return min(job.due for job in self._jobs) - self._clock.monotonic()
 
-    def _attempt(self, job: Job, now: float) -> None:
+    def _attempt(self, job: Job, now: float) -> int:
         try:
-            job.run()
+            return job.run() or 0
         except exceptions.Unavailable as e:
             if now - job.complained >= COMPLAIN_SECONDS:
                 LOG.warning('%s: %s', job.name, e)
@@ -100,6 +124,7 @@ class Housekeeping:
         except Exception:
             LOG.exception('%s failed', job.name)
             self._recorder.count('gantt_jobs_failed_total', job=job.name)
+        return 0
 
     def _measure(self) -> None:
         """Gauges of what this process believes."""
@@ -115,5 +140,5 @@ class Housekeeping:
             decisions=self._settings.decisions_kept,
             tombstone_seconds=self._settings.tombstone_seconds,
             request_seconds=self._settings.request_seconds,
-            limit=5000,
+            limit=PURGE_ROWS,
         )

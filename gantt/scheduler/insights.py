@@ -23,6 +23,7 @@ from gantt.core.request import RequestSpec, SelectDestinations
 from gantt.scheduler import explaining, views
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.host_views import Asked, HostPage, HostReader
+from gantt.scheduler.kept import unpack
 from gantt.scheduler.planning import Planner
 from gantt.scheduler.ports import Clock, Store, StoredRequest
 from gantt.scheduler.settings import Settings
@@ -258,7 +259,7 @@ class Insights:
         whole = request_id
         if PREFIX_MIN <= len(request_id) < 36:
             found = self.store.load_decision(request_id)
-            whole = explaining.unpack(found[0]).decision.request_id if found else request_id
+            whole = unpack(found[0]).decision.request_id if found else request_id
         stored = self.store.load_request(whole) if len(whole) == 36 else None
         if stored is None:
             raise exceptions.NotFound(kind='request', name=request_id)
@@ -311,7 +312,7 @@ class Insights:
         if host is not None:
             reader = HostReader(table, self.settings.stale_after_seconds)
             wanted = (host, table.hosts[reader.row(host)].id)
-        kept = explaining.unpack(packed)
+        kept = unpack(packed)
         return explaining.explain(kept, created_at, table.now, provider_ids, wanted)
 
     # -- what if -------------------------------------------------------------------------
@@ -373,7 +374,7 @@ class Insights:
         if known is not None:
             return known
         found = self.store.load_decision(decision_id)
-        shape = explaining.shape_of(explaining.unpack(found[0]).request if found else None)
+        shape = explaining.shape_of(unpack(found[0]).request if found else None)
         with self._lock:
             if len(self._shapes) >= _SHAPES_MAX:
                 self._shapes.clear()

@@ -5,176 +5,29 @@ A plan is one pass over (some of) the members of a request.  Its picks stand on
 the working table until ``undo``; its draft is what the store is asked for.
 """
 
-import hashlib
-
 import msgspec
 
 from gantt import exceptions
-from gantt.core import claim as claims
-from gantt.core.commit import (
-    ClaimDraft,
-    CommitResult,
-    DecisionRecord,
-    Fate,
-    GroupSwap,
-    RequestDraft,
-    RequestFate,
-)
-from gantt.core.decision import Answer, Decision, MemberDecision, Outcome, Selection
+from gantt.core.commit import ClaimDraft, CommitResult, Fate, GroupSwap
+from gantt.core.decision import Answer, Decision, MemberDecision, Outcome
 from gantt.core.host import Placed
 from gantt.core.host_table import HostTable
 from gantt.core.message import derived_id
 from gantt.core.pipeline import Pipeline, place
-from gantt.core.request import Lifecycle, Purpose, SelectDestinations
+from gantt.core.request import Lifecycle, SelectDestinations
 from gantt.scheduler import table_log
 from gantt.scheduler.admission import Call
+from gantt.scheduler.contention import SPREAD_MOST, Contention
 from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.plan import Plan, seed_of
 from gantt.scheduler.ports import Store
 from gantt.scheduler.settings import Settings
 
-_pack = msgspec.msgpack.Encoder().encode
 _unpack_answer = msgspec.msgpack.Decoder(Answer).decode
 
 GROUPS_REMEMBERED = 10_000
-
-
-class Plan:
-    """One pass of a call.
-
-    :ivar request: the call's request, its group's rule filled in
-    :ivar members: the members of this pass, in order
-    :ivar drafts: their claims, in the same order
-    :ivar final_answer: the whole answer, valid where the draft completes the request
-    """
-
-    __slots__ = ('call', 'completes', 'decision', 'drafts', 'final_answer', 'group', 'lease',
-                 'members', 'request', 'whole')  # fmt: skip
-
-    def __init__(
-        self,
-        call: Call,
-        request: SelectDestinations,
-        decision: Decision,
-        members: list[int],
-        group: GroupSwap | None,
-        lease: float,
-    ) -> None:
-        self.call = call
-        self.request = request
-        self.decision = decision
-        self.members = members
-        self.group = group
-        self.lease = lease
-        self.whole = group is not None and len(members) > 1
-        self.completes = len(members) == len(call.todo)
-        self.drafts: list[ClaimDraft] = []
-        self.final_answer = Answer(
-            request_id=request.request_id, decision_id=decision.id, outcome=decision.outcome
-        )
-
-    @property
-    def claims_nothing(self) -> bool:
-        """A dry run, or a rebuild on the host where the consumer is."""
-        return self.request.dry_run or self.request.spec.purpose is Purpose.REBUILD
-
-    def record(self) -> DecisionRecord:
-        """The decision as it is kept."""
-        decision = self.decision
-        ids = decision.provider_ids
-        return DecisionRecord(
-            id=decision.id,
-            request_id=decision.request_id,
-            outcome=decision.outcome.value,
-            project_id=self.request.spec.project_id,
-            reason=decision.reason,
-            worker=decision.worker,
-            table_seq=decision.table_seq,
-            packed=_pack(
-                {
-                    'decision': msgspec.structs.replace(decision, provider_ids=b''),
-                    'request': self.request,
-                }
-            ),
-            host_set=hashlib.blake2b(ids, digest_size=16).hexdigest(),
-            provider_ids=ids,
-        )
-
-    def answer(self) -> Answer:
-        """The whole answer: members of earlier passes and of this one."""
-        done = dict(self.call.done)
-        done.update((m.member, m) for m in self.decision.members)
-        return Answer(
-            request_id=self.request.request_id,
-            decision_id=self.decision.id,
-            outcome=self.decision.outcome,
-            selections=[self._selections(done[i]) for i in sorted(done)],
-            reason=self.decision.reason,
-            age_seconds=round(self.decision.age_seconds, 3),
-            dry_run=self.request.dry_run,
-        )
-
-    def _selections(self, member: MemberDecision) -> list[Selection]:
-        chosen = member.selection
-        if chosen is None:
-            return []
-        claims_nothing = self.claims_nothing
-        return [
-            msgspec.structs.replace(
-                chosen,
-                lease_seconds=0.0 if claims_nothing else self.lease,
-                claim_id=None
-                if claims_nothing
-                else claims.claim_id(self.request.request_id, self.call.attempt, member.member),
-            ),
-            *member.alternates,
-        ]
-
-    def draft(self, owner: str, now: float) -> RequestDraft:
-        """What the store is asked for.
-
-        :param now: monotonic time, for what is left of the budget
-        """
-        request = self.request
-        self.final_answer = self.answer()
-        return RequestDraft(
-            id=request.request_id,
-            fingerprint=self.call.fingerprint,
-            owner=owner,
-            attempt=self.call.attempt,
-            continues=self.call.continues,
-            takes_over=self.call.takes_over,
-            whole=self.whole,
-            completes=self.completes,
-            budget_seconds=max(1.0, self.call.deadline - now),
-            lease_seconds=self.lease,
-            project_id=request.spec.project_id,
-            claims=self.drafts,
-            group=self.group,
-            answer=_pack(self.final_answer),
-            decision=self.record(),
-        )
-
-    def providers(self, accepted: list[int]) -> set[int]:
-        """The providers that the accepted claims touch."""
-        return {pid for i in accepted for pid in self.drafts[i].claim.allocations}
-
-    def keep(self, fate: RequestFate) -> None:
-        """Note what a commit that did not complete the request has claimed."""
-        call = self.call
-        by_member = {m.member: m for m in self.decision.members}
-        accepted = {self.members[i] for i in fate.accepted}
-        for member in accepted:
-            call.done[member] = by_member[member]
-        call.todo = [m for m in call.todo if m not in accepted]
-        if fate.fate is Fate.PARTIAL:
-            call.continues = True
-            call.takes_over = None
-        if len(accepted) == len(self.members):
-            call.tries -= 1  # a large request goes in several commits; that is no conflict
-        else:
-            lost = (by_member[m].selection for m in self.members if m not in accepted)
-            hosts = sorted({selection.host for selection in lost if selection})
-            call.conflicts.append(f'{fate.fate.value}: {", ".join(hosts[:5])}')
+#: A request that lost races picks among 2, 4, 8 ... times as many as others do, at most.
+OWN_SPREAD_MOST = 16
 
 
 class Planner:
@@ -190,6 +43,7 @@ class Planner:
         self._worker = cache.log.worker if cache.log else settings.worker
         self._groups: dict[str, tuple[str, int]] = {}
         self._serial = 0
+        self.contention = Contention(cache.clock)
 
     def plan(self, call: Call) -> Plan:
         """Place (some of) the members of ``call`` that are not claimed yet.
@@ -209,13 +63,14 @@ class Planner:
             table,
             request,
             self.pipeline,
-            seed=_seed(request.request_id, call.tries),
+            seed=seed_of(request.request_id, call.tries),
             decision_id=derived_id(
                 'decision', request.request_id, self._worker, self._serial, call.tries
             ),
             members=call.todo[:many],
             attempt=call.attempt,
             worker=self._worker,
+            spread=self._spread(call),
         )
         decision = msgspec.structs.replace(
             decision,
@@ -240,22 +95,28 @@ class Planner:
             self._cache.do(table_log.Picks(False, picks))
 
     def refresh_groups(self, plans: list[Plan], result: CommitResult) -> None:
-        """Read back the groups whose swap failed, then the hosts of their members."""
+        """Take over the groups of a batch, and read those back whose swap failed.
+
+        A generation comes to the table only with all hosts that its members are on,
+        and those that they were on as far as is known here.
+        """
         changed = {
             plan.group.uuid
             for plan, fate in zip(plans, result.fates, strict=True)
             if fate.fate is Fate.GROUP_CHANGED and plan.group
         }
+        if not result.freed:
+            # Who is gone from there only the feed says; until then the next swap has to fail.
+            self._cache.set_groups({u: g for u, g in result.groups.items() if u not in changed})
+        if not changed:
+            return
+        placed = self._cache.working.placed
+        were = {pid for uuid in changed for pid in placed.in_group(uuid)}
         try:
-            # Generations first: members read after them can only be newer, and
-            # then the next swap fails again instead of missing a member.
-            generations = {}
-            for uuid in sorted(changed):
-                group = self._store.load_group(uuid)
-                generations[uuid] = group.generation if group else 0
-            self._cache.fetch()
+            generations, hosts = self._store.read_groups(changed, were)
         except exceptions.Unavailable:
             return
+        self._cache.offer(hosts)
         self._cache.fold()
         self._cache.set_groups(generations)
 
@@ -265,6 +126,11 @@ class Planner:
         return _unpack_answer(packed)
 
     # -- parts ---------------------------------------------------------------
+    def _spread(self, call: Call) -> int:
+        """Among how many best to pick: by what all have lost of late, and this one itself."""
+        own = min(2 ** len(call.conflicts), OWN_SPREAD_MOST)
+        return min(own * self.contention.spread, SPREAD_MOST)
+
     def _with_rule(self, request: SelectDestinations) -> SelectDestinations:
         group = request.spec.group
         if group is None or group.policy is not None:
@@ -351,9 +217,3 @@ def _draft(table: HostTable, plan: Plan, member: MemberDecision) -> ClaimDraft:
     return ClaimDraft(
         claim=msgspec.structs.replace(claim, layout=chosen.layout), generation=host.generation
     )
-
-
-def _seed(request_id: str, tries: int) -> int:
-    """The tie-break seed: the same for a replay, another for another try."""
-    body = f'{request_id} {tries}'.encode()
-    return int.from_bytes(hashlib.blake2b(body, digest_size=4).digest(), 'big')

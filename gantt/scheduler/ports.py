@@ -6,7 +6,7 @@ Each has a real and an in-memory implementation that pass one contract suite
 does not answer after their own bounded retries; nothing else leaks out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import msgspec
@@ -129,7 +129,10 @@ class Store(Protocol):
 
     # -- hosts ------------------------------------------------------------------
     def register_host(self, message: RegisterHost) -> tuple[Registered, HostChange]:
-        """Hand out the next epoch; the same nonce again gets the same epoch."""
+        """Hand out the next epoch; the same nonce again gets the same epoch.
+
+        :raises StaleRegistration: a later one of the same journal was there before
+        """
 
     def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:
         """Fold reports into their hosts and claims, in the order given."""
@@ -195,6 +198,7 @@ class Store(Protocol):
 
         :param known: provider id -> version, of hosts whose news we have
             written ourselves; entries not newer are left out
+        :returns: with the generation of a group, the hosts that its members are on
         """
 
     def compare(self, known: dict[int, int]) -> Feed:
@@ -204,6 +208,14 @@ class Store(Protocol):
 
     def load_group(self, uuid: str) -> Group | None:
         """The group with the consumers of its live claims."""
+
+    def read_groups(
+        self, uuids: Collection[str], beside: Collection[int] = ()
+    ) -> tuple[dict[str, int], list[HostChange]]:
+        """Generations, 0 of a group that is gone, and the hosts that members are on.
+
+        :param beside: hosts to be read with them, where members were
+        """
 
     def groups(self, limit: int, marker: str | None = None) -> list[Group]:
         """Groups by uuid, after ``marker``."""

@@ -22,7 +22,8 @@ from gantt.core.pipeline import Pipeline
 from gantt.core.request import Purpose
 from gantt.scheduler.admission import Admission, Call, refusal
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.planning import Plan, Planner
+from gantt.scheduler.plan import Plan, back_off
+from gantt.scheduler.planning import Planner
 from gantt.scheduler.ports import Clock, Recorder, Replies, Store
 from gantt.scheduler.settings import Settings
 
@@ -213,20 +214,27 @@ class Placing:
     def _settle(self, plans: list[Plan], result: CommitResult) -> None:
         """Bring the table in line with what was committed, then answer or plan again."""
         written: set[int] = set()
-        changed_groups = False
         for plan, fate in zip(plans, result.fates, strict=True):
             self._planner.undo(plan, keep=fate.accepted)
             written.update(plan.providers(fate.accepted))
-            changed_groups |= fate.fate is Fate.GROUP_CHANGED
-        # Who is gone from there only the feed says.  Until then the table is behind
-        # on these hosts, and a group's next swap has to fail.
+        # Who is gone from there only the feed says.
         written -= set(result.freed)
         self._cache.settle(result.hosts, written)
-        self._cache.set_groups({} if result.freed else result.groups)
-        if changed_groups:
-            self._planner.refresh_groups(plans, result)
+        self._planner.refresh_groups(plans, result)
+        self._note_races(plans, result)
         for plan, fate in zip(plans, result.fates, strict=True):
             self._decide(plan, fate)
+
+    def _note_races(self, plans: list[Plan], result: CommitResult) -> None:
+        """Let the next batch pick among more hosts where this one lost races, and fewer else."""
+        contention = self._planner.contention
+        before = contention.spread
+        contention.note(
+            placed=sum(len(fate.accepted) for fate in result.fates),
+            lost=sum(p.evitable(f) for p, f in zip(plans, result.fates, strict=True)),
+        )
+        if contention.spread != before:
+            self._recorder.gauge('gantt_spread', contention.spread)
 
     def _decide(self, plan: Plan, fate: RequestFate) -> None:
         """What the fate of a request means for its caller."""
@@ -236,9 +244,7 @@ class Placing:
                 self._recorder.count('gantt_claims_made_total', len(plan.members))
                 self._answer(call, plan.final_answer)
             case Fate.PARTIAL | Fate.DROPPED | Fate.GROUP_CHANGED:
-                plan.keep(fate)
-                self._recorder.count('gantt_conflicts_total', len(call.todo))
-                self.admission.again(call)
+                self._plan_again(call, plan.keep(fate))
             case Fate.REPEAT:
                 self._recorder.count('gantt_repeats_total')
                 self._answer(call, self._planner.stored(fate.answer))
@@ -258,6 +264,20 @@ class Placing:
                 self._answer(call, refusal(request, Outcome.CANCELLED, 'it was cancelled'))
             case Fate.REUSED:
                 self._answer(call, refusal(request, Outcome.REUSED, 'used with another body'))
+
+    def _plan_again(self, call: Call, lost: int) -> None:
+        """Plan the rest of a call in a later batch.
+
+        :param lost: members that lost a race
+        """
+        if lost:
+            self._recorder.count('gantt_conflicts_total', lost)
+        # What holds claims already goes on: others would wait for them in vain.
+        wait = back_off(call) if lost and not call.continues else 0.0
+        if wait:
+            self.admission.later(call, wait)
+        else:
+            self.admission.again(call)
 
     # -- endings ---------------------------------------------------------------------
     def _give_up(self, call: Call, outcome: Outcome, reason: str, plan: Plan | None = None) -> None:

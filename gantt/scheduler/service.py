@@ -50,10 +50,11 @@ class Scheduler:
         self.cache = HostCache(
             store, self.clock, self.settings.reload_seconds, log, self.settings.default_zone
         )
+        planner = Planner(store, self.cache, pipeline, self.settings)
         self.placing = Placing(
             store,
             self.cache,
-            Planner(store, self.cache, pipeline, self.settings),
+            planner,
             recorder,
             self.clock,
             self.settings,
@@ -62,7 +63,13 @@ class Scheduler:
         self.intake = Intake(store, self.cache, recorder, self.clock, self.settings)
         self.claims = Claims(store, self.cache, recorder, self.settings)
         self.housekeeping = Housekeeping(
-            store, self.cache, self.claims, recorder, self.clock, self.settings
+            store,
+            self.cache,
+            self.claims,
+            recorder,
+            self.clock,
+            self.settings,
+            planner.contention,
         )
 
     # -- life ------------------------------------------------------------------

@@ -228,6 +228,7 @@ class Explanation(View, frozen=True, kw_only=True):
     """A decision, explained: structured, and as lines for people.
 
     :ivar count: how many consumers the request has
+    :ivar spread: picked by the seed among so many best, because races were lost; 1: the best one
     :ivar host_verdicts: of the host that was asked for, a sentence per member
     """
 
@@ -240,6 +241,7 @@ class Explanation(View, frozen=True, kw_only=True):
     hosts: int
     weighers: list[str]
     seed: int
+    spread: int
     table_seq: int
     table_age_seconds: float
     config_digest: str

@@ -17,7 +17,9 @@ from gantt.scheduler import capacity as room
 from gantt.scheduler import explaining
 from gantt.scheduler.admission import Call
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.planning import Plan, Planner
+from gantt.scheduler.kept import Kept
+from gantt.scheduler.plan import Plan
+from gantt.scheduler.planning import Planner
 from gantt.scheduler.ports import Store
 from gantt.scheduler.settings import Settings
 from gantt.scheduler.views import Capacity, Explanation
@@ -43,7 +45,7 @@ class WhatIf:
         requests.check(request, self._cache.knows_classes(request.spec.resources))
         plan = self._plan(table, msgspec.structs.replace(request, dry_run=True))
         answer = plan.answer()
-        kept = explaining.Kept(plan.decision, plan.request)
+        kept = Kept(plan.decision, plan.request)
         now = self._cache.database_now
         explanation = explaining.explain(kept, now, now, plan.decision.provider_ids, is_kept=False)
         error = error_of(answer)

@@ -71,6 +71,10 @@ class File(MemoryJournal):
         super().__init__(wall)
         self.process: Process | None = None
 
+    def count_registration(self) -> int:
+        with self._written('counting a registration'):
+            return super().count_registration()
+
     def add(self, entry: Entry) -> bool:
         with self._written(f'noting {entry.claim_id[:8]} as {entry.state}'):
             return super().add(entry)
@@ -198,7 +202,7 @@ class ComputeProcess(Process):
         file.process = self
         clock = ProcessClock(self)
         port = Port(network, self.name)
-        session = Session(RegisterHost(name=self.name, boot_nonce='-'), port)
+        session = Session(RegisterHost(name=self.name, boot_nonce='-'), port, file)
 
         def look() -> tuple[Census, Facts]:
             seen = census.take(machine, file)

@@ -62,9 +62,7 @@ class Database:
     :ivar away_until: it answers nobody before
     :ivar lost_answers: so many of the next writes have their effect and no answer
     :ivar blind: names of processes whose feed leaves everything out.  Only the next whole
-        comparison finds what they missed; until then the rule of a group, whose generation
-        they may read anew, rests on members that they do not know of
-    :ivar was_blind: whether that ever happened
+        comparison finds what they missed
     :ivar confirmed: ids of claims that were confirmed at some time
     :ivar broken: violations that were seen when they happened
     """
@@ -76,7 +74,6 @@ class Database:
         self.away_until = 0.0
         self.lost_answers = 0
         self.blind: set[str] = set()
-        self.was_blind = False
         self.confirmed: set[str] = set()
         self.restored = 0
         self.broken: list[str] = []
@@ -148,7 +145,7 @@ class Database:
             for row in (rows[p] for p in sorted(taken)):
                 if reconcile.is_over_committed(row):
                     self._break(f'P1: a commit of {draft.id} left {row.name} over-committed')
-            if fate.accepted and not (self.restored or self.was_blind):
+            if fate.accepted and not self.restored:
                 self._watch_group(draft)
         for kind, lines in self.store.audit().items():
             for line in lines:

@@ -263,7 +263,6 @@ class World:
         name = self.schedulers[blow.whom % len(self.schedulers)].name
         self.loop.say(name, f'sees no news for {blow.seconds} s')
         self.database.blind.add(name)
-        self.database.was_blind = True
         self.loop.at(blow.seconds, self.database.blind.discard, name)
 
     def _cut_host(self, blow: Blow) -> None:

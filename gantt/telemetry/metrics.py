@@ -63,6 +63,11 @@ TABLE: tuple[Metric, ...] = (
         'gantt_conflicts_total', _C,
         'Members planned again because another writer was faster on a host or a group.',
     ),
+    Metric(
+        'gantt_spread', _G,
+        'Among how many of the best hosts requests pick, because races were lost; 1 (or 0, '
+        'before the first was lost): the best one is taken.',
+    ),
     Metric('gantt_repeats_total', _C, 'Requests answered with the answer stored before.'),
     Metric('gantt_rejections_total', _C, 'Hosts removed, by the filter that did.', ('filter',)),
     Metric(
@@ -111,9 +116,24 @@ TABLE: tuple[Metric, ...] = (
         'gantt_rpc_refused_total', _C, 'RPC messages refused, by error code.', ('code',),
     ),
     Metric(
+        'gantt_dead_letters_total', _C,
+        'Messages at fault for [rpc] dead_letter_queue, by whether it took them: kept or dropped.',
+        ('fate',),
+    ),
+    Metric(
         'gantt_rpc_replies_lost_total', _C,
         'Answers that did not reach their caller; asking again gets the same answer.',
         ('reason',),
+    ),
+    Metric(
+        'gantt_rpc_self_pings_total', _C,
+        'Calls of a scheduler process to itself over the broker, by fate: answered or failed.',
+        ('fate',),
+    ),
+    Metric(
+        'gantt_rpc_rebuilds_total', _C,
+        'Times that all connections to the broker were made anew because no self-ping was '
+        'answered although the broker works, by fate: done or failed.', ('fate',),
     ),
     Metric(
         'gantt_messages_refused_total', _C,

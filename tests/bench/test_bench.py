@@ -36,3 +36,10 @@ def test_an_unknown_bench_is_a_usage_error_that_lists_them():
     assert done.returncode == 64
     assert 'decide' in done.stdout
     assert 'decide' in names()
+
+
+def test_the_help_names_every_bench():
+    done = run('--help')
+    assert done.returncode == 0
+    for name in ('rpc-single', 'rpc-batch', 'million', 'several', 'history', 'soak'):
+        assert name in done.stdout

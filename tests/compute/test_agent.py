@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build and delete on one host: what may start, when, and how often."""
 
+import shutil
 import threading
 
 import pytest
 
 from gantt import exceptions
 from gantt.compute.agent import Terms
-from gantt.compute.session import Fenced
+from gantt.compute.journal import PENDING, Entry
+from gantt.compute.session import Fenced, JournalBehind
 from gantt.core.build import Build, Delete
 from gantt.core.report import RegisterHost
 from tests.compute.town import a_delete, new_uuid
@@ -222,6 +224,97 @@ def test_the_older_of_two_agents_is_fenced(town, house):
     assert house.machine.starts == []
 
 
+def under_way(town, house):
+    """The agent dies while its registration is under way; what it said."""
+    said = []
+    town.port.before = lambda word, message: said.append(message) if word == 'register' else None
+    town.port.away = True
+    house.boot().turn()
+    town.port.before = lambda word, message: None
+    town.port.away = False
+    return said[0]
+
+
+def test_a_registration_that_a_dead_agent_left_on_its_way_does_not_fence_the_next(town, house):
+    late = under_way(town, house)
+    house.boot().turn()
+    epoch = house.member.session.epoch
+    with pytest.raises(exceptions.StaleRegistration):
+        town.store.register_host(late)
+    build = town.claim('cmp-1')
+    assert house.agent.build(build).outcome == 'running'
+    house.member.changed(True)
+    house.member.turn()
+    assert (house.member.session.is_fenced, house.member.session.epoch) == (False, epoch)
+    assert town.state(build) == 'confirmed'
+
+
+def test_a_registration_that_comes_before_the_next_one_does_no_harm_either(town, house):
+    town.store.register_host(under_way(town, house))
+    house.boot().turn()
+    assert house.agent.build(town.claim('cmp-1')).outcome == 'running'
+
+
+def test_an_earlier_registration_of_the_same_agent_does_not_fence_it(town, house):
+    said = []
+    town.port.before = lambda word, message: said.append(message) if word == 'register' else None
+    house.boot().turn()
+    town.store.remove_host('cmp-1')
+    house.member.changed(True)
+    house.member.turn()  # is told that it is not known
+    house.member.turn()
+    assert [one.journal_count for one in said] == [2, 3]
+    with pytest.raises(exceptions.StaleRegistration):
+        town.store.register_host(said[0])  # the broker had it twice
+    assert house.agent.build(town.claim('cmp-1')).outcome == 'running'
+
+
+def test_a_lost_answer_is_no_other_registration(town, house):
+    said = []
+    town.port.before = lambda word, message: said.append(message) if word == 'register' else None
+    lost = iter([True, True])
+    town.port.lose = lambda word: word == 'register' and next(lost, False)
+    house.boot()
+    for _ in range(3):
+        house.member.turn()
+    assert house.member.session.is_registered
+    assert (len(said), said[0]) == (3, said[2])
+
+
+def test_a_journal_from_a_backup_stops_its_agent_which_says_what_to_do(town, house, caplog):
+    guest = town.claim('cmp-1')
+    house.agent.build(guest)
+    backup = house.path.with_suffix('.backup')
+    house.close()
+    shutil.copy(house.path, backup)
+    for _ in range(2):
+        house.boot().turn()
+    house.close()
+    shutil.copy(backup, house.path)
+
+    said = []
+    town.port.before = lambda word, message: said.append(word)
+    house.boot()
+    waits = [house.member.turn() for _ in range(3)]
+    assert said == ['register'], 'it asks once, and not again before it is restarted'
+    assert min(waits) > 50
+    told = [r.getMessage() for r in caplog.records if 'put back to an older state' in r.message]
+    assert len(told) == 3, 'it is said each time'
+    assert 'registration 2 of its journal comes after number 3' in told[0]
+    assert 'move the file that [compute] journal names out of the way' in told[0]
+    with pytest.raises(JournalBehind):
+        house.agent.build(town.claim('cmp-1'))
+
+    house.close()
+    for file in house.path.parent.glob(f'{house.path.name}*'):
+        file.unlink()
+    house.boot().turn()
+    assert house.member.session.is_registered
+    assert town.state(guest) == 'confirmed'
+    assert house.agent.build(town.claim('cmp-1')).outcome == 'running'
+    town.audit()
+
+
 def test_a_host_that_was_forgotten_registers_again(town, house):
     town.store.remove_host('cmp-1')
     for _ in range(12):
@@ -259,3 +352,15 @@ def test_tombstones_are_kept_for_a_day_at_least(town, house):
     assert house.agent.tidy() == 0
     town.clock.advance(1000)
     assert house.agent.tidy() == 1
+
+
+def test_what_is_pending_stays_so_where_another_agent_took_the_name(town, house):
+    build = town.claim('cmp-1')
+    entry = Entry(build=build, state=PENDING, lease_until=town.clock.wall() + 100)
+    house.journal.add(entry)
+    town.store.register_host(RegisterHost(name='cmp-1', boot_nonce='another'))
+    house.member.changed(True)
+    house.member.turn()
+    assert house.member.session.is_fenced
+    assert house.agent.resume() == []
+    assert house.machine.starts == []

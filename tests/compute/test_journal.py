@@ -2,6 +2,7 @@
 """One suite for both journals; the file must survive what memory need not."""
 
 import sqlite3
+import uuid
 
 import pytest
 
@@ -131,6 +132,46 @@ def test_a_file_is_read_again_by_the_next_process(tmp_path, clock):
     first.close()
     second = SqliteJournal(tmp_path / 'journal', wall=clock.wall)
     assert second.get(entry.claim_id).asked == Stamp(3, 7)
+    second.close()
+
+
+def test_registrations_are_counted(journal):
+    assert [journal.count_registration() for _ in range(3)] == [1, 2, 3]
+
+
+def test_each_journal_has_a_name_of_its_own(tmp_path, clock):
+    files = [SqliteJournal(tmp_path / name, wall=clock.wall) for name in ('one', 'other')]
+    names = {made.identity for made in (*files, MemoryJournal(), MemoryJournal())}
+    assert len(names) == 4
+    assert all(str(uuid.UUID(name)) == name for name in names)
+    for made in files:
+        made.close()
+
+
+def test_a_file_goes_on_counting_under_its_name_after_a_crash(tmp_path):
+    first = SqliteJournal(tmp_path / 'journal')
+    name = first.identity
+    assert first.count_registration() == 1
+    # No close: what the scheduler may hear of next is on the disk already.
+    other = sqlite3.connect(tmp_path / 'journal')
+    assert other.execute('SELECT uuid, registrations FROM identity').fetchall() == [(name, 1)]
+    other.close()
+    first.close()
+    second = SqliteJournal(tmp_path / 'journal')
+    assert (second.identity, second.count_registration()) == (name, 2)
+    second.close()
+
+
+def test_a_file_of_an_older_agent_gets_a_name_and_keeps_its_entries(tmp_path):
+    first = SqliteJournal(tmp_path / 'journal')
+    entry = an_entry(RUNNING)
+    first.add(entry)
+    first._db.execute('DROP TABLE identity')
+    first.close()
+    second = SqliteJournal(tmp_path / 'journal')
+    assert second.get(entry.claim_id).state == RUNNING
+    assert second.identity
+    assert second.count_registration() == 1
     second.close()
 
 

@@ -200,8 +200,7 @@ class House:
 
     def boot(self) -> Member:
         """A fresh agent process on the same machine and the same journal."""
-        if self.journal is not None:
-            self.journal.close()
+        self.close()
         self.journal = SqliteJournal(self.path, wall=self.town.clock.wall)
         self.member = with_agent(
             RegisterHost(name=self.name, boot_nonce='-'), self.town.port, self.machine,
@@ -215,7 +214,9 @@ class House:
         return self.member.agent
 
     def close(self) -> None:
-        self.journal.close()
+        if self.journal is not None:
+            self.journal.close()
+        self.journal = None
 
 
 def a_delete(build: Build) -> Delete:

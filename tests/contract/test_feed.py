@@ -56,6 +56,32 @@ def test_a_second_reader_sees_the_claims_of_the_first(store, host):
     assert feed.groups == {group: 1}
 
 
+def test_the_generation_of_a_group_comes_with_all_hosts_of_its_members(store, host):
+    """That the first was placed may never have been news, or be none any more."""
+    group, second = new_uuid(), a_host('cmp-2').on(store)
+    known = {h.id: h.row.version for h in (host, second)}
+    claimed(store, a_draft().planned_at(0, group).taking(host))
+    reader = Reader(store)
+    claimed(store, a_draft().planned_at(1, group).taking(second))
+    feed = reader.poll(known)
+    assert feed.groups == {group: 2}
+    assert {c.provider_id: len(c.placed) for c in feed.hosts} == {host.id: 1, second.id: 1}
+
+
+def test_groups_can_be_read_with_the_hosts_of_their_members(store, host):
+    group, gone = new_uuid(), new_uuid()
+    claim = claimed(store, a_draft().planned_at(0, group).taking(host))[0]
+    other = a_host('cmp-2').on(store)
+    generations, hosts = store.read_groups([group, gone])
+    assert generations == {group: 1, gone: 0}
+    assert [(c.row, c.placed) for c in hosts] == [
+        (host.row, [Placed(claim.id, claim.consumer, host.id, group)])
+    ]
+    assert store.read_groups([]) == ({}, [])
+    _, hosts = store.read_groups([group], [other.id, host.id])
+    assert [c.provider_id for c in hosts] == [host.id, other.id]
+
+
 def test_what_a_reader_wrote_itself_is_left_out(store, host):
     reader = Reader(store)
     claimed(store, a_draft().taking(host))

@@ -3,7 +3,8 @@
 
 import pytest
 
-from gantt.core.report import Metric, NumaCell
+from gantt import exceptions
+from gantt.core.report import Metric, NumaCell, RegisterHost
 from gantt.core.resources import Inventory
 from tests.builders import (
     CLEAN,
@@ -56,6 +57,57 @@ def test_the_same_nonce_gets_the_same_epoch(store, host):
     assert host.row.sequence == host.sequence
     assert host.register('nonce-2') == epoch + 1
     assert host.row.sequence == 0
+
+
+def test_a_registration_that_a_later_one_of_its_journal_overtook_changes_nothing(store, host):
+    journal = new_uuid()
+    late = RegisterHost(
+        name='cmp-1', boot_nonce='first', journal=journal, journal_count=1, zone='elsewhere'
+    )
+    host.register('second', journal=journal, journal_count=2)
+    before = host.row
+    assert (before.journal, before.journal_count) == (journal, 2)
+    with pytest.raises(exceptions.StaleRegistration, match='registration 1 .* number 2') as told:
+        store.register_host(late)
+    assert told.value.kwargs == {'host': 'cmp-1', 'count': 1, 'current': 2}
+    assert host.row == before
+    assert host.report().fate == 'applied'
+
+
+def test_the_next_registration_of_a_journal_begins_an_epoch_and_a_repeat_does_not(store, host):
+    journal = new_uuid()
+    epoch = host.register('first', journal=journal, journal_count=1)
+    assert host.register('first', journal=journal, journal_count=1) == epoch
+    assert host.register('second', journal=journal, journal_count=2) == epoch + 1
+    assert host.register('second', journal=journal, journal_count=2) == epoch + 1
+    assert host.row.journal_count == 2
+
+
+def test_of_two_journals_the_one_that_registers_last_counts(store, host):
+    """Another machine of that name, or a disk that was lost."""
+    one, other = new_uuid(), new_uuid()
+    epoch = host.register(journal=one, journal_count=7)
+    assert host.register(journal=other, journal_count=1) == epoch + 1
+    assert (host.row.journal, host.row.journal_count) == (other, 1)
+    assert host.register(journal=one, journal_count=8) == epoch + 2
+
+
+def test_who_has_no_journal_registers_as_ever(store, host):
+    journal = new_uuid()
+    epoch = host.register(journal=journal, journal_count=7)
+    assert host.register() == epoch + 1
+    with pytest.raises(exceptions.StaleRegistration):
+        host.register(journal=journal, journal_count=6)
+    assert host.register() == epoch + 2
+    assert host.register(journal=journal, journal_count=8) == epoch + 3
+
+
+def test_a_host_that_was_removed_is_registered_out_of_any_journal(store, host):
+    journal = new_uuid()
+    epoch = host.register(journal=journal, journal_count=7)
+    store.remove_host('cmp-1')
+    assert host.register(journal=journal, journal_count=3) == epoch + 1
+    assert host.row.journal_count == 3
 
 
 def test_a_registration_keeps_what_is_known_and_claimed(store, host, claim):

@@ -5,7 +5,9 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+from gantt import exceptions
 from gantt.core.commit import Fate
+from gantt.core.report import RegisterHost
 from tests.builders import CLEAN, a_draft, a_host, fate_of, live, new_uuid
 
 CALLERS = 8
@@ -52,6 +54,24 @@ def test_members_of_a_group_in_a_race_are_placed_one_generation_at_a_time(store,
 
     assert Counter(at_once(work)) == {Fate.PLACED: 1, Fate.GROUP_CHANGED: CALLERS - 1}
     assert store.load_group(group).generation == 1
+
+
+def test_of_registrations_in_a_race_none_comes_before_an_older_one_of_its_journal(store, host):
+    journal, epoch = new_uuid(), host.epoch
+
+    def work(number):
+        said = RegisterHost(
+            name='cmp-1', boot_nonce=f'n{number}', journal=journal, journal_count=number + 1
+        )
+        try:
+            return store.register_host(said)[0].epoch
+        except exceptions.StaleRegistration:
+            return 0
+
+    epochs = [found for found in at_once(work) if found]
+    assert epochs == sorted(epochs)
+    assert (host.row.journal_count, host.row.boot_nonce) == (CALLERS, f'n{CALLERS - 1}')
+    assert host.row.epoch == epoch + len(epochs)
 
 
 def test_hosts_in_opposite_order_do_not_wait_in_a_circle(store):

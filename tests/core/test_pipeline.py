@@ -208,6 +208,21 @@ def test_a_random_pick_among_the_best_few():
         assert hosts_of(decision)[0] not in [a.host for a in decision.members[0].alternates]
 
 
+def test_who_lost_a_race_picks_among_more():
+    table = a_table(*a_row_of(8))
+    found = {
+        spread: {
+            hosts_of(
+                decide(table, a_request(number=seed, dry_run=True), seed=seed, spread=spread)
+            )[0]
+            for seed in range(40)
+        }
+        for spread in (1, 2, 4, 16)
+    }  # fmt: skip
+    assert [len(hosts) for hosts in found.values()] == [1, 2, 4, 8]
+    assert found[1] < found[2] < found[4] < found[16]
+
+
 def test_a_dry_run_leaves_nothing_and_claims_nothing():
     table = a_table(*a_row_of(3))
     before = state_of(table)

@@ -3,6 +3,7 @@
 
 import pytest
 
+from gantt import exceptions
 from gantt.core import reconcile
 from gantt.core.claim import Claim, State
 from gantt.core.host import HostFacts, HostRow
@@ -185,3 +186,26 @@ def test_another_nonce_begins_a_new_epoch_and_the_same_does_not():
     new = reconcile.register(row, RegisterHost(name='cmp-1', boot_nonce='b'), provider_id=7)
     assert (new.epoch, new.sequence, new.full_sequence, new.generation) == (4, 0, 0, 6)
     assert new.facts == row.facts
+
+
+@pytest.mark.parametrize(
+    ('journal', 'count', 'taken'),
+    [(1, 4, False), (1, 5, True), (1, 6, True), (2, 1, True), (None, 0, True)],
+)
+def test_only_an_older_registration_of_the_same_journal_is_refused(journal, count, taken):
+    row = changed(ROW, boot_nonce='a', journal=uuid_of(1), journal_count=5)
+    said = RegisterHost(
+        name='cmp-1', boot_nonce='b', journal=journal and uuid_of(journal), journal_count=count
+    )
+    if taken:
+        assert reconcile.register(row, said, provider_id=7).epoch == 4
+    else:
+        with pytest.raises(exceptions.StaleRegistration):
+            reconcile.register(row, said, provider_id=7)
+
+
+def test_the_very_same_registration_is_a_repeat_whatever_it_counts():
+    row = changed(ROW, boot_nonce='a', journal=uuid_of(1), journal_count=5)
+    said = RegisterHost(name='cmp-1', boot_nonce='a', journal=uuid_of(1), journal_count=4)
+    same = reconcile.register(row, said, provider_id=7)
+    assert (same.epoch, same.journal_count) == (3, 5)

@@ -4,9 +4,11 @@
 import pytest
 import sqlalchemy as sa
 
+from gantt.core.decision import Outcome
 from gantt.db import feed, models
-from tests.builders import a_draft, a_host, commit
+from tests.builders import a_draft, a_host, commit, uuid_of
 from tests.db.conftest import SERVERS
+from tests.world import Replies, World, a_group, a_request
 
 
 @pytest.fixture(params=SERVERS)
@@ -77,3 +79,70 @@ def test_a_new_incarnation_is_told(store):
     with store.engine.begin() as connection:
         connection.execute(models.meta.update().values(incarnation=before + 5))
     assert store.poll(0, {}).incarnation == before + 5
+
+
+class Meanwhile:
+    """Does something before the statement of a number, once."""
+
+    def __init__(self, store, number, act):
+        self.store, self.left, self.act = store, number, act
+
+    def __enter__(self):
+        sa.event.listen(self.store.engine, 'before_cursor_execute', self._before)
+        return self
+
+    def __exit__(self, *error):
+        sa.event.remove(self.store.engine, 'before_cursor_execute', self._before)
+
+    def _before(self, *statement):
+        self.left -= 1
+        if self.left == 0:
+            self.act()
+
+
+def test_the_generation_of_a_group_is_never_newer_than_its_members(store, open_store):
+    """Whoever plans on a generation has to know everybody who was placed up to it."""
+    other = open_store(like=store)
+    group = uuid_of('group')
+    for number in range(1, 12):
+        host = a_host(f'cmp-{number}').on(store)
+        start = store.load_everything()
+        generation = start.groups.get(group, 0)
+        commit(store, a_draft().taking(host))  # so that there are news at all
+        draft = a_draft().planned_at(generation, group).taking(host)
+        with Meanwhile(store, number, lambda draft=draft: commit(other, draft)) as meanwhile:
+            found = store.poll(start.position, versions(start))
+        placed = {p.group for change in found.hosts for p in change.placed}
+        if found.groups.get(group, 0) > generation:
+            assert group in placed, f'before statement {number}'
+    assert meanwhile.left > 0, 'a poll has more statements than were tried'
+
+
+def test_a_member_whose_number_is_far_behind_is_known_when_the_swap_fails(
+    store, open_store, monkeypatch
+):
+    """A scheduler that stands still before its COMMIT, while others write a lot."""
+    monkeypatch.setattr(feed, 'WINDOW_WIDE', feed.WINDOW)
+    a_host('cmp-1').on(store)
+    other = a_host('cmp-2').on(store)
+    away, group = open_store(like=store, fast=False), a_group('anti-affinity')
+    scheduler = World(store=store).scheduler
+    (taken,) = [c.row for c in store.load_everything().hosts if c.row.name == 'cmp-1']
+    commit_now = away.database.commit
+
+    def commit_late(transaction):
+        numbers = [{'kind': 'host', 'ref': str(other.id)}] * (feed.WINDOW + 10)
+        with store.engine.begin() as connection:
+            connection.execute(models.changes.insert(), numbers)
+        scheduler.cache.fetch()
+        commit_now(transaction)
+
+    away.database.commit = commit_late
+    commit(away, a_draft().planned_at(0, group.uuid).taking(taken.id))
+    scheduler.cache.fetch()
+    assert scheduler.cache.fold().group_generation(group.uuid) == 0, 'it was in the window'
+    request = a_request(group=group, force_hosts=['cmp-1'])
+    scheduler.submit(request, 1, replies := Replies())
+    for _ in range(3):
+        scheduler.placing.step()
+    assert replies.answers[1].outcome is Outcome.NO_VALID_HOST

@@ -20,7 +20,17 @@ PAGES = sorted([*ROOT.glob('*.rst'), *(ROOT / 'doc' / 'source').rglob('*.rst')])
 QUOTED = re.compile(r'``((?:gantt|gantt-[a-z]+) [^`]+)``')
 BLOCK = re.compile(r'^ {3,}((?:gantt|gantt-[a-z]+) .+)$', re.MULTILINE)
 SCRIPTS = {
-    'gantt-manage': {'db sync', 'db version', 'audit', 'purge', 'config check'},
+    'gantt-manage': {
+        'db sync',
+        'db version',
+        'db restored',
+        'audit',
+        'purge',
+        'config check',
+        'config doctor',
+        'dead-letters list',
+        'dead-letters drop',
+    },
 }
 
 
@@ -106,3 +116,20 @@ def test_the_files_for_gantt_compute_in_the_documents_are_understood():
     ]
     events = orders.load_events(str(pages / 'events.yaml'))
     assert [event.at for event in events] == [30, 60, 120, 180]
+
+
+def test_tests_that_the_documents_name_exist():
+    named = []
+    for page in PAGES:
+        for path, name in re.findall(r'``([\w/]*test_\w+\.py)::(test_\w+)``', page.read_text()):
+            named.append(name)
+            file = ROOT / (path if '/' in path else f'tests/faults/{path}')
+            assert file.exists(), f'{page.relative_to(ROOT)}: {path}'
+            assert f'def {name}(' in file.read_text(), f'{page.relative_to(ROOT)}: {path}::{name}'
+    assert len(named) > 50
+
+
+def test_every_file_of_faults_is_in_the_list_of_them():
+    text = (ROOT / 'doc' / 'source' / 'contributor' / 'faults.rst').read_text()
+    files = sorted((ROOT / 'tests' / 'faults').glob('test_*.py'))
+    assert [file.name for file in files if f'{file.name}::' not in text] == []

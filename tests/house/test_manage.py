@@ -2,82 +2,11 @@
 """gantt-manage, as an operator runs it: output and exit codes, on a SQLite file."""
 
 import json
-import pathlib
-import shutil
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 
 from gantt.db import migration
-
-ROOT = pathlib.Path(__file__).parents[2]
-
-
-@pytest.fixture
-def site(tmp_path):
-    """A configuration file of a site with a SQLite database."""
-    config = tmp_path / 'gantt.conf'
-    config.write_text(
-        f'[DEFAULT]\nstate_path = {tmp_path}\nlog_file = {tmp_path}/log\n'
-        f'[database]\nconnection = sqlite:///{tmp_path}/gantt.db\n'
-    )
-    return tmp_path
-
-
-#: Imports once, then runs each command line in a process of its own.
-RUNNER = """
-import json, os, sys, traceback
-from gantt.cmd import manage
-for line in sys.stdin:
-    arguments, out, error = json.loads(line)
-    child = os.fork()
-    if not child:
-        for descriptor, path in ((1, out), (2, error)):
-            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
-        code = 70
-        try:
-            code = manage.run(arguments)
-        except BaseException:
-            traceback.print_exc()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
-@pytest.fixture(scope='module')
-def runner():
-    process = subprocess.Popen(
-        [sys.executable, '-c', RUNNER],
-        cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
-    yield process
-    process.stdin.close()
-    assert process.wait(30) == 0
-    process.stdout.close()
-
-
-@pytest.fixture
-def manage(site, runner):
-    """``manage(*arguments)``: run it; (exit code, standard output, standard error)."""
-
-    def run(*arguments, config=None):
-        out, error = site / 'out', site / 'error'
-        line = ['--config-file', str(config or site / 'gantt.conf'), *arguments]
-        runner.stdin.write(json.dumps([line, str(out), str(error)]) + '\n')
-        runner.stdin.flush()
-        return int(runner.stdout.readline()), out.read_text(), error.read_text()
-
-    return run
-
-
-@pytest.fixture
-def synced(site, sqlite_template):
-    shutil.copy(sqlite_template, site / 'gantt.db')
-    return site
 
 
 def test_sync_makes_the_schema_and_may_be_repeated(site, manage):
@@ -91,6 +20,12 @@ def test_sync_makes_the_schema_and_may_be_repeated(site, manage):
     assert (code, out) == (0, f'the database is at {head} already\n')
     code, out, _ = manage('db', 'version', '-f', 'json')
     assert json.loads(out) == {'database': head, 'needed': head, 'in_step': True}
+
+
+def test_a_database_that_was_put_back_gets_another_incarnation(synced, manage):
+    code, first, _ = manage('db', 'restored')
+    assert (code, first.split()[0]) == (0, 'incarnation')
+    assert manage('db', 'restored')[1] != first
 
 
 @pytest.mark.parametrize('command', [('audit',), ('purge',)])

@@ -13,7 +13,8 @@ from gantt.core.fit import fit
 from gantt.core.host_table import HostTable
 from gantt.core.pipeline import undo
 from gantt.core.request import GroupRef, Policy, RequestSpec, SelectDestinations
-from tests.core.builders import NOW, a_host, an_id, decide, hosts_of, state_of
+from gantt.core.survey import Survey
+from tests.core.builders import NOW, a_change, a_host, an_id, decide, hosts_of, state_of
 from tests.properties import reference
 from tests.properties.clouds import a_cloud, a_random_request, a_spec, a_table
 
@@ -219,3 +220,32 @@ def test_many_members_are_placed_as_one_by_one():
             assert [s.total for s in member.scores] == sorted(plain.totals.values(), reverse=True)[
                 :5
             ]
+
+
+@seeds(4)
+def test_looking_at_the_picked_row_only_is_the_same_as_looking_at_all(block, monkeypatch):
+    for seed in block:
+        rng = random.Random(seed)
+        cloud = a_cloud(rng)
+        spec = RequestSpec(resources=a_spec(rng).resources)
+        request = SelectDestinations(
+            request_id=an_id(seed), spec=spec, consumers=[an_id(i, 7) for i in range(12)]
+        )
+        fast = decide(a_table(cloud), request, PIPELINE)
+        with monkeypatch.context() as patch:
+            patch.setattr(Survey, 'look_again', lambda self, consumer: None)
+            slow = decide(a_table(cloud), request, PIPELINE)
+        assert fast == slow, f'seed {seed}'
+
+
+def test_members_after_the_first_are_not_looked_at_anew(monkeypatch):
+    looks = []
+    look = Survey.look
+    monkeypatch.setattr(Survey, 'look', lambda *args: looks.append(1) or look(*args))
+    table = HostTable.build([a_change(a_host(n)) for n in range(1, 9)], [], {}, (), NOW)
+    request = SelectDestinations(
+        request_id=an_id(1), spec=RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 512}),
+        consumers=[an_id(i, 7) for i in range(12)],
+    )  # fmt: skip
+    assert decide(table, request, PIPELINE).is_placed
+    assert len(looks) == 1

@@ -14,6 +14,7 @@ from gantt import client, exceptions
 from gantt.core.decision import Outcome
 from gantt.core.report import HostReport
 from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.rpc import driver
 from tests.rabbit.wire import Proxy
 from tests.rpc.bus import Bus, a_conf
 from tests.rpc.facade import Facade, until
@@ -109,6 +110,17 @@ def test_a_broker_that_comes_late_is_waited_for(proxy):
     threading.Timer(2.0, proxy.mend).start()
     bus = Bus(proxy.url, start_wait_seconds=30)
     assert bus.scheduler().select_destinations(a_request()).outcome is Outcome.PLACED
+    bus.close()
+
+
+@pytest.mark.parametrize(('asked', 'most'), [('', 3), ('?rabbit_interval_max=20', 20)])
+def test_a_service_is_back_soon_after_its_broker_unless_told_otherwise(rabbit_url, asked, most):
+    """The library's own pauses grow to 30 s."""
+    bus = Bus(rabbit_url + asked)
+    _, rabbit = driver.options(bus.service._own)
+    assert rabbit.rabbit_interval_max == most
+    with driver.sender(bus.service._own._driver) as connection:
+        assert connection.interval_max == most
     bus.close()
 
 

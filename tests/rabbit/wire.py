@@ -41,12 +41,17 @@ class Wire:
 
     def send(
         self, body: bytes | str, *, topic: str, exchange: str = 'gantt',
-        content_type: str = 'application/json', **properties: Any,
+        content_type: str = 'application/json', content_encoding: str = 'utf-8',
+        headers: dict[str, Any] | None = None, **properties: Any,
     ) -> None:  # fmt: skip
         """Publish bytes as they are."""
         self._channel.basic_publish(
             self._channel.prepare_message(
-                body, content_type=content_type, content_encoding='utf-8', properties=properties
+                body,
+                content_type=content_type,
+                content_encoding=content_encoding,
+                headers=headers,
+                properties=properties,
             ),
             exchange=exchange,
             routing_key=topic,

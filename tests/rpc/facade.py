@@ -181,6 +181,10 @@ class Facade:
         return time.time()
 
     def register_host(self, message: Any) -> Registered:
+        if message.boot_nonce == 'late':
+            raise exceptions.StaleRegistration(
+                host=message.name, count=message.journal_count, current=9
+            )
         if self.nonces.get(message.name) != message.boot_nonce:
             self.nonces[message.name] = message.boot_nonce
             self.epochs[message.name] = self.epochs.get(message.name, 0) + 1

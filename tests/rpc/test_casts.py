@@ -7,7 +7,7 @@ import pytest
 
 from gantt.core import message
 from gantt.core.report import HostReport, Metric
-from gantt.rpc import casts
+from gantt.rpc import casts, wire
 
 REPORT = HostReport(
     name='h', epoch=1, sequence=2, full=False, base=1, running=[], pending=[],
@@ -27,8 +27,9 @@ def on_the_wire(text: str, version: str = '2.0') -> bytes:
     return json.dumps({'oslo.version': version, 'oslo.message': text}).encode()
 
 
-def test_a_cast_report_is_taken():
-    assert casts.report(on_the_wire(json.dumps(BODY))) == REPORT
+@pytest.mark.parametrize('version', ['1.0', wire.VERSION])
+def test_a_cast_report_is_taken_from_agents_of_any_known_version(version):
+    assert casts.report(on_the_wire(json.dumps(BODY | {'version': version}))) == REPORT
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_a_cast_report_is_taken():
         {'_reply_q': 7},
         {'method': 'register_host'},
         {'namespace': 'n'},
-        {'version': '1.1'},
+        {'version': f'{wire.MAJOR}.{wire.MINOR + 1}'},
         {'version': '2.0'},
         {'args': {'name': 'another', 'stats': message.to_builtins(REPORT)}},
         {'args': {'name': 'h', 'stats': message.to_builtins(REPORT), 'more': 1}},

@@ -16,7 +16,7 @@ import pytest
 from amqp.method_framing import frame_writer
 from amqp.serialization import dumps
 from oslo_messaging import server as library_server
-from oslo_messaging._drivers import amqpdriver, impl_rabbit
+from oslo_messaging._drivers import amqpdriver, base, impl_rabbit, pool
 from oslo_messaging.rpc.server import RPCServer
 
 from gantt import exceptions
@@ -50,6 +50,8 @@ def test_a_server_class_may_be_given_and_gets_these_arguments():
         (impl_rabbit.Connection, '_publish_and_raises_on_missing_exchange', []),
         (impl_rabbit.Connection, 'ensure_connection', []),
         (impl_rabbit.Consumer, '_callback', ['message']),
+        (impl_rabbit.Consumer, '__init__', ['callback']),
+        (impl_rabbit.RabbitMessage, '__init__', ['raw_message']),
         (impl_rabbit.Connection, 'consume', ['timeout']),
         (amqpdriver.MessageOperationsHandler, 'do', ['task']),
         (RPCServer, '_create_listener', []),
@@ -62,6 +64,13 @@ def test_a_server_class_may_be_given_and_gets_these_arguments():
 def test_a_private_method_is_as_we_call_it(owner, name, parameters):
     found = inspect.signature(getattr(owner, name)).parameters
     assert all(p in found for p in parameters)
+
+
+def test_a_consumer_makes_of_a_message_what_we_make_of_it():
+    source = inspect.getsource(impl_rabbit.Consumer._callback)
+    assert 'm2p(message)' in source
+    assert 'self.callback(RabbitMessage(message))' in source
+    assert 'self._raw_message = raw_message' in inspect.getsource(impl_rabbit.RabbitMessage)
 
 
 def test_a_consumer_is_called_by_the_name_that_is_replaced():
@@ -90,6 +99,29 @@ def test_the_transport_keeps_what_was_received_beyond_what_it_asked_for():
     assert asked == [straight.READ_AHEAD]
     for end in ends:
         end.close()
+
+
+def test_connections_are_kept_where_we_replace_them():
+    """What ``driver.renew`` and ``driver.let_go`` take hold of."""
+    pools = inspect.signature(pool.ConnectionPool.__init__).parameters
+    assert list(pools) == ['self', 'conf', 'max_size', 'min_size', 'ttl', 'url', 'connection_cls']
+    carrier = transport.own_transport(a_conf(), 'rabbit://guest:guest@127.0.0.1:1/')
+    owner = carrier._driver
+    for name in ('_connection_pool', '_reply_q_lock', '_reply_q', '_waiter'):
+        assert name in vars(owner)
+    for name in ('_max_size', '_min_size', '_item_ttl', 'conf', 'url', 'connection_cls'):
+        assert name in vars(owner._connection_pool)
+    carrier.cleanup()
+    send = inspect.getsource(amqpdriver.AMQPDriverBase)
+    assert 'ConnectionContext(self._connection_pool' in send, 'read anew each time'
+    assert 'with self._reply_q_lock:' in send
+    waiter = inspect.getsource(amqpdriver.ReplyWaiter)
+    assert 'while not self._thread_exit_event.is_set():' in waiter
+    assert 'while not self._shutdown.is_set():' in inspect.getsource(amqpdriver.AMQPListener)
+    assert 'while self._started:' in inspect.getsource(base.PollStyleListenerAdapter)
+    consume = inspect.getsource(impl_rabbit.Connection.consume)
+    assert 'while self._new_tags:' in consume
+    assert 'self._new_tags = set(self._consumers.values())' in consume
 
 
 class Keeping:

@@ -50,7 +50,7 @@ def test_a_newer_major_version_is_refused_naming_both(bus):
     error = told(bus.raw('gantt-scheduler', '2.0'), 'select_destinations', request=a_body())
     assert isinstance(error, exceptions.UnsupportedVersion)
     assert error.kwargs == {
-        'method': 'select_destinations', 'version': '2.0', 'expected': '1.0 to 1.0',
+        'method': 'select_destinations', 'version': '2.0', 'expected': '1.0 to 1.1',
     }  # fmt: skip
 
 

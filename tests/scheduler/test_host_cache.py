@@ -5,12 +5,14 @@ import random
 
 import pytest
 
+from gantt import exceptions
 from gantt.core.decision import Outcome
 from gantt.core.host import Placed
 from gantt.db.memory import MemoryStore
 from gantt.scheduler import table_log
 from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.ports import Feed
 from tests.builders import a_draft, a_host, new_uuid
 from tests.world import World, a_group, a_request, hosts_of
 
@@ -150,6 +152,56 @@ def test_news_that_is_older_than_our_commit_does_not_take_its_claim_away():
     assert whole(process.cache) == whole(fresh)
 
 
+def members(source, group) -> set[str]:
+    """Claims of a group, by a table or by the store."""
+    if isinstance(source, HostCache):
+        return {placed.claim_id for placed in source.working.placed if placed.group == group}
+    return {claim.id for claim in source.claims(limit=1000) if claim.group == group}
+
+
+def test_late_news_of_a_host_leaves_the_groups_it_has_members_of_as_they_were():
+    """Nobody may plan on a generation whose members are not on the table."""
+    process = Process(1)
+    host, group = process.hosts[0], new_uuid()
+    process.one = lambda: host
+    process.store.commit([a_draft().planned_at(0, group).taking(host).build()])
+    process.fetch()
+    process.ours()
+    process.fold()
+    table = process.cache.working
+    assert (table.group_generation(group), members(process.cache, group)) == (0, set())
+    # Some other news, read before ours was, has the group and not the host.
+    process.cache._news.append(Feed(position=process.cache._position, groups={group: 1}))
+    process.fold()
+    assert table.group_generation(group) == 0
+    process.fetch()
+    process.fold()
+    assert members(process.cache, group) == members(process.store, group)
+
+
+@pytest.mark.parametrize('seed', range(100))
+def test_a_generation_is_known_only_with_its_members(seed):
+    process = Process(seed)
+    groups = [new_uuid() for _ in range(2)]
+    joined: dict[tuple[str, int], set[str]] = {(group, 0): set() for group in groups}
+
+    def join(process) -> None:
+        group = process.random.choice(groups)
+        known = process.store.load_group(group)
+        draft = a_draft().planned_at(known.generation if known else 0, group)
+        (fate,) = process.store.commit([draft.taking(process.one()).build()]).fates
+        if fate.accepted:
+            generation = process.store.load_group(group).generation
+            joined[group, generation] = members(process.store, group)
+
+    words = [word for word in Process.WORDS if word is not Process.replaced]
+    for _ in range(60):
+        process.random.choice([*words, join, join, join])(process)
+        for group in groups:
+            generation = process.cache.working.group_generation(group)
+            assert members(process.cache, group) >= joined[group, generation]
+
+
 def test_what_this_process_wrote_is_not_read_again():
     process = Process(1)
     process.report()
@@ -171,3 +223,27 @@ def test_everything_read_again_in_the_middle_of_a_batch_costs_no_pick():
     second = world.select(a_request(group=group))
     assert hosts_of(second) != hosts_of(world.replies.answers[first])
     assert world.select(a_request(group=group)).outcome is Outcome.NO_VALID_HOST
+
+
+def test_a_group_that_cannot_be_read_back_is_not_taken_for_known():
+    """Its swap failed: with the new generation alone the next one would succeed."""
+    world = World(hosts=2)
+    mine, theirs = world.scheduler, world.another_scheduler()
+    group = a_group('anti-affinity')
+    world.ask(a_request(group=group), by=theirs)
+    theirs.placing.step()
+    handle = world.ask(a_request(group=group), by=mine)
+    read = world.store.read_groups
+
+    def away(uuids, beside):
+        world.store.read_groups = read
+        raise exceptions.DatabaseUnavailable(problem='it is away')
+
+    world.store.read_groups = away
+    mine.placing.step()
+    assert world.store.read_groups is read, 'the swap did not fail'
+    mine.placing.step()
+    world.turn(times=3)
+    taken = [c.host for c in world.store.claims(limit=10)]
+    assert sorted(taken) == ['cmp-1', 'cmp-2']
+    assert handle in world.replies.answers

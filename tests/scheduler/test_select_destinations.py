@@ -7,6 +7,9 @@ import pytest
 from gantt import exceptions
 from gantt.core.decision import Outcome
 from gantt.core.request import CancelClaims, ExtendClaims, GetRequest
+from gantt.scheduler import kept
+from gantt.scheduler.admission import Call
+from gantt.scheduler.plan import back_off
 from tests.world import World, a_group, a_request, hosts_of, new_uuid
 
 CLEAN = {'over_commit': [], 'lost': [], 'leaked': [], 'doubled': []}
@@ -120,6 +123,39 @@ def test_two_schedulers_with_old_tables_never_over_commit():
     outcomes = [world.replies.answers[h].outcome for h in handles]
     assert outcomes.count(Outcome.PLACED) == 3
     assert outcomes.count(Outcome.NO_VALID_HOST) == 3
+    assert world.audit() == CLEAN
+
+
+def test_who_loses_races_comes_back_later_each_time_and_not_together():
+    calls = [Call(a_request(), 1e9) for _ in range(50)]
+    waits = []
+    for lost in range(10):
+        waits.append([back_off(call) for call in calls])
+        for call in calls:
+            call.conflicts.append(f'dropped: cmp-{lost}')
+            call.tries += 1
+    assert waits[0] == waits[1] == [0.0] * 50
+    for lost, found in enumerate(waits[2:]):
+        most = min(0.005 * 2**lost, 0.1)
+        assert most / 2 <= min(found) < max(found) <= most
+        assert len(set(found)) > 40
+
+
+def test_lost_races_are_counted_by_member_and_end_where_there_is_room():
+    world = World(hosts=12, feed_seconds=1e9)
+    others = [world.another_scheduler() for _ in range(3)]
+    world.turn()  # everybody has read the feed for the last time
+    asked = [
+        world.ask(a_request(ram=30_000), by=scheduler)
+        for scheduler in (world.scheduler, *others)
+        for _ in range(3)
+    ]
+    world.turn(times=60)
+    placed = [world.replies.answers[handle] for handle in asked]
+    assert sorted(host for answer in placed for host in hosts_of(answer)) == sorted(world.hosts)
+    decisions = [world.store.load_decision(answer.decision_id) for answer in placed]
+    lost = sum(len(kept.unpack(record[0]).decision.conflicts) for record in decisions)
+    assert 0 < lost == world.recorder.counts['gantt_conflicts_total']
     assert world.audit() == CLEAN
 
 

@@ -56,6 +56,7 @@ def test_every_decision_is_made_again_alike():
             request,
             world.scheduler.placing.pipeline,
             seed=decision.seed,
+            spread=decision.spread,
             decision_id=decision.id,
             members=[m.member for m in decision.members] or None,
             worker=decision.worker,

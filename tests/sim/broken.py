@@ -79,18 +79,6 @@ class GivesUpWhatIsPlaced(Broken):
         return super().cancel_request(request_id, reason)
 
 
-class LateReleasesCount(Broken):
-    """A release that was overtaken ends a claim all the same."""
-
-    @atomic
-    def release_claims(self, words):
-        row = self._tables.named(words.name)
-        late = row is not None and words.sequence <= row.sequence
-        return super().release_claims(
-            _replace(words, sequence=row.sequence + 1, epoch=row.epoch) if late else words
-        )
-
-
 class ForgetsToTell(Broken):
     """What reports change is not in the feed, nor found by the comparison."""
 
@@ -106,3 +94,38 @@ class ForgetsToTell(Broken):
                 row, version=versions.get(provider_id, row.version)
             )
         return _replace(result, hosts=[])
+
+
+class KnowsNoEpochs(Broken):
+    """An agent that starts again counts from one, and is taken for one that is late.
+
+    The host was up for long before the run, so that it does not catch up within it.
+    """
+
+    @atomic
+    def register_host(self, message):
+        before = self._tables.named(message.name)
+        registered, change = super().register_host(message)
+        if before is not None and before.epoch != registered.epoch:
+            row = self._tables.named(message.name)
+            self._tables.hosts[row.id] = _replace(row, sequence=before.sequence + 10_000)
+        return registered, change
+
+
+class ReleasesAgain(Broken):
+    """A release that comes twice gives the room back twice."""
+
+    @atomic
+    def release_claims(self, words):
+        over = [
+            found
+            for claim_id in words.claim_ids
+            if (found := self._tables.claims.get(claim_id)) is not None and not found.is_live
+        ]
+        result = super().release_claims(words)
+        for claim in over:
+            row = self._tables.hosts[claim.provider_id]
+            used = {name: max(0, n - claim.allocations[row.id].get(name, 0))
+                    for name, n in row.used.items()}  # fmt: skip
+            self._tables.hosts[row.id] = _replace(row, used=used)
+        return result

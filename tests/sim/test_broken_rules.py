@@ -5,13 +5,18 @@ Each rule is broken in the real code: by a store with one method done wrongly,
 or by a row of the transition table or a guard replaced for the test.
 """
 
+import random
+
+import msgspec
 import pytest
 
+from gantt.compute import census
+from gantt.compute.journal import PENDING, MemoryJournal
 from gantt.compute.words import Words
 from gantt.core import claim, reconcile
 from gantt.core.claim import Event, State
 from gantt.db import memory_commit
-from gantt.sim import world
+from gantt.sim import plan, world
 from gantt.sim.loop import Stacks
 from tests.sim import broken, undone
 
@@ -19,12 +24,15 @@ from tests.sim import broken, undone
 SEEDS, MANY = 200, 3000
 
 
-def finds(what, seeds=SEEDS, **how):
-    """Whether some seed shows a violation of this kind."""
+def finds(what, seeds=SEEDS, first=0, **how):
+    """Whether some seed shows a violation of this kind.
+
+    :param first: where to begin: the seeds below it are tried last
+    """
     stacks = Stacks()
     return any(
         what in violation
-        for seed in range(seeds)
+        for seed in (*range(first, seeds), *range(first))
         for violation in world.run(seed, stacks=stacks, **how).violations
     )
 
@@ -38,6 +46,8 @@ def finds(what, seeds=SEEDS, **how):
         (broken.ForgetsWhatWasPlaced, 'P4: '),
         (broken.GivesUpWhatIsPlaced, 'P2: '),
         (broken.ForgetsToTell, 'view: '),
+        (broken.KnowsNoEpochs, 'P3: '),
+        (broken.ReleasesAgain, 'audit, '),
     ],
 )
 def test_a_broken_store_is_found(store, what):
@@ -83,6 +93,64 @@ def test_reports_in_the_order_of_arrival_are_found(monkeypatch):
 def test_a_host_that_does_not_ask_before_it_starts_a_guest_is_found(monkeypatch):
     monkeypatch.setattr(Words, 'confirm', lambda self, stamp, claim_id: 'ok')
     assert finds('never confirmed')
+
+
+def test_reports_without_what_is_pending_are_found(monkeypatch):
+    """The variant that looks complete: it fails between a confirmation and the start."""
+    take = census.take
+
+    def without(driver, journal):
+        seen = take(driver, journal)
+        return seen if seen.pending is None else census.Census(seen.running, [])
+
+    monkeypatch.setattr(census, 'take', without)
+    assert finds('its claim is released')
+
+
+def test_a_confirmation_that_revives_an_expired_claim_is_found(monkeypatch):
+    monkeypatch.setitem(claim.TRANSITIONS, (State.EXPIRED, Event.CONFIRM), State.CONFIRMED)
+    # Rare: the place has to be sold again before the late question comes.
+    assert finds('audit, over_commit: ', first=125)
+
+
+def test_a_host_that_forgets_what_it_built_is_found(monkeypatch):
+    monkeypatch.setattr(MemoryJournal, 'get', _only_pending)
+    monkeypatch.setattr(MemoryJournal, 'add', _over_again)
+    assert finds('it runs already')
+
+
+def _only_pending(journal, claim_id):
+    entry = journal._entries.get(claim_id)
+    return entry if entry is not None and entry.state == PENDING else None
+
+
+def _over_again(journal, entry):
+    journal._entries.pop(entry.claim_id, None)
+    journal._put(entry)
+    return True
+
+
+def test_a_late_registration_that_fences_the_living_is_found(monkeypatch):
+    """Where agents are killed all the time: of usual worlds one in three thousand shows it."""
+    deal = plan.deal
+
+    def killed_often(seed):
+        rng = random.Random(f'killed often {seed}')
+        blows = [
+            plan.Blow(
+                at=at, what='kill_compute', whom=rng.randrange(1000),
+                seconds=rng.uniform(0.1, 2.0), when=rng.choice(('now', 'before', 'after')),
+            )
+            for at in range(1, 56)
+        ]  # fmt: skip
+        return msgspec.structs.replace(
+            deal(seed), hosts=4, stories=14, rates=plan.Rates(late=0.3), blows=blows
+        )
+
+    monkeypatch.setattr(plan, 'deal', killed_often)
+    assert not finds('', seeds=60)
+    undone.a_late_registration_of_the_dead_counts(monkeypatch)
+    assert finds('P3: ', MANY)
 
 
 @pytest.mark.slow

@@ -30,6 +30,13 @@ def test_every_promise_is_kept(first):
     kept(first, BLOCK)
 
 
+@pytest.mark.parametrize('seed', [
+    3155,  # a registration on its way when its process was killed came after the next one's
+])  # fmt: skip
+def test_what_broke_a_promise_once_breaks_none(seed):
+    kept(seed, 1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('first', range(200, 10_000, 490))
 def test_every_promise_is_kept_ten_thousand_times(first):

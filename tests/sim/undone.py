@@ -6,7 +6,7 @@ import contextlib
 import msgspec
 
 from gantt.compute import agent, census
-from gantt.core import commit, pipeline
+from gantt.core import commit, pipeline, reconcile
 from gantt.core.host_table import HostTable
 from gantt.db import memory_commit
 from gantt.scheduler import table_log
@@ -76,3 +76,12 @@ def a_late_build_starts_what_is_being_stopped(patch):
             tombstone(self, consumer, claim_id)
 
     patch.setattr(agent.Agent, '_tombstone', late)
+
+
+def a_late_registration_of_the_dead_counts(patch):
+    """It was on its way when its process was killed, and fenced the next one of the same host."""
+    register = reconcile.register
+    patch.setattr(
+        reconcile, 'register',
+        lambda row, said, **how: register(row, _replace(said, journal=None), **how),
+    )  # fmt: skip

@@ -132,11 +132,22 @@ def test_one_that_stops_is_taken_out_of_service_first(served):
 class Attached:
     """A broker that is there."""
 
+    problem = ''
+
     def health(self) -> dict[str, int]:
         return {}
 
     def attached(self) -> dict[str, bool]:
         return {'gantt-scheduler': True}
+
+
+def test_a_process_that_hears_nothing_of_itself_says_so():
+    class Stuck(Attached):
+        problem = '3 times in a row no answer to a call of itself: gantt-stats: it hangs'
+
+    is_well, body = Health(World(hosts=1).scheduler, Stuck())()
+    assert not is_well
+    assert body['reasons'] == [f'broker: {Stuck.problem}']
 
 
 def test_a_full_queue_is_a_reason_and_one_that_drained_is_none():

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 from oslo_config import cfg
+from oslo_log import formatters
 
 from gantt.core import decision
 from gantt.telemetry import log
@@ -51,6 +52,44 @@ def test_lines_of_a_request_carry_its_id_and_others_do_not(tmp_path):
     assert ids == ['-', REQUEST, '99999999-2222-4333-8444-555555555555', REQUEST, '-']
     assert lines[1].endswith('inside')
     assert ' INFO gantt.example [' in lines[0]
+
+
+def _line_of(conf, **more):
+    inner = formatters.ContextFormatter(datefmt=conf.log_date_format, config=conf)
+    record = logging.makeLogRecord({
+        'name': 'gantt.decisions', 'levelno': logging.INFO, 'levelname': 'INFO',
+        'msg': 'placed %s', 'args': ('db://a:b@c',), 'request_id': REQUEST, **more,
+    })  # fmt: skip
+    return log.formatter_for(inner, conf).format(record), log.Masking(inner).format(record)
+
+
+@pytest.fixture
+def conf():
+    made = cfg.ConfigOpts()
+    log.register_opts(made)
+    made([], project='gantt', default_config_files=[])
+    return made
+
+
+@pytest.mark.parametrize('more', [{}, {'request_id': None}, {'levelno': logging.ERROR}])
+def test_a_line_written_without_oslo_log_is_the_one_that_it_writes(conf, more):
+    quick, stock = _line_of(conf, **more)
+    assert quick == stock
+    assert quick.endswith('] placed db://a:***@c')
+
+
+@pytest.mark.parametrize(
+    ('option', 'value'),
+    [
+        ('logging_context_format_string', 'site: %(request_id)s %(message)s'),
+        ('log_date_format', '%d.%m.%Y'),
+    ],
+)
+def test_a_shape_that_a_site_chose_is_kept(conf, option, value):
+    before, _ = _line_of(conf)
+    conf.set_override(option, value)
+    quick, stock = _line_of(conf)
+    assert quick == stock != before
 
 
 def test_secrets_never_reach_the_file(tmp_path):
@@ -99,7 +138,7 @@ def test_a_decision_is_one_line_with_its_request_id():
 
     class Keep(logging.Handler):
         def emit(self, record):
-            seen.append((log.context.get_current().request_id, record.getMessage()))
+            seen.append((record.request_id, record.getMessage()))
 
     logger = logging.Logger('gantt.test')
     logger.addHandler(Keep())

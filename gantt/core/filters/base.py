@@ -30,15 +30,22 @@ class Filter(Plugin):
     :cvar purposes: the requests it applies to
     :cvar always: runs for forced hosts as well
     :cvar pairwise: depends on the other members of the request or its group
+    :cvar local: what it says of a host follows from that host's own columns, and
+        :meth:`passes` says it of one; then the others are not asked again after a pick
     """
 
     reason: ClassVar[str] = 'removed by {name}'
     purposes: ClassVar[frozenset[Purpose]] = PLACING
     always: ClassVar[bool] = False
     pairwise: ClassVar[bool] = False
+    local: ClassVar[bool] = False
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         """Which hosts pass, one bool per row; None: all of them."""
+        raise NotImplementedError
+
+    def passes(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
+        """What :meth:`mask` says of one row; of filters that are ``local``."""
         raise NotImplementedError
 
     def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:

@@ -23,6 +23,7 @@ class ResourcesFilter(Filter):
     reason = 'too little is free'
     columns = ('cap', 'used', 'free', 'min_unit', 'largest', 'step', 'pools')
     always = True
+    local = True
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         mask: BoolArray | None = None
@@ -34,6 +35,17 @@ class ResourcesFilter(Filter):
             mask = fits if mask is None else np.logical_and(mask, fits, out=mask)
             _one_piece(hosts, code, amount, mask)
         return mask
+
+    def passes(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
+        for name, amount in spec.resources.items():
+            code = hosts.class_code(name)
+            if code is None or not (
+                hosts.free.item(code, row) >= amount
+                and hosts.min_unit.item(code, row) <= amount <= hosts.largest.item(code, row)
+                and amount % hosts.step.item(code, row) == 0
+            ):
+                return False
+        return True
 
     def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         """Each host is counted for the first class that it is short of."""

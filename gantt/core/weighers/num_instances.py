@@ -16,6 +16,7 @@ class NumInstancesWeigher(Weigher):
     """More means: more live claims."""
 
     columns = ('instances',)
+    local = True
     multiplier_option = 'num_instances_weight_multiplier'
     options = (
         Option('num_instances_weight_multiplier', float, 0.0,
@@ -26,3 +27,6 @@ class NumInstancesWeigher(Weigher):
 
     def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:
         return hosts.instances.take(rows)
+
+    def value(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> float:
+        return hosts.instances.item(row)

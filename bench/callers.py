@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the benches over RPC share: hosts that report, callers with a clock, promises.
+
+A promise is an answer that a caller got: this consumer has its place on this
+host.  Every one of them must be there afterwards, and nothing else.
+"""
+
+import contextlib
+import pathlib
+import socket
+import subprocess
+import threading
+import time
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import sqlalchemy as sa
+from oslo_config import cfg
+
+from bench import conditions
+from bench.rig import Rig, written
+from gantt import client
+from gantt.conf import rpc as rpc_options
+from gantt.core.decision import Answer
+from gantt.core.report import HostReport, RegisterHost
+from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.core.resources import Inventory
+from gantt.db.store import SqlStore
+
+#: Ample room: no request of a bench is refused for the lack of it.
+AMPLE = {
+    'VCPU': Inventory(total=100_000),
+    'MEMORY_MB': Inventory(total=100_000_000),
+    'DISK_GB': Inventory(total=1_000_000),
+}
+#: What an instance takes, where the bench does not say otherwise.
+TAKES = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
+#: Longer than any run: no claim expires under the bench.
+LEASE_SECONDS = 7200
+
+#: Hosts stay fresh although they report once, leases outlast the run, and the
+#: connections suffice for all callers.
+OPTIONS: dict[str, dict[str, object]] = {
+    'filters': {'service_down_time': 36_000},
+    'scheduler': {'unknown_after_seconds': 3600},
+    'claims': {'lease_seconds_max': LEASE_SECONDS},
+    'oslo_messaging_rabbit': {'rpc_conn_pool_size': 100},
+}
+
+
+def options(**more: dict[str, object]) -> dict[str, dict[str, object]]:
+    """``OPTIONS`` with those of a bench added, by group."""
+    found = {group: dict(values) for group, values in OPTIONS.items()}
+    for group, values in more.items():
+        found.setdefault(group, {}).update(values)
+    return found
+
+
+@contextlib.contextmanager
+def connected(made: Rig, broker: str = '') -> Iterator[Any]:
+    """A transport for callers, by the options of a rig.
+
+    :param broker: another one than the rig's
+    """
+    rpc_options.register_opts(cfg.CONF)
+    cfg.CONF(['--config-file', str(made.config)], project='gantt')
+    transport = client.get_transport(cfg.CONF, broker or made.broker)
+    try:
+        yield transport
+    finally:
+        transport.cleanup()
+
+
+def report_hosts(
+    made: Rig, transport: Any, hosts: int, inventories: dict[str, Inventory] | None = None
+) -> None:
+    """Register hosts and report each once; returns when the scheduler knows them.
+
+    Their memory differs by what they use beside claims, so that scores do.
+    """
+    claims, stats = client.ClaimsClient(transport), client.StatsClient(transport)
+    given = inventories or AMPLE
+    spread = 1024 if inventories is None else 0
+
+    def report(number: int) -> None:
+        name = f'cmp-{number:05}'
+        said = claims.register_host(
+            RegisterHost(name=name, boot_nonce='bench', cell=str(uuid.UUID(int=7)))
+        )
+        found = HostReport(
+            name=name, epoch=said.epoch, sequence=1, full=True, running=[], pending=[],
+            inventories=given, foreign={'MEMORY_MB': spread * (number % 97)},
+        )  # fmt: skip
+        stats.update_resource_stats(found, wait=False)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(report, range(hosts)))
+    engine = sa.create_engine(made.database)
+    reported = 'SELECT count(*) FROM providers WHERE full_sequence > 0'
+    until(lambda: count(engine, reported) >= hosts, 120, f'{hosts} hosts have reported')
+    engine.dispose()
+    time.sleep(0.6)  # the scheduler's own table follows its feed
+
+
+def end(made: Rig) -> None:
+    """Kill all processes: what they promised was looked at, and leaving politely takes long."""
+    for name in list(made.processes):
+        made.kill(name)
+
+
+def until(what: Callable[[], object], seconds: float, text: str) -> None:
+    """Wait until ``what`` says so.
+
+    :raises RuntimeError: it never did
+    """
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            raise RuntimeError(f'not within {seconds:.0f} s: {text}')
+        time.sleep(0.1)
+
+
+def count(engine: sa.Engine, query: str, **values: object) -> int:
+    """The one number that a query returns."""
+    with engine.connect() as connection:
+        return int(connection.execute(sa.text(query), values).scalar_one() or 0)
+
+
+# -- callers ------------------------------------------------------------------------
+def window(
+    call: Callable[[], object], callers: int, seconds: float, most: int = 0
+) -> tuple[float, list[float]]:
+    """(calls/s, sorted milliseconds of each call) of ``callers`` threads.
+
+    :param most: end after so many calls, however long they take
+    """
+    times: list[list[float]] = [[] for _ in range(callers)]
+    errors: list[BaseException] = []
+    begin = threading.Barrier(callers + 1)
+    left = iter(range(most or 1 << 62))  # next() on it is atomic
+
+    def caller(mine: list[float]) -> None:
+        begin.wait()
+        end = time.perf_counter() + seconds
+        try:
+            while (started := time.perf_counter()) < end and next(left, None) is not None:
+                call()
+                mine.append((time.perf_counter() - started) * 1000)
+        except BaseException as e:
+            errors.append(e)
+
+    threads = [threading.Thread(target=caller, args=(t,)) for t in times]
+    for thread in threads:
+        thread.start()
+    begin.wait()
+    started = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    took = time.perf_counter() - started
+    if errors:
+        raise RuntimeError(f'{len(errors)} callers met an error: {errors[0]}') from errors[0]
+    every = sorted(t for mine in times for t in mine)
+    return len(every) / took, every
+
+
+def percentile(times: list[float], share: float) -> float:
+    """Of sorted milliseconds; 0 where there are none."""
+    return round(times[min(len(times) - 1, int(len(times) * share))], 2) if times else 0.0
+
+
+class Placer:
+    """Asks for places on our own topic, and notes what it was promised.
+
+    :ivar promised: consumer -> host
+    :ivar requests: how many were answered
+    """
+
+    def __init__(
+        self, transport: Any, takes: dict[str, int] | None = None, lease: int = LEASE_SECONDS
+    ) -> None:
+        self.client = client.SchedulerClient(transport, attempt_seconds=30.0)
+        self.promised: dict[str, str] = {}
+        self.requests = 0
+        self._spec = RequestSpec(resources=takes or TAKES)
+        self._lease = lease
+        self._lock = threading.Lock()
+
+    def place(self, instances: int = 1, spec: RequestSpec | None = None) -> str:
+        """One request; its id."""
+        request = SelectDestinations(
+            request_id=str(uuid.uuid4()), spec=spec or self._spec,
+            consumers=[str(uuid.uuid4()) for _ in range(instances)],
+            budget_ms=60_000, lease_seconds=self._lease,
+        )  # fmt: skip
+        self.note(self.client.select_destinations(request))
+        return request.request_id
+
+    def note(self, answer: Answer) -> None:
+        """Promised: the first selection of each consumer."""
+        with self._lock:
+            self.requests += 1
+            self.promised.update((s[0].consumer, s[0].host) for s in answer.selections)
+
+
+# -- promises ------------------------------------------------------------------------
+LIVE = """
+    SELECT c.consumer, p.name FROM claims c JOIN providers p ON p.id = c.provider_id
+     WHERE c.live = 1
+"""
+
+
+def broken(
+    database: str, promised: dict[str, str], *, only: bool = True, query: str = LIVE
+) -> list[str]:
+    """Promises that are not kept, a line each.
+
+    :param only: nobody but those that were promised a place has one
+    :param query: who is where
+    """
+    found: list[str] = []
+    seen: set[str] = set()
+    engine = sa.create_engine(database)
+    with engine.connect().execution_options(stream_results=True) as connection:
+        for consumer, host in connection.execute(sa.text(query)):
+            if consumer in seen:
+                found.append(f'consumer {consumer} has two places')
+            seen.add(consumer)
+            told = promised.get(consumer)
+            if told is None and only:
+                found.append(f'consumer {consumer} has a place that nobody was promised')
+            elif told is not None and told != host:
+                found.append(f'consumer {consumer} was promised {told} and is on {host}')
+    engine.dispose()
+    found += [f'consumer {c} was promised a place and has none' for c in promised.keys() - seen]
+    return found
+
+
+def violations(database: str) -> list[str]:
+    """What the audit finds, a line each."""
+    store = SqlStore.for_url(database)
+    found = [f'{kind}: {line}' for kind, lines in store.audit().items() for line in lines]
+    store.close()
+    return found
+
+
+def unrecorded(database: str, requests: int) -> list[str]:
+    """Whether as many decisions are recorded as there were requests."""
+    engine = sa.create_engine(database)
+    found = count(engine, "SELECT count(*) FROM decisions WHERE outcome = 'placed'")
+    engine.dispose()
+    return [] if found >= requests else [f'{requests} requests, {found} decisions recorded']
+
+
+# -- what a run states ---------------------------------------------------------------
+def servers(made: Rig) -> dict[str, object]:
+    """What the servers say about themselves."""
+    engine = sa.create_engine(made.database)
+    with engine.connect() as connection:
+        stated = {
+            name: connection.execute(sa.text(f'SHOW {name}')).scalar_one()
+            for name in ('server_version', 'fsync', 'synchronous_commit', 'data_directory')
+        }
+    engine.dispose()
+    folder = pathlib.Path(str(stated.pop('data_directory')))
+    try:
+        stated['fdatasync_ms_of_database'] = conditions.fdatasync_ms(str(folder))
+    except OSError:
+        stated['fdatasync_ms_of_database'] = None
+    done = subprocess.run(
+        ['rabbitmqctl', '-q', 'version'], capture_output=True, text=True, timeout=60, check=False
+    )
+    stated['broker'] = f'RabbitMQ {done.stdout.strip() or "of unknown version"}'
+    return {'database': 'PostgreSQL', **stated, 'queues': 'classic'}
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on now."""
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+class Several:
+    """Scheduler processes of one rig, each with its own name and metrics.
+
+    :param options: more options for all of them, by group
+    """
+
+    def __init__(self, made: Rig, options: dict[str, dict[str, object]] | None = None) -> None:
+        self._made = made
+        self._ports: dict[str, int] = {}
+        self._options = options or {}
+
+    @property
+    def names(self) -> list[str]:
+        """Those that run."""
+        return list(self._ports)
+
+    def start(self, *names: str, seconds: float = 60) -> None:
+        """Start processes and wait until they are ready, each ``seconds`` at most."""
+        for name in names:
+            self._ports[name] = free_port()
+            more = self._made.folder / f'{name}.conf'
+            own = {'host': name, 'metrics_port': self._ports[name]}
+            groups = self._options | {'DEFAULT': self._options.get('DEFAULT', {}) | own}
+            more.write_text(written(groups))
+            (self._made.folder / f'{name}.log').unlink(missing_ok=True)
+            self._made.start(name, 'gantt-scheduler', '--config-file', str(more))
+        for name in names:
+            self._made.wait_for(name, 'is ready', seconds)
+
+    def stop(self, *names: str) -> None:
+        """SIGTERM."""
+        for name in names:
+            del self._ports[name]
+            self._made.stop(name)
+
+    def kill(self, name: str) -> None:
+        """kill -9."""
+        del self._ports[name]
+        self._made.kill(name)
+
+    def metric(self, metric: str, names: Iterable[str] = ()) -> float:
+        """A counter, over all labels and processes."""
+        return sum((self._metric(name, metric) for name in list(names) or self.names), 0.0)
+
+    def _metric(self, name: str, metric: str) -> float:
+        url = f'http://127.0.0.1:{self._ports[name]}/metrics'
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        found = [line for line in lines if line.startswith((f'{metric} ', f'{metric}{{'))]
+        return sum(float(line.rpartition(' ')[2]) for line in found)

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a long history costs: two schedulers, one with a million old claims in its database.
+
+Both are asked by the same client, in turn: the value is the rate with ended
+claims, answered requests and decisions of as many requests in the tables, the
+yardstick that on an empty database.  Afterwards all that history is past its
+bound, and the purge runs beside the load: what there is to purge must not grow.
+"""
+
+import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything else
+
+# isort: split
+import argparse
+import functools
+import statistics
+import sys
+import time
+from typing import Any
+
+import sqlalchemy as sa
+
+from bench import Result, callers, conditions
+from bench.rig import Rig, rig
+
+#: One placement that was taken back, a million times under other names.
+COPY = """
+    INSERT INTO {table} ({columns}, {fresh})
+    SELECT {columns}, {made} FROM (SELECT * FROM {table} WHERE {which} LIMIT 1) t,
+           generate_series(1, :count) AS g
+"""
+DAY = 86_400.0
+_ID = "md5('{kind}' || g)::uuid::text"
+_REQUEST, _CLAIM = _ID.format(kind='request'), _ID.format(kind='claim')
+_CONSUMER, _DECISION = _ID.format(kind='consumer'), _ID.format(kind='decision')
+_LONG_AGO = f't.created_at - {DAY} * 30'
+#: table -> (what is not copied and what stands for it, which row is copied)
+HISTORY = {
+    'requests': ({'id': _REQUEST, 'created_at': _LONG_AGO, 'updated_at': _LONG_AGO}, 'id = :id'),
+    'claims': (
+        {'id': _CLAIM, 'request_id': _REQUEST, 'consumer': _CONSUMER, 'created_at': _LONG_AGO,
+         'updated_at': _LONG_AGO},
+        'request_id = :id',
+    ),
+    'consumers': ({'uuid': _CONSUMER}, 'uuid = :consumer'),
+    'decisions': (
+        {'id': _DECISION, 'request_id': _REQUEST, 'created_at': _LONG_AGO}, 'request_id = :id',
+    ),
+}  # fmt: skip
+SERIALS = {'id': 'consumers', 'number': 'decisions'}
+FOR_EVER = 300 * DAY
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('--claims', type=int, default=1_000_000, help='old ones, with decisions')
+    parser.add_argument('--hosts', type=int, default=1000)
+    parser.add_argument('--callers', type=int, default=16)
+    parser.add_argument('--seconds', type=float, default=2.0, help='of a window')
+    parser.add_argument('--repeats', type=int, default=7, help='windows of each side')
+    parser.add_argument('--purge-seconds', type=float, default=60.0, help='of load and purge')
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Windows in turn, then the purge."""
+    keep = callers.options(
+        decisions={'kept': 10 * args.claims + 100_000},
+        claims={'tombstone_seconds': FOR_EVER, 'request_seconds': FOR_EVER},
+    )
+    problems: list[str] = []
+    with (
+        rig(keep) as old, rig(keep) as empty,
+        callers.connected(old) as old_carrier, callers.connected(empty) as empty_carrier,
+    ):  # fmt: skip
+        sides = {'history': (old, callers.Placer(old_carrier)),
+                 'empty': (empty, callers.Placer(empty_carrier))}  # fmt: skip
+        schedulers = {}
+        for name, (made, placer) in sides.items():
+            schedulers[name] = callers.Several(made)
+            schedulers[name].start('scheduler')
+            carrier = old_carrier if made is old else empty_carrier
+            callers.report_hosts(made, carrier, args.hosts)
+            _past(made, placer, args.claims if made is old else 0)
+        found = _in_turn(sides, args)
+        stated = callers.servers(old) | {
+            'rows': {table: _rows(old, table) for table in HISTORY},
+            'scheduler_rss_mb': {n: round(m.rss_mb('scheduler'), 1) for n, (m, _) in sides.items()},
+        }
+        for made, placer in sides.values():
+            problems += callers.violations(made.database)
+            problems += callers.broken(made.database, placer.promised)
+        schedulers['empty'].stop('scheduler')
+        schedulers['history'].stop('scheduler')
+        purge = _purged(old, sides['history'][1], args)
+        problems += callers.violations(old.database)
+        problems += callers.broken(old.database, sides['history'][1].promised)
+        if purge['left_at_the_end'] > purge['to_purge']:
+            problems.append('there is more to purge than before')
+        callers.end(old)
+        callers.end(empty)
+    value, yardstick = found['history']['rate'], found['empty']['rate']
+    return Result(
+        bench='history',
+        value=value,
+        unit=f'placements/s with {args.claims} old claims, requests and decisions',
+        yardstick={'name': 'placements/s on an empty database', 'value': yardstick},
+        ratio=round(value / yardstick, 3),
+        conditions={
+            **conditions.here(),
+            **stated,
+            'hosts': args.hosts,
+            'claims': args.claims,
+            'callers': args.callers,
+            'repeats': args.repeats,
+            'window_seconds': args.seconds,
+            'measured': found,
+            'purge': purge,
+            'processes': 'client, two schedulers, broker, database on one machine',
+            'problems': problems[:20],
+        },
+        audit=len(problems),
+    )
+
+
+def _past(made: Rig, placer: callers.Placer, count: int) -> None:
+    """One placement that is taken back, and ``count`` of its like long ago."""
+    request_id = placer.place()
+    placer.client.cancel_claims(request_id)
+    (consumer,) = placer.promised
+    placer.promised.clear()
+    if not count:
+        return
+    print(f'writing {count} old claims', file=sys.stderr, flush=True)
+    engine = sa.create_engine(made.database, isolation_level='AUTOCOMMIT')
+    with engine.connect() as connection:
+        for table, (fresh, which) in HISTORY.items():
+            every = [column['name'] for column in sa.inspect(engine).get_columns(table)]
+            serial = [name for name, of in SERIALS.items() if of == table]
+            columns = [name for name in every if name not in fresh and name not in serial]
+            statement = COPY.format(
+                table=table, columns=', '.join(columns), fresh=', '.join(fresh),
+                made=', '.join(fresh.values()), which=which,
+            )  # fmt: skip
+            connection.execute(
+                sa.text(statement), {'count': count, 'id': request_id, 'consumer': consumer}
+            )
+        connection.execute(sa.text('VACUUM ANALYZE'))
+        connection.execute(sa.text('CHECKPOINT'))
+    engine.dispose()
+
+
+def _rows(made: Rig, table: str) -> int:
+    engine = sa.create_engine(made.database)
+    found = callers.count(engine, f'SELECT count(*) FROM {table}')
+    engine.dispose()
+    return found
+
+
+def _in_turn(
+    sides: dict[str, tuple[Rig, callers.Placer]], args: argparse.Namespace
+) -> dict[str, dict[str, Any]]:
+    """Windows of both sides in turn; medians."""
+    rates: dict[str, list[float]] = {name: [] for name in sides}
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(args.repeats + 1):
+        for name, (_, placer) in sides.items():
+            rate, every = callers.window(placer.place, args.callers, args.seconds)
+            if number:  # the first is for warming up
+                rates[name].append(rate)
+                times[name] += every
+    return {
+        name: {
+            'rate': round(statistics.median(rates[name]), 1),
+            'minimum': round(min(rates[name]), 1),
+            'maximum': round(max(rates[name]), 1),
+            'p50_ms': callers.percentile(sorted(times[name]), 0.5),
+            'p99_ms': callers.percentile(sorted(times[name]), 0.99),
+        }
+        for name in sides
+    }
+
+
+def _purged(made: Rig, placer: callers.Placer, args: argparse.Namespace) -> dict[str, Any]:
+    """Load while all of the history is past its bound: how it shrinks, and the rate."""
+    schedulers = callers.Several(
+        made,
+        {
+            'claims': {'tombstone_seconds': 60, 'request_seconds': 60},
+            'decisions': {'kept': 1000, 'purge_seconds': 1},
+        },
+    )
+    engine = sa.create_engine(made.database)
+    counted = functools.partial(_past_its_bound, engine)
+    before = counted()
+    schedulers.start('purging')
+    rates, left = [], []
+    began = time.monotonic()
+    while time.monotonic() < began + args.purge_seconds:
+        rates.append(callers.window(placer.place, args.callers, args.seconds)[0])
+        left.append(counted())
+    took = time.monotonic() - began
+    engine.dispose()
+    gone = before - left[-1]
+    return {
+        'seconds': round(took, 1),
+        'to_purge': before,
+        'left_at_the_end': left[-1],
+        'purged_per_second': round(gone / took, 1),
+        'rate': round(statistics.median(rates), 1),
+        'minimum': round(min(rates), 1),
+        'left_by_window': left,
+    }
+
+
+def _past_its_bound(engine: sa.Engine) -> int:
+    """Rows that a purge would take: old requests, tombstones, decisions beyond those kept."""
+    old = f'< (SELECT extract(epoch FROM now())) - {DAY}'
+    return (
+        callers.count(engine, f'SELECT count(*) FROM requests WHERE updated_at {old}')
+        + callers.count(engine, f'SELECT count(*) FROM claims WHERE live = 0 AND updated_at {old}')
+        + callers.count(engine, 'SELECT greatest(0, count(*) - 1000) FROM decisions')
+    )

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One, two and four schedulers over the same hosts, these at nine tenths of their room.
+
+Every call places one instance and takes back the oldest placement, so that the
+load stays.  The value is the rate of two processes, the yardstick that of one,
+measured before and after the others; beside it stands which part of the
+instances met a conflict: planned on a host that another scheduler had filled.
+"""
+
+import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything else
+
+# isort: split
+import argparse
+import collections
+import functools
+import statistics
+import threading
+from typing import Any
+
+from bench import Result, callers, conditions
+from bench.rig import Rig, rig
+from gantt.core.resources import Inventory
+
+#: What an instance takes is one VCPU: the other classes do not bind.
+VCPUS = 16
+ROOM = {
+    'VCPU': Inventory(total=VCPUS),
+    'MEMORY_MB': Inventory(total=VCPUS * 1024),
+    'DISK_GB': Inventory(total=VCPUS * 2),
+}
+FILL = 50  # instances of a request while hosts are filled
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('--schedulers', default='1,2,4')
+    parser.add_argument('--hosts', type=int, default=1000)
+    parser.add_argument('--load', type=float, default=0.9, help='share of the room in use')
+    parser.add_argument('--callers', type=int, default=16)
+    parser.add_argument('--seconds', type=float, default=2.0, help='of a window')
+    parser.add_argument('--repeats', type=int, default=7, help='windows of each number')
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Fill the hosts, then windows with each number of schedulers, with one again last."""
+    numbers = sorted({1, 2, *(int(n) for n in args.schedulers.split(','))})
+    with rig(callers.options()) as made, callers.connected(made) as carrier:
+        schedulers = callers.Several(made)
+        schedulers.start('scheduler-1')
+        callers.report_hosts(made, carrier, args.hosts, ROOM)
+        turnover = Turnover(callers.Placer(carrier))
+        turnover.fill(int(args.hosts * VCPUS * args.load))
+        found: dict[int, dict[str, Any]] = {}
+        for number in numbers:
+            have = len(schedulers.names)
+            schedulers.start(*(f'scheduler-{n + 1}' for n in range(have, number)))
+            found[number] = _measured(made, schedulers, turnover, args)
+        schedulers.stop(*schedulers.names[1:])
+        last = _measured(made, schedulers, turnover, args)
+        stated = callers.servers(made)
+        problems = callers.violations(made.database) + turnover.broken(made.database)
+        callers.end(made)
+    one = statistics.mean([found[1]['rate'], last['rate']])
+    return Result(
+        bench='several',
+        value=found[2]['rate'],
+        unit='placements/s of two schedulers, each with its cancellation',
+        yardstick={'name': 'placements/s of one', 'value': round(one, 1)},
+        ratio=round(found[2]['rate'] / round(one, 1), 3),
+        conditions={
+            **conditions.here(),
+            **stated,
+            'hosts': args.hosts,
+            'share_of_room_in_use': args.load,
+            'instances_held': turnover.held,
+            'callers': args.callers,
+            'repeats': args.repeats,
+            'window_seconds': args.seconds,
+            'by_schedulers': found,
+            'one_at_the_end': last,
+            'ratios_to_one': {n: round(f['rate'] / one, 3) for n, f in found.items()},
+            'processes': 'client, schedulers, broker, database on one machine',
+            'problems': problems[:20],
+        },
+        audit=len(problems),
+    )
+
+
+def _measured(
+    made: Rig, schedulers: callers.Several, turnover: 'Turnover', args: argparse.Namespace
+) -> dict[str, Any]:
+    """Windows of one number of schedulers: medians, and how many instances met a conflict."""
+    began = schedulers.metric('gantt_conflicts_total')
+    callers.window(turnover.turn, args.callers, args.seconds)
+    before = schedulers.metric('gantt_conflicts_total'), turnover.placer.requests
+    rates, times = [], []
+    for _ in range(args.repeats):
+        rate, every = callers.window(turnover.turn, args.callers, args.seconds)
+        rates.append(rate)
+        times += every
+    conflicts = schedulers.metric('gantt_conflicts_total') - before[0]
+    placed = turnover.placer.requests - before[1]
+    times.sort()
+    return {
+        'rate': round(statistics.median(rates), 1),
+        'minimum': round(min(rates), 1),
+        'maximum': round(max(rates), 1),
+        'p99_ms_with_cancellation': callers.percentile(times, 0.99),
+        'placed': placed,
+        'conflicts': int(conflicts),
+        'conflicts_before': int(before[0] - began),  # while new ones learn of each other
+        'conflict_share': round(conflicts / max(1, placed), 5),
+        'rss_mb': {name: round(made.rss_mb(name), 1) for name in schedulers.names},
+    }
+
+
+class Turnover:
+    """Keeps the load: for each placement the oldest one is taken back."""
+
+    def __init__(self, placer: callers.Placer) -> None:
+        self.placer = placer
+        self._kept: collections.deque[str] = collections.deque()
+        self._cancelled: set[str] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def held(self) -> int:
+        """Instances that have a place now."""
+        return len(self.placer.promised) - len(self._cancelled)
+
+    def fill(self, instances: int) -> None:
+        """Places that stay, most of them, by large requests."""
+        single = min(instances, 500)
+        large = (instances - single) // FILL
+        if large:
+            callers.window(functools.partial(self.placer.place, FILL), 4, 36_000, most=large)
+        callers.window(self._place, 8, 36_000, most=single)
+
+    def turn(self) -> None:
+        """One more placement, and the oldest goes."""
+        with self._lock:
+            oldest = self._kept.popleft()
+        self.placer.client.cancel_claims(oldest)
+        with self._lock:
+            self._cancelled.add(oldest)
+        self._place()
+
+    def _place(self) -> None:
+        request_id = self.placer.place()
+        with self._lock:
+            self._kept.append(request_id)
+
+    def broken(self, database: str) -> list[str]:
+        """Promises not kept, those taken back left out."""
+        found = callers.broken(database, self.placer.promised)
+        gone = [line for line in found if line.endswith('was promised a place and has none')]
+        found = [line for line in found if line not in set(gone)]
+        if len(gone) != len(self._cancelled):
+            found.append(f'{len(self._cancelled)} were cancelled, {len(gone)} have no place')
+        return found

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt-manage dead-letters``: what nobody could handle, as the broker keeps it."""
+
+import contextlib
+import datetime
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import amqp
+import msgspec
+
+from gantt import exceptions
+from gantt.rpc import driver, transport
+
+CONNECT_SECONDS = 10.0
+_BODY_CHARACTERS = 200
+_WIDTH = 100
+
+
+class Shown(msgspec.Struct, kw_only=True):
+    """One message.
+
+    :ivar bytes: of the whole body; ``body`` may be its beginning only
+    """
+
+    at: str
+    code: str
+    problem: str
+    topic: str
+    method: str
+    request: str
+    server: str
+    bytes: int
+    body: str
+
+
+def show(conf: Any) -> int:
+    """Show messages that could not be handled, oldest first; they stay where they are."""
+    with _channel(conf) as (channel, name):
+        found = list(_read(channel, name, conf.command.limit))
+    if conf.command.format == 'json':
+        print(json.dumps([{f: getattr(one, f) for f in one.__struct_fields__} for one in found]))
+        return 0
+    for one in found:
+        print(f'{one.at}  {one.code}  {one.method} on {one.topic}, request {one.request}, '
+              f'{one.bytes} bytes, refused by {one.server}')  # fmt: skip
+        print(f'    {one.problem[:_WIDTH]}')
+        print(f'    {ascii(one.body[:_BODY_CHARACTERS])}')
+    print(f'{len(found)} messages')
+    return 0
+
+
+def drop(conf: Any) -> int:
+    """Delete all messages that could not be handled."""
+    with _channel(conf) as (channel, name):
+        gone = channel.queue_purge(name)
+    print(f'{gone} messages deleted')
+    return 0
+
+
+@contextlib.contextmanager
+def _channel(conf: Any) -> Iterator[tuple[Any, str]]:
+    """A channel to the broker, and the name of the queue; what was read goes back with it.
+
+    :raises Misconfigured: no queue is named
+    :raises BrokerUnavailable:
+    """
+    name = conf.rpc.dead_letter_queue
+    if not name:
+        raise exceptions.Misconfigured(
+            option='[rpc] dead_letter_queue', problem='no queue is named: nothing is kept',
+            fix='Name one, e.g. gantt-dead-letters, where the schedulers run',
+        )  # fmt: skip
+    carrier = transport.own_transport(conf)
+    try:
+        with driver.connection_beside(carrier) as own:
+            own.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
+            yield own.default_channel, name
+    except amqp.NotFound:
+        raise exceptions.NotFound(
+            f'the broker has no queue {name!r}: nothing was refused since it was named',
+            kind='queue', name=name,
+        ) from None  # fmt: skip
+    except driver.AWAY as e:
+        raise exceptions.BrokerUnavailable(url=transport.address(carrier), problem=str(e)) from None
+    finally:
+        carrier.cleanup()
+
+
+def _read(channel: Any, name: str, limit: int) -> Iterator[Shown]:
+    for _ in range(limit):
+        # Not acknowledged: the broker puts it back where it was when the channel closes.
+        message = channel.basic_get(name)
+        if message is None:
+            return
+        body = message.body
+        text = body if isinstance(body, str) else bytes(body).decode(errors='replace')
+        yield _shown(message.properties, text)
+
+
+def _shown(properties: dict[str, Any], body: str) -> Shown:
+    headers = properties.get('application_headers') or {}
+    at = properties.get('timestamp')
+    if isinstance(at, int | float):
+        at = datetime.datetime.fromtimestamp(at, datetime.UTC)
+    words = {
+        name: str(headers.get(name, '-'))
+        for name in ('code', 'problem', 'topic', 'method', 'request', 'server')
+    }
+    size = headers.get('bytes')
+    return Shown(
+        at=at.strftime('%Y-%m-%dT%H:%M:%SZ') if isinstance(at, datetime.datetime) else '-',
+        bytes=size if isinstance(size, int) else len(body.encode()),
+        body=body,
+        **words,
+    )

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What place() does, member by member, and how it is taken back."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec.structs import replace
+
+from gantt.core import verdict
+from gantt.core.claim import claim_id
+from gantt.core.decision import CHOSEN, PASSED, FilterCount, MemberDecision, Score, Selection
+from gantt.core.host import Placed
+from gantt.core.ranking import Ranking, top
+from gantt.core.request import Purpose, SelectDestinations
+from gantt.core.survey import Survey
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+    from gantt.core.pipeline import Pipeline
+
+#: Finalists whose scores a decision keeps, at least.
+FINALISTS = 5
+#: Verdict bytes kept per decision; members beyond it have none.
+VERDICT_BYTES_MAX = 1 << 22
+
+
+class Run:
+    """See the module docstring.
+
+    :ivar decisions: of the members so far, in order
+    """
+
+    def __init__(
+        self,
+        table: 'HostTable',
+        request: SelectDestinations,
+        pipeline: 'Pipeline',
+        seed: int,
+        attempt: int,
+        spread: int,
+    ) -> None:
+        self.table, self.request, self.pipeline = table, request, pipeline
+        self.seed, self.attempt = seed, attempt
+        self.spread, self.subset = spread, max(pipeline.subset_size, spread)
+        self.survey = Survey(table, request.spec, pipeline)
+        self.decisions: list[MemberDecision] = []
+        self.taken: list[tuple[int, str]] = []
+        self.chosen: list[int] = []
+        self.ranking: Ranking | None = None
+        self._scores: dict[int, Score] = {}  # by row, as the ranking is now
+        self.finalists: list[int] = []
+        self.oldest = table.now
+        self._verdict_bytes = 0
+
+    @property
+    def age_seconds(self) -> float:
+        """Age of the oldest report among the finalists."""
+        return max(0.0, self.table.now - self.oldest)
+
+    def place(self, member: int, last: bool) -> bool:
+        """One member; False where no host is left."""
+        consumer = self.request.consumers[member]
+        counts = self.survey.look_again(consumer)
+        again = counts is not None
+        if counts is None:
+            counts = self.survey.look(consumer, last)
+        if not self.survey.left:
+            self._decide(member, counts, None, [], 0)
+            return False
+        ranking = self._rank(again)
+        finalists, pick = self._pick(ranking, member)
+        row = int(ranking.rows[pick])
+        self.finalists = finalists
+        scores = self._scores_of(ranking, finalists)
+        reports = self.table.reported_at.take(ranking.rows.take(finalists))
+        self.oldest = min(self.oldest, *reports.tolist())
+        self.survey.verdict[row] = CHOSEN
+        selection = self._take(member, consumer, row)
+        self._decide(member, counts, selection, scores, len(ranking.rows))
+        return True
+
+    def _rank(self, again: bool) -> Ranking:
+        """The survivors weighed; ``again``: they are those of the member before."""
+        if again and self.ranking is not None:
+            moved = self.survey.rank_again(self.ranking)
+            if moved is not None:
+                if moved:
+                    self._scores.clear()
+                else:
+                    self._scores.pop(self.chosen[-1], None)
+                return self.ranking
+        self._scores.clear()
+        self.ranking = self.survey.rank()
+        return self.ranking
+
+    def _scores_of(self, ranking: Ranking, finalists: list[int]) -> list[Score]:
+        rows = ranking.rows.take(finalists).tolist()
+        known = self._scores
+        new = [(i, row) for i, row in zip(finalists, rows, strict=True) if row not in known]
+        if new:
+            made = ranking.scores(self.table, [i for i, _ in new])
+            known.update((row, score) for (_, row), score in zip(new, made, strict=True))
+        return [known[row] for row in rows]
+
+    def _pick(self, ranking: Ranking, member: int) -> tuple[list[int], int]:
+        """Indices of the finalists, best first, and of the chosen one."""
+        pipeline, total = self.pipeline, ranking.total
+        count = max(self.request.alternates + 1, FINALISTS, pipeline.subset_size)
+        best = ranking.best(max(count, self.subset))
+        pick, among = best[0], best[: self.subset]
+        # Others who lose races find the same hosts equal, and in the same order.
+        shuffles = self.spread > 1 if self.subset > 1 else pipeline.shuffle_best
+        if shuffles and total[among[-1]] == total[pick]:
+            equal = np.flatnonzero(total == total[pick])
+            pick = int(equal[_mix(self.seed, member) % len(equal)])
+        elif self.subset > 1:
+            pick = among[_mix(self.seed, member) % len(among)]
+        best = best[:count]
+        if pick not in best:
+            best = [pick, *best[:-1]] if total[pick] == total[best[0]] else [*best[:-1], pick]
+        return best, pick
+
+    def _take(self, member: int, consumer: str, row: int) -> Selection:
+        request, spec = self.request, self.request.spec
+        identity: str | None = None
+        if spec.purpose is not Purpose.REBUILD:
+            identity = claim_id(request.request_id, self.attempt, member)
+            provider_id = self.table.hosts[row].id
+            group = spec.group.uuid if spec.group else None
+            self.table.take(
+                provider_id, spec.resources, Placed(identity, consumer, provider_id, group)
+            )
+            self.taken.append((provider_id, identity))
+            self.survey.picked(row)
+        self.chosen.append(row)
+        return self._selection(row, consumer, None if request.dry_run else identity)
+
+    def _selection(self, row: int, consumer: str, identity: str | None) -> Selection:
+        host = self.table.hosts[row]
+        return Selection(
+            host=host.name,
+            node=host.node or host.name,
+            uuid=host.uuid,
+            provider_id=host.id,
+            consumer=consumer,
+            claim_id=identity,
+            cell=host.cell,
+            zone=self.table.zone_name(row),
+            build_topic=host.build_topic,
+            resources=self.request.spec.resources,
+        )
+
+    def _decide(
+        self,
+        member: int,
+        counts: list[FilterCount],
+        selection: Selection | None,
+        scores: list[Score],
+        survivors: int,
+    ) -> None:
+        bytes_ = b''
+        self._verdict_bytes += len(self.table)
+        # Of a request of many members the first few say it all, and the one that failed.
+        if self._verdict_bytes <= VERDICT_BYTES_MAX or not self.decisions or selection is None:
+            bytes_ = self.survey.verdict.tobytes()
+        self.decisions.append(
+            MemberDecision(
+                member=member,
+                consumer=self.request.consumers[member],
+                selection=selection,
+                filters=counts,
+                survivors=survivors,
+                scores=scores,
+                verdicts=bytes_,
+            )
+        )
+
+    def add_alternates(self) -> None:
+        """Give every selection its alternates: same cell, nobody's selection, unclaimed."""
+        wanted, ranking = self.request.alternates, self.ranking
+        if not wanted or ranking is None:
+            return
+        # Members of one cell have the same ones, but for whom they are.
+        chosen, by_cell = set(self.chosen), dict[int, list[Selection]]()
+        for i, row in enumerate(self.chosen):
+            cell = int(self.table.cell[row])
+            if cell not in by_cell:
+                best = self._best_of_cell(ranking, chosen, cell, wanted)
+                by_cell[cell] = [self._selection(r, '', None) for r in best]
+            if by_cell[cell]:
+                decision = self.decisions[i]
+                alternates = [replace(a, consumer=decision.consumer) for a in by_cell[cell]]
+                self.decisions[i] = replace(decision, alternates=alternates)
+
+    def _best_of_cell(
+        self, ranking: Ranking, chosen: set[int], cell: int, wanted: int
+    ) -> list[int]:
+        cells = self.table.cell
+        # Mostly the finalists are enough; they need not be.
+        rows = ranking.rows.take(self.finalists).tolist()
+        near = [row for row in rows if row not in chosen and cells[row] == cell]
+        if len(near) >= wanted or len(rows) == len(ranking.rows):
+            return near[:wanted]
+        total = np.where(cells.take(ranking.rows) == cell, ranking.total, -np.inf)
+        taken = np.searchsorted(ranking.rows, self.chosen)
+        for index, row in zip(taken.tolist(), self.chosen, strict=True):
+            if index < len(total) and ranking.rows[index] == row:
+                total[index] = -np.inf
+        best = top(total, min(wanted, len(total)))
+        return [int(ranking.rows[i]) for i in best if total[i] > -np.inf]
+
+    def failure(self, wanted: int) -> str:
+        """The one-line verdict of the member that found no host."""
+        failed = self.decisions[-1]
+        line = verdict.refused_line(failed, len(self.table))
+        if wanted == 1:
+            return line
+        before = len(self.taken)
+        return f'member {failed.member + 1} of {wanted}, with {before} before it placed: {line}'
+
+    def give_back(self) -> None:
+        """Take every pick back from the table."""
+        for provider_id, identity in self.taken:
+            self.table.give(provider_id, self.request.spec.resources, identity)
+        self.taken = []
+
+    def withdraw(self) -> None:
+        """No selection is returned and nothing stays taken."""
+        self.give_back()
+        self.decisions = [
+            d if d.selection is None else replace(
+                d,
+                selection=None,
+                alternates=[],
+                verdicts=d.verdicts.replace(bytes([CHOSEN]), bytes([PASSED])),
+            )
+            for d in self.decisions
+        ]  # fmt: skip
+
+
+def _mix(seed: int, member: int) -> int:
+    """A number that looks random and depends on seed and member only."""
+    z = (seed * 0x9E3779B97F4A7C15 + (member + 1) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
+    return z ^ (z >> 31)

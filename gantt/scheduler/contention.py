@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many of the best hosts to pick among, by the races that were lost.
+
+Schedulers that see the same hosts agree on the best one.  Each knows its own picks
+at once, those of the others when it reads the feed, so until then all of them fill
+the same few hosts in the same order, and who comes late to one with little room has
+lost.  Who has lost races picks at random among more of the best, for all requests;
+who places without losing, or waits, comes back to the best one.
+
+Nothing is asked or agreed: what widens the choice is what is to be avoided.  In
+balance a scheduler loses a race as often as it places the members that make good for
+:data:`GROWTH`, one in 2000, however many the schedulers are; unless the bound is met.
+"""
+
+from gantt.scheduler.ports import Clock
+
+#: The most hosts that are picked among.
+SPREAD_MOST = 256
+#: A batch that lost a race picks among so many times as many the next time.
+GROWTH = 4
+#: Members placed, or seconds, that halve the number; each has its part.
+HALF_MEMBERS, HALF_SECONDS = 1000, 60.0
+#: Who picks among more than so many reads the feed so many times as often.
+HASTY_FROM, HASTE = 16, 4
+
+
+class Contention:
+    """What one scheduler has seen of the others; only the thread that places changes it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._wide = 1.0
+        self._since = clock.monotonic()
+
+    @property
+    def spread(self) -> int:
+        """Pick among so many best; 1: take the best one."""
+        if self._wide == 1.0:
+            return 1
+        waited = self._clock.monotonic() - self._since
+        return max(1, round(self._wide * 0.5 ** (waited / HALF_SECONDS)))
+
+    @property
+    def haste(self) -> int:
+        """How many times as often to read the feed: a wide choice costs more than a read.
+
+        May be asked by any thread.
+        """
+        return HASTE if self.spread > HASTY_FROM else 1
+
+    def note(self, placed: int, lost: int) -> None:
+        """Take account of a batch.
+
+        :param placed: members that got their host
+        :param lost: members that lost a race although there were more hosts to pick
+            from than they were picked among: a wider choice would have helped them
+        """
+        if self._wide > 1.0:
+            now = self._clock.monotonic()
+            halved = placed / HALF_MEMBERS + (now - self._since) / HALF_SECONDS
+            self._wide = max(1.0, self._wide * 0.5**halved)
+            self._since = now
+        if lost:
+            if self._wide == 1.0:
+                self._since = self._clock.monotonic()
+            self._wide = min(self._wide * GROWTH, float(SPREAD_MOST))

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A decision and its request as bytes, and back.
+
+The members of a request see nearly the same hosts: of each after the first only
+the verdicts that differ from the one before it are kept, and its filter counts
+only where they differ.  Fifty members on five thousand hosts are a hundred
+kilobytes that way and four hundred otherwise, most of the cost of a commit.
+"""
+
+import msgspec
+import numpy as np
+
+from gantt.core.decision import Decision, MemberDecision
+from gantt.core.request import SelectDestinations
+
+_ROW = np.dtype('<i4')
+
+
+class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is packed for a decision.
+
+    :ivar steps: per member the rows whose verdicts differ from those of the member
+        before, as int32, then these verdicts; None: the member has its own
+    """
+
+    decision: Decision
+    request: SelectDestinations | None = None
+    steps: list[bytes | None] = []
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Kept).decode
+
+
+def pack(decision: Decision, request: SelectDestinations) -> bytes:
+    """A decision as it is kept; its list of hosts is kept on its own."""
+    members, steps = _stepwise(decision.members)
+    return _encode(
+        Kept(msgspec.structs.replace(decision, members=members, provider_ids=b''), request, steps)
+    )
+
+
+def unpack(packed: bytes) -> Kept:
+    """A decision as it was kept."""
+    found = _decode(packed)
+    if not found.steps:
+        return found
+    members: list[MemberDecision] = []
+    for member, step in zip(found.decision.members, found.steps, strict=True):
+        whole = member
+        if step is not None:
+            before = members[-1]
+            whole = msgspec.structs.replace(
+                member,
+                verdicts=_stepped(before.verdicts, step),
+                filters=member.filters or before.filters,
+            )
+        members.append(whole)
+    decision = msgspec.structs.replace(found.decision, members=members)
+    return Kept(decision, found.request)
+
+
+def _stepwise(members: list[MemberDecision]) -> tuple[list[MemberDecision], list[bytes | None]]:
+    """Members without what is as with the one before, and what differs."""
+    size = len(members[0].verdicts) if members else 0
+    alike = 0
+    while alike < len(members) and len(members[alike].verdicts) == size:
+        alike += 1
+    if alike < 2 or not size:
+        return members, []
+    lines = np.frombuffer(b''.join([m.verdicts for m in members[:alike]]), np.uint8)
+    lines = lines.reshape(alike, size)
+    at, rows = np.nonzero(lines[1:] != lines[:-1])
+    said = lines[at + 1, rows].tobytes()
+    packed = rows.astype(_ROW).tobytes()
+    ends = np.searchsorted(at, np.arange(alike)).tolist()
+    kept = list(members)
+    steps: list[bytes | None] = [None] * len(members)
+    for i in range(1, alike):
+        begin, end = ends[i - 1], ends[i]
+        if (end - begin) * (_ROW.itemsize + 1) >= size:
+            continue
+        steps[i] = packed[begin * _ROW.itemsize : end * _ROW.itemsize] + said[begin:end]
+        same = members[i].filters is members[i - 1].filters
+        kept[i] = msgspec.structs.replace(
+            members[i], verdicts=b'', filters=[] if same else members[i].filters
+        )
+    return kept, steps
+
+
+def _stepped(before: bytes, step: bytes) -> bytes:
+    count = len(step) // (_ROW.itemsize + 1)
+    verdicts = np.frombuffer(before, np.uint8).copy()
+    rows = np.frombuffer(step, _ROW, count)
+    verdicts[rows] = np.frombuffer(step, np.uint8, count, count * _ROW.itemsize)
+    return verdicts.tobytes()

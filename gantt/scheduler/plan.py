@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pass over (some of) the members of a request: its picks, its claims, its answer."""
+
+import functools
+import hashlib
+
+import msgspec
+
+from gantt.core import claim as claims
+from gantt.core.commit import ClaimDraft, DecisionRecord, Fate, GroupSwap, RequestDraft, RequestFate
+from gantt.core.decision import Answer, Decision, MemberDecision, Selection
+from gantt.core.request import Purpose, SelectDestinations
+from gantt.scheduler import kept
+from gantt.scheduler.admission import Call
+
+_pack = msgspec.msgpack.Encoder().encode
+
+#: Seconds to wait after the second lost race, and at most; in between they double.
+BACK_OFF_FIRST, BACK_OFF_MOST = 0.005, 0.1
+
+
+class Plan:
+    """One pass of a call.
+
+    :ivar request: the call's request, its group's rule filled in
+    :ivar members: the members of this pass, in order
+    :ivar drafts: their claims, in the same order
+    :ivar final_answer: the whole answer, valid where the draft completes the request
+    """
+
+    __slots__ = ('call', 'completes', 'decision', 'drafts', 'final_answer', 'group', 'lease',
+                 'members', 'request', 'whole')  # fmt: skip
+
+    def __init__(
+        self,
+        call: Call,
+        request: SelectDestinations,
+        decision: Decision,
+        members: list[int],
+        group: GroupSwap | None,
+        lease: float,
+    ) -> None:
+        self.call = call
+        self.request = request
+        self.decision = decision
+        self.members = members
+        self.group = group
+        self.lease = lease
+        self.whole = group is not None and len(members) > 1
+        self.completes = len(members) == len(call.todo)
+        self.drafts: list[ClaimDraft] = []
+        self.final_answer = Answer(
+            request_id=request.request_id, decision_id=decision.id, outcome=decision.outcome
+        )
+
+    @property
+    def claims_nothing(self) -> bool:
+        """A dry run, or a rebuild on the host where the consumer is."""
+        return self.request.dry_run or self.request.spec.purpose is Purpose.REBUILD
+
+    def record(self) -> DecisionRecord:
+        """The decision as it is kept."""
+        decision = self.decision
+        ids = decision.provider_ids
+        return DecisionRecord(
+            id=decision.id,
+            request_id=decision.request_id,
+            outcome=decision.outcome.value,
+            project_id=self.request.spec.project_id,
+            reason=decision.reason,
+            worker=decision.worker,
+            table_seq=decision.table_seq,
+            packed=kept.pack(decision, self.request),
+            host_set=_digest_of(ids),
+            provider_ids=ids,
+        )
+
+    def answer(self) -> Answer:
+        """The whole answer: members of earlier passes and of this one."""
+        done = dict(self.call.done)
+        done.update((m.member, m) for m in self.decision.members)
+        return Answer(
+            request_id=self.request.request_id,
+            decision_id=self.decision.id,
+            outcome=self.decision.outcome,
+            selections=[self._selections(done[i]) for i in sorted(done)],
+            reason=self.decision.reason,
+            age_seconds=round(self.decision.age_seconds, 3),
+            dry_run=self.request.dry_run,
+        )
+
+    def _selections(self, member: MemberDecision) -> list[Selection]:
+        chosen = member.selection
+        if chosen is None:
+            return []
+        claims_nothing = self.claims_nothing
+        return [
+            msgspec.structs.replace(
+                chosen,
+                lease_seconds=0.0 if claims_nothing else self.lease,
+                claim_id=None
+                if claims_nothing
+                else claims.claim_id(self.request.request_id, self.call.attempt, member.member),
+            ),
+            *member.alternates,
+        ]
+
+    def draft(self, owner: str, now: float) -> RequestDraft:
+        """What the store is asked for.
+
+        :param now: monotonic time, for what is left of the budget
+        """
+        request = self.request
+        self.final_answer = self.answer()
+        return RequestDraft(
+            id=request.request_id,
+            fingerprint=self.call.fingerprint,
+            owner=owner,
+            attempt=self.call.attempt,
+            continues=self.call.continues,
+            takes_over=self.call.takes_over,
+            whole=self.whole,
+            completes=self.completes,
+            budget_seconds=max(1.0, self.call.deadline - now),
+            lease_seconds=self.lease,
+            project_id=request.spec.project_id,
+            claims=self.drafts,
+            group=self.group,
+            answer=_pack(self.final_answer),
+            decision=self.record(),
+        )
+
+    def providers(self, accepted: list[int]) -> set[int]:
+        """The providers that the accepted claims touch."""
+        return {pid for i in accepted for pid in self.drafts[i].claim.allocations}
+
+    def evitable(self, fate: RequestFate) -> int:
+        """How many members lost a race for a host that had others to go to.
+
+        Not those of a group that has changed: that race is for the group.
+        """
+        if fate.fate not in (Fate.PARTIAL, Fate.DROPPED):
+            return 0
+        taken, spread = set(fate.accepted), self.decision.spread
+        return sum(
+            i not in taken and member.survivors > spread
+            for i, member in enumerate(self.decision.members)
+        )
+
+    def keep(self, fate: RequestFate) -> int:
+        """Note what a commit that did not complete the request has claimed.
+
+        :returns: how many members lost a race
+        """
+        call = self.call
+        by_member = {m.member: m for m in self.decision.members}
+        accepted = {self.members[i] for i in fate.accepted}
+        for member in accepted:
+            call.done[member] = by_member[member]
+        call.todo = [m for m in call.todo if m not in accepted]
+        if fate.fate is Fate.PARTIAL:
+            call.continues = True
+            call.takes_over = None
+        if len(accepted) == len(self.members):
+            call.tries -= 1  # a large request goes in several commits; that is no conflict
+        else:
+            lost = (by_member[m].selection for m in self.members if m not in accepted)
+            hosts = sorted({selection.host for selection in lost if selection})
+            call.conflicts.append(f'{fate.fate.value}: {", ".join(hosts[:5])}')
+        return len(self.members) - len(accepted)
+
+
+@functools.lru_cache(maxsize=8)
+def _digest_of(ids: bytes) -> str:
+    """The digest of a list of hosts, the very same object until a host comes or goes."""
+    return hashlib.blake2b(ids, digest_size=16).hexdigest()
+
+
+def back_off(call: Call) -> float:
+    """Seconds until a call is to be planned again that lost races; 0 after the first.
+
+    Between half and all of what doubles with each, by the seed of its next try:
+    who lost together does not come back together.
+    """
+    lost = len(call.conflicts)
+    if lost < 2:
+        return 0.0
+    most = min(BACK_OFF_FIRST * 2 ** (lost - 2), BACK_OFF_MOST)
+    return most * (0.5 + seed_of(call.request.request_id, call.tries + 1) / 2**33)
+
+
+def seed_of(request_id: str, tries: int) -> int:
+    """The tie-break seed: the same for a replay, another for another try."""
+    body = f'{request_id} {tries}'.encode()
+    return int.from_bytes(hashlib.blake2b(body, digest_size=4).digest(), 'big')

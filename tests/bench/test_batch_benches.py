@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benches over a broker and PostgreSQL at small counts: they run, and keep every promise."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql]
+
+
+@pytest.fixture
+def bench(rabbit_url, postgresql_url):
+    """Run one to its end on the servers of the tests; its result and its conditions."""
+
+    def run(name, *args):
+        done = subprocess.run(
+            [sys.executable, '-m', 'bench', name, '--json', *args],
+            capture_output=True, text=True, timeout=150,
+            env=os.environ | {'GANTT_TEST_POSTGRESQL': postgresql_url},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        result = json.loads(done.stdout.splitlines()[-1])
+        assert result['bench'] == name
+        assert result['unit']
+        assert result['yardstick']['value'] > 0
+        assert result['ratio'] == pytest.approx(
+            result['value'] / result['yardstick']['value'], rel=0.01
+        )
+        assert result['conditions']['processors'] > 0
+        assert result['conditions']['fdatasync_ms'] > 0
+        assert result['conditions']['fdatasync_ms_of_database'] is not None
+        assert result['audit'] == 0, result['conditions']['problems']
+        return result, result['conditions']
+
+    return run
+
+
+def test_rpc_batch_measures_both_sides_and_every_place_is_there(bench):
+    result, stated = bench(
+        'rpc-batch', '--hosts', '50', '--instances', '10', '--callers', '1,2',
+        '--seconds', '0.2', '--repeats', '1',
+    )  # fmt: skip
+    assert stated['hosts'] == 50
+    assert result['value'] > 0
+    assert set(stated['callers']) == {'gantt', 'prototype'}
+    assert set(stated['tried']['gantt']) == {'1', '2'}
+    assert stated['placed'] >= 10
+    assert stated['measured']['gantt']['rate'] == result['value']
+    assert stated['measured']['prototype']['rate'] == result['yardstick']['value']
+
+
+def test_million_counts_every_claim_it_asked_for(bench):
+    result, stated = bench('million', '--hosts', '50', '--claims', '100', '--instances', '5')
+    assert stated['claims'] == 100
+    assert len(stated['claims_per_second_by_part']) == 20
+    assert stated['claims_per_second'] == pytest.approx(100 / result['value'], rel=0.05)
+    assert len(stated['scheduler_rss_mb_by_part']) == 21
+
+
+def test_several_counts_conflicts_and_measures_one_again_at_the_end(bench):
+    result, stated = bench(
+        'several', '--hosts', '20', '--schedulers', '1,2', '--callers', '4',
+        '--seconds', '0.3', '--repeats', '1',
+    )  # fmt: skip
+    assert result['value'] > 0
+    assert set(stated['by_schedulers']) == {'1', '2'}
+    assert stated['instances_held'] == 20 * 16 * 0.9
+    assert all(found['placed'] > 0 for found in stated['by_schedulers'].values())
+    assert all(0 <= found['conflict_share'] < 1 for found in stated['by_schedulers'].values())
+    assert len(stated['by_schedulers']['2']['rss_mb']) == 2
+    assert stated['one_at_the_end']['rate'] > 0
+
+
+def test_history_is_written_measured_beside_an_empty_database_and_purged(bench):
+    result, stated = bench(
+        'history', '--hosts', '10', '--claims', '3000', '--callers', '4',
+        '--seconds', '0.3', '--repeats', '1', '--purge-seconds', '4',
+    )  # fmt: skip
+    assert result['value'] > 0
+    assert all(rows > 3000 for rows in stated['rows'].values())
+    assert stated['purge']['to_purge'] > 5000
+    assert stated['purge']['left_at_the_end'] <= stated['purge']['to_purge']
+
+
+def test_soak_looks_at_memory_while_it_does_harm(bench):
+    result, stated = bench(
+        'soak', '--minutes', '0.1', '--hosts', '10', '--guests', '10', '--rate', '10',
+        '--fault-every', '1', '--lease', '5', '--period', '1',
+    )  # fmt: skip
+    assert stated['faults']
+    assert stated['outcomes']['running'] > 0
+    for process in ('keeper', 'farm'):
+        assert stated['processes'][process]['rss_mb_minimum'] > 0
+    assert result['value'] == stated['processes']['keeper']['slope_mb_per_hour']
+
+
+def test_rpc_single_measures_half_load_and_callers_with_a_monitor(bench):
+    _, stated = bench(
+        'rpc-single', '--hosts', '10', '--callers', '2', '--beside', '', '--seconds', '0.2',
+        '--repeats', '1', '--no-quorum', '--half-load', '--monitored',
+    )  # fmt: skip
+    assert stated['half_load']['calls'] > 0
+    assert stated['half_load']['p99_ms'] >= stated['half_load']['p50_ms'] > 0
+    assert stated['monitored']['ratio'] == pytest.approx(
+        stated['monitored']['rate'] / stated['monitored']['rate_without'], rel=0.01
+    )

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays as PostgreSQL reads them: what is bound comes back, whatever its characters."""
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gantt.db import arrays
+from gantt.db.models import storable
+
+pytestmark = pytest.mark.postgresql
+
+ODD = st.text(alphabet='a\'"\\{},N \t\n\0é\ud800NULL', max_size=6)
+TEXTS = st.lists(st.none() | ODD | st.text(max_size=20), max_size=6)
+NUMBERS = st.lists(
+    st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False), max_size=6
+)
+
+
+@pytest.fixture(scope='module')
+def connection(postgresql_url):
+    engine = sa.create_engine(postgresql_url)
+    with engine.connect() as made:
+        yield made.connection.driver_connection
+    engine.dispose()
+
+
+@settings(deadline=None, max_examples=200)
+@given(TEXTS)
+def test_texts_come_back(connection, values):
+    (found,) = connection.execute(b'SELECT %s::text[]', [arrays.texts(values)]).fetchone()
+    assert found == [None if v is None else storable(v) for v in values]
+
+
+@settings(deadline=None, max_examples=100)
+@given(NUMBERS)
+def test_numbers_come_back(connection, values):
+    (found,) = connection.execute(b'SELECT %s::float8[]', [arrays.numbers(values)]).fetchone()
+    assert found == [None if v is None else float(v) for v in values]
+    whole = [v for v in values if not isinstance(v, float)]
+    (found,) = connection.execute(b'SELECT %s::bigint[]', [arrays.numbers(whole)]).fetchone()
+    assert found == whole

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compute agents that are cut off, doubled, forgotten by the database, or all there at once.
+
+F11 a partition between computes and broker, F15 two computes with one name, F21
+a herd that starts at once, F16 a database that is put back to an older state.
+"""
+
+import subprocess
+import threading
+import time
+
+import pytest
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.compute.session import Fenced
+from gantt.db import models
+from tests.faults.village import SLOTS, Hamlet, Village, seconds_until
+from tests.nemesis import hosts
+from tests.nemesis.proxy import Proxy
+
+pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql, pytest.mark.timeout(300)]
+
+#: Of a report; so that a test need not wait for a minute.
+PERIOD = 1
+NAME = 'scheduler'
+
+
+@pytest.fixture(scope='module')
+def village(a_site, closing, rabbit_url):
+    site = a_site('postgresql')
+    hosts.add(site.store, ['beside'], PCPU=1_000_000)
+    site.start(
+        NAME,
+        # Of some hosts of these tests nobody reports any more.
+        filters={'service_down_time': 36_000},
+        scheduler={'report_seconds': PERIOD, 'feed_seconds': 0.1, 'unknown_after_seconds': 3600},
+        claims={'lease_seconds': 10, 'sweep_seconds': 0.5},
+    )
+    made = Village(site, rabbit_url)
+    yield made
+    made.close()
+    site.audit()
+    site.close()
+
+
+@pytest.fixture
+def way(village):
+    """To the broker, for computes."""
+    made = Proxy.of(village.broker)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def a_hamlet(village, way):
+    """``a_hamlet('name', 4)``: a farm whose hosts have all reported."""
+    made = []
+
+    def make(name, count, machines=None):
+        made.append(Hamlet(way.url(village.broker), name, count, village.wrong, machines))
+        made[-1].start()
+        reporting = lambda: made[-1].farm.status()['reporting'] == count  # noqa: E731
+        seconds_until(reporting, f'the hosts of {name} report')
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def running(village, hamlet, count):
+    """Guests that were asked for, built and run."""
+    builds = village.builds(village.ask(hamlet.name, count))
+    assert len(builds) == count
+    village.send(hamlet, builds)
+    seconds_until(lambda: sum(map(len, hamlet.guests().values())) >= count, 'the guests run')
+    return builds
+
+
+def fits(hamlet):
+    assert all(len(guests) <= SLOTS for guests in hamlet.guests().values()), hamlet.guests()
+
+
+# -- F11 ---------------------------------------------------------------------------------
+def partition(village, way, a_hamlet, name, close, seconds):
+    """Cut the computes off while places are asked for, sold again, and guests deleted.
+
+    :param close: what is done to the way between computes and broker
+    """
+    hamlet = a_hamlet(name, 4)
+    first = running(village, hamlet, 8)
+    seconds_until(lambda: village.agree(hamlet), 'the views are equal')
+    close(way)
+    ends = time.monotonic() + seconds
+    village.send(hamlet, village.builds(village.ask(name, 6, lease=5)))
+    village.delete(hamlet, first[:4])
+    while time.monotonic() < ends:
+        # What nobody confirmed in time is free again, and sold again.
+        village.send(hamlet, village.builds(village.ask(name, 2, lease=5)))
+        time.sleep(0.5)
+    village.send(hamlet, village.builds(village.ask(name, 4, lease=60)))
+    village.site.audit()
+    way.mend()
+    took = seconds_until(lambda: village.agree(hamlet), 'the views are equal again', 90)
+    print(f'{name}: views equal {took / PERIOD:.1f} report periods after the partition')
+    fits(hamlet)
+    assert not {one.consumer for one in first[:4]} & set().union(*hamlet.guests().values())
+    assert village.wrong.lines == []
+    village.site.audit()
+
+
+def test_computes_are_cut_off_from_the_broker(village, way, a_hamlet):
+    partition(village, way, a_hamlet, 'island', Proxy.hold, seconds=6)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(('name', 'close'), [('silent', Proxy.hold), ('refused', Proxy.refuse)])
+def test_computes_are_cut_off_from_the_broker_for_two_minutes(village, way, a_hamlet, name, close):
+    partition(village, way, a_hamlet, name, close, seconds=120)
+
+
+# -- F15 ---------------------------------------------------------------------------------
+def test_of_two_computes_with_one_name_the_older_one_is_fenced(village, a_hamlet):
+    """On the same machines, with journals of their own, and builds for either of them."""
+    name = 'twin'
+    older = a_hamlet(name, 3)
+    by_report, by_confirm, by_both = sorted(older.farm.hosts)
+    waiting = village.builds(village.ask(name, 2, force_hosts=[by_confirm], lease=8), 8.0)
+    guests = running(village, older, 6)
+    older.farm._runner.stop(10)  # it says only what the test makes it say
+
+    newer = a_hamlet(name, 3, machines=older)
+    before = len(older.port.said)
+    # A report is told the reason at once; a question about a claim is told that it is gone, and
+    # the full report that follows is told the reason.
+    for what in (by_report, by_confirm):
+        host = older.farm.hosts[what].member
+        if what == by_confirm:
+            assert older.farm.build(waiting[0]).outcome == 'gone'
+        else:
+            host.changed(True)
+        host.turn()
+        assert host.session.is_fenced
+        host.turn()
+    with pytest.raises(Fenced):
+        older.farm.build(waiting[1])
+    said = [one[1:] for one in older.port.said[before:]]
+    assert said == [
+        (by_report, 'StaleEpoch'), (by_confirm, 'gone'), (by_confirm, 'StaleEpoch'),
+    ]  # fmt: skip
+    # A delta is cast: nobody tells its sender, and it changes nothing.
+    older.farm.hosts[by_both].member.turn()
+    assert not older.farm.hosts[by_both].member.session.is_fenced
+
+    # Some of these reach the older one, which starts nothing, or the newer one, which does.
+    village.send(newer, waiting)
+    builds = village.builds(village.ask(name, 6, lease=5))
+    village.send(newer, builds)
+    seconds_until(lambda: village.agree(newer), 'every claim runs, or its lease is over')
+    accepted = [one for one in older.port.said[before:] if one[2] in ('ok', 'applied')]
+    assert accepted == []
+    assert {one.consumer for one in guests} <= set().union(*newer.guests().values())
+    assert village.wrong.lines == []
+    fits(newer)
+    village.site.audit()
+
+
+# -- F21 ---------------------------------------------------------------------------------
+class Beside:
+    """Somebody who asks all the time, and how long each answer took."""
+
+    def __init__(self, village):
+        self.times, self.errors = [], []
+        self._village, self._on = village, True
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        while self._on:
+            request = self._village.a_request('beside', lease=600)
+            began = time.monotonic()
+            told = self._village.callers.ask(request)
+            self.times.append(time.monotonic() - began)
+            if told.error:
+                self.errors.append(told.error)
+            time.sleep(0.02)
+
+    def end(self):
+        self._on = False
+        self._thread.join(60)
+        assert self.errors == []
+        return sorted(self.times)
+
+
+def herd(village, count):
+    """So many hosts start, are killed, and all start again."""
+    name, site = f'herd{count}', village.site
+    p = models.providers
+
+    def reporting(epoch):
+        rows = sa.select(sa.func.count()).where(
+            p.c.name.like(f'{name}-%'), p.c.epoch == epoch, p.c.sequence > 0
+        )
+        with village.store.engine.connect() as connection:
+            return connection.execute(rows).scalar_one() == count
+
+    calm = Beside(village)
+    time.sleep(1.5)
+    usual = calm.end()
+    words = ('--fake', str(count), '--name', name)
+    site.start(
+        name, command='gantt-compute', words=words, compute={'farm_prefix': name},
+        DEFAULT={'default_log_levels': 'gantt.compute.agent=WARNING'},
+    )  # fmt: skip
+    try:
+        seconds_until(lambda: reporting(1), 'the herd is there', 300)
+        site.kill(name)
+        asking = Beside(village)
+        began = time.monotonic()
+        site.again(name, 'gantt-compute', *words)
+        ready = time.monotonic() - began
+        took = ready + seconds_until(lambda: reporting(2), 'the herd is there again', 300)
+        meanwhile = asking.end()
+    finally:
+        site.kill(name)
+    for what, times in (('before', usual), ('meanwhile', meanwhile)):
+        print(f'{what}: {len(times)} placed, p50 {times[len(times) // 2] * 1000:.0f} ms, '
+              f'p99 {times[int(len(times) * 0.99)] * 1000:.0f} ms')  # fmt: skip
+    print(f'{count} hosts registered and reported {took:.1f} s after their start, '
+          f'{ready:.1f} s of them until the process was ready')  # fmt: skip
+    site.audit()
+    return took
+
+
+def test_five_hundred_computes_restart_at_once(village):
+    herd(village, 500)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_ten_thousand_computes_restart_at_once(village):
+    herd(village, 10_000)
+
+
+# -- F16 ---------------------------------------------------------------------------------
+class Backup:
+    """A backup of a PostgreSQL database, and its way back."""
+
+    def __init__(self, url):
+        url = sa.make_url(url)
+        self._where = ['-h', url.host, '-p', str(url.port or 5432), '-U', url.username]
+        self._name = url.database
+        self._dump = self._run('pg_dump', self._name)
+
+    def _run(self, *words, said=None):
+        command = [words[0], *self._where, *words[1:]]
+        for _ in range(10):
+            done = subprocess.run(command, input=said, capture_output=True, text=True, timeout=60)
+            # With those who read meanwhile.
+            if 'deadlock detected' not in done.stderr and 'lock timeout' not in done.stderr:
+                break
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def put_back(self):
+        """In one transaction, so that nobody sees half of it."""
+        whole = "SET lock_timeout = '2s'; "
+        whole += 'DROP SCHEMA public CASCADE; CREATE SCHEMA public;\n' + self._dump
+        self._run('psql', '-q', '-1', '-v', 'ON_ERROR_STOP=1', self._name, said=whole)
+
+
+@pytest.mark.slow
+def test_a_database_is_put_back_to_an_older_state(village, way, a_hamlet):
+    """Guests that it never heard of are adopted; what was sold twice meanwhile is seen."""
+    hamlet = a_hamlet('past', 4)
+    before = running(village, hamlet, 8)
+    seconds_until(lambda: village.agree(hamlet), 'the views are equal')
+    backup = Backup(village.site.database)
+    since = running(village, hamlet, 10)
+    village.delete(hamlet, before[:3])
+    seconds_until(lambda: sum(map(len, hamlet.guests().values())) == 15, 'three are gone')
+    guests = hamlet.guests()
+    way.hold()
+
+    backup.put_back()
+    village.site.manage('db', 'restored')
+    assert not village.agree(hamlet)
+    # Until they read the feed schedulers know what was there before.
+    time.sleep(1.0)
+    # For all that the database knows twelve places are free; there are five.
+    sold = village.ask('past', 12, lease=90)
+    assert sum(one.answer is not None for one in sold) > 5
+    way.mend()
+
+    def adopted():
+        live = village.live(hamlet)
+        return all(guests[name] <= live[name] for name in guests)
+
+    took = seconds_until(adopted, 'all that runs is adopted')
+    print(f'all adopted {took / PERIOD:.1f} report periods after')
+    live = village.live(hamlet)
+    gone = {one.consumer for one in before[:3]}
+    seconds_until(lambda: not gone & set().union(*village.live(hamlet).values()), 'gone')
+    over = {name for name in live if len(village.live(hamlet)[name]) > SLOTS}
+    assert over
+    assert {n for n, row in village.rows(hamlet).items() if row.over_committed} == over
+    for name in over:
+        seconds_until(lambda name=name: _refused(village, name), f'nothing new on {name}')
+    village.site.audit()
+
+    # The hosts themselves know what fits.
+    village.send(hamlet, village.builds(sold, lease=90))
+    seconds_until(lambda: village.agree(hamlet), 'the views are equal again', 90)
+    fits(hamlet)
+    assert all(guests[name] <= hamlet.guests()[name] for name in guests), 'nothing is killed'
+    # The flag goes with the next report.
+    seconds_until(
+        lambda: not any(row.over_committed for row in village.rows(hamlet).values()), 'no flag'
+    )
+    assert {one.consumer for one in since} <= set().union(*hamlet.guests().values())
+    assert village.wrong.lines == []
+
+
+def _refused(village, host):
+    """Whether there is no room for another one there."""
+    (told,) = village.ask('past', 1, force_hosts=[host], lease=5)
+    return isinstance(told.error, exceptions.NoValidHost)

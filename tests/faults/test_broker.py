@@ -1,0 +1,412 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The broker is killed, stays away, or takes nothing; the disk of the database is full.
+
+F8 kill -9 and restart in mid-load, F9 the broker is gone for long, F25 alarms of
+the broker and a full disk.  Two schedulers and gantt-api, on a broker of their own.
+"""
+
+import gc
+import json
+import pathlib
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+
+from bench.rig import Rig
+from gantt import exceptions
+from gantt.core import message
+from gantt.db import session
+from tests.nemesis import amqp, hosts, load, rabbit
+from tests.nemesis.site import Site, _free_port, until
+
+pytestmark = [
+    pytest.mark.rabbit,
+    pytest.mark.postgresql,
+    pytest.mark.timeout(600),
+    # py-amqp leaves the sockets of failed connections to the garbage collector.
+    pytest.mark.filterwarnings('ignore:unclosed <socket:ResourceWarning'),
+    pytest.mark.filterwarnings(
+        'ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning'
+    ),
+]
+
+NAMES = ('one', 'two')
+#: Hosts of these tests say nothing after they were added.
+SILENT = {'filters': {'service_down_time': 3600}, 'scheduler': {'unknown_after_seconds': 3600}}
+MEMORY_MB_MOST = 50.0
+
+
+class Town:
+    """A broker that may be killed, what runs on it, and those who ask."""
+
+    def __init__(self, node, site, folder, options=''):
+        self.node, self.site = node, site
+        self.url = node.url + options
+        self.rng = random.Random(8)
+        site.broker = self.url
+        hosts.add(site.store, [f'host-{n}' for n in range(20)], VCPU=100_000)
+        site.start(*NAMES, **SILENT)
+        self.callers = load.Conductors(self.url)
+        self.api = Api(site, folder)
+
+    def close(self):
+        self.callers.close()
+        self.api.rig.kill('api')
+
+    def some(self, count, budget_ms=60_000):
+        return [
+            load.a_request(self.rng, self.rng.choice((1, 1, 3)), budget_ms=budget_ms)
+            for _ in range(count)
+        ]
+
+    def places(self, seconds):
+        """A request that may take so long is placed."""
+        return self.callers.select(*self.some(1, int(seconds * 1000)))
+
+    def sick(self, name):
+        return sick(self.site, name)
+
+    def until_well(self, seconds):
+        until(lambda: not any(self.sick(name) for name in NAMES), 'schedulers are well', seconds)
+
+    def processes(self):
+        """Their ids: the same as long as nobody started one again."""
+        made = [self.site.process(name) for name in NAMES] + [self.api.rig.processes['api']]
+        assert [p.poll() for p in made] == [None] * len(made)
+        return [p.pid for p in made]
+
+    def memory(self):
+        found = {name: self.site.rss_mb(name) for name in NAMES}
+        return found | {'api': self.api.rig.rss_mb('api')}
+
+    def check(self, told):
+        """What was told is what the database has."""
+        mine = {one.request.request_id for one in told}
+        lines = load.broken_promises(self.site.store, told)
+        assert [x for x in lines if 'nobody asked' not in x or x[8:44] in mine] == []
+        self.site.audit()
+
+
+def sick(site, name):
+    """Names of the checks that fail, of a scheduler."""
+    url = f'http://127.0.0.1:{site._ports[name]}/health'
+    try:
+        with urllib.request.urlopen(url, timeout=10) as said:
+            body = json.load(said)
+    except urllib.error.HTTPError as e:
+        body = json.load(e)
+    return {check for check, is_well in body['checks'].items() if not is_well}
+
+
+class Api:
+    """gantt-api, asked over HTTP."""
+
+    def __init__(self, site, folder):
+        self.port = _free_port()
+        self.rig = Rig(
+            site.database, site.broker, folder,
+            {'DEFAULT': {'host': 'api'}, 'api': {'port': self.port}} | SILENT,
+        )  # fmt: skip
+        self.rig.start('api', 'gantt-api')
+        self.rig.wait_for('api', 'listens on')
+
+    def place(self, request):
+        """Status, stable code ('' of a success) and seconds."""
+        began = time.monotonic()
+        asked = urllib.request.Request(
+            f'http://127.0.0.1:{self.port}/v1/requests',
+            json.dumps(message.to_builtins(request)).encode(),
+            {'Content-Type': 'application/json'},
+        )
+        try:
+            with urllib.request.urlopen(asked, timeout=60) as answer:
+                status, code = answer.status, ''
+                answer.read()
+        except urllib.error.HTTPError as e:
+            status, code = e.code, json.load(e)['errors'][0]['code']
+        return status, code, time.monotonic() - began
+
+
+def a_town(closing, a_site, tmp_path_factory, options=''):
+    site = a_site()
+    node = closing.enter_context(rabbit.node(tmp_path_factory.mktemp('mq')))
+    town = Town(node, site, tmp_path_factory.mktemp('api'), options)
+    closing.callback(town.close)
+    return town
+
+
+@pytest.fixture(autouse=True)
+def _no_sockets_for_later_tests():
+    yield
+    gc.collect()
+
+
+@pytest.fixture(scope='module')
+def town(closing, a_site, tmp_path_factory):
+    return a_town(closing, a_site, tmp_path_factory)
+
+
+@pytest.fixture(scope='module')
+def quorum_town(closing, a_site, tmp_path_factory):
+    """As production has it: queues that are on disk."""
+    options = '?rabbit_quorum_queue=true&rabbit_transient_quorum_queue=true'
+    made = a_town(closing, a_site, tmp_path_factory, options)
+    made.places(60)
+    # RabbitMQ on one node may not find the leader of a queue again that was just made.
+    time.sleep(20)
+    return made
+
+
+def first_call(town):
+    """Seconds until somebody who comes now is answered, 10 at most."""
+    began = time.monotonic()
+    came = load.Conductors(town.url, attempt_seconds=2)
+    try:
+        came.select(*town.some(1, 10_000))
+    finally:
+        came.close()
+    return time.monotonic() - began
+
+
+# -- F8 -------------------------------------------------------------------------------------
+def killed_in_mid_load(town, times, requests, least):
+    """Requests all the time, kills in between; each placed request has its claims, once.
+
+    :param least: share of the requests that is placed
+    """
+    before = town.processes()
+    told = []
+    for _ in range(times):
+        asking = town.callers.start(town.some(requests), threads=12)
+        until(lambda asking=asking: len(asking.told) >= requests // 10, 'some are placed')
+        town.node.kill()
+        during = len(asking.told)
+        assert during < requests, 'the load ended before the broker did'
+        town.node.start()
+        seconds = first_call(town)
+        told += asking.wait(120)
+        print(f'killed after {during}; a first call is answered {seconds:.1f} s after its return')
+    placed = sum(one.answer is not None for one in told)
+    print(f'{placed} of {len(told)} placed: {[one.error for one in told if one.error]}')
+    assert placed >= least * len(told)
+    town.check(told)
+    # Asked again, each has its answer: what was done is done once.
+    again = town.callers.ask_all([one.request for one in told if one.answer][:100], threads=8)
+    assert load.unlike([one for one in told if one.answer], again) == []
+    town.until_well(60)
+    assert town.processes() == before
+
+
+def test_the_broker_is_killed_in_mid_load(town):
+    killed_in_mid_load(town, 1, 300, least=1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize('kind', ['town', 'quorum_town'])
+def test_the_broker_is_killed_again_and_again(request, kind):
+    killed_in_mid_load(request.getfixturevalue(kind), 6, 1000, least=0.999)
+
+
+# -- F9 -------------------------------------------------------------------------------------
+def gone(town, seconds):
+    """The broker is away for so long, and asked for all the time."""
+    before = town.processes()
+    assert town.api.place(town.some(1)[0])[0] == 200
+    memory = town.memory()
+    town.node.kill()
+    end = time.monotonic() + seconds
+    asking = town.callers.start(town.some(40, 1000), threads=4)
+    until(lambda: all('broker' in town.sick(name) for name in NAMES), 'they say why', 30)
+    longest = 0.0
+    while time.monotonic() < end:
+        status, code, took = town.api.place(town.some(1, budget_ms=500)[0])
+        assert (status, code) == (503, 'gantt.broker_unavailable')
+        longest = max(longest, took)
+        time.sleep(0.5)
+    assert longest < 0.5 + 5, 'the budget of the request, and some patience with this machine'
+    assert all(town.sick(name) == {'broker'} for name in NAMES)
+    told = asking.wait(300)
+    assert {type(one.error) for one in told} == {exceptions.BrokerUnavailable}
+    grown = {name: mb - memory[name] for name, mb in town.memory().items()}
+    town.node.start()
+    began = time.monotonic()
+    town.until_well(60)
+    until(lambda: town.api.place(town.some(1, budget_ms=1000)[0])[0] == 200, 'gantt-api', 60)
+    town.places(60 - (time.monotonic() - began))
+    print(f'away for {seconds} s: refused within {longest:.2f} s, all well '
+          f'{time.monotonic() - began:.1f} s after its return; '
+          f'MB more: { {n: round(mb, 1) for n, mb in grown.items()} }')  # fmt: skip
+    assert max(grown.values()) <= MEMORY_MB_MOST
+    assert town.processes() == before
+    assert [town.site.metric(name, 'gantt_rpc_rebuilds_total') for name in NAMES] == [0, 0]
+    town.check(told)
+
+
+def test_the_broker_is_gone_for_a_while(town):
+    gone(town, 10)
+
+
+@pytest.mark.slow
+def test_the_broker_is_gone_for_two_minutes(town):
+    gone(town, 120)
+
+
+# -- F25 ------------------------------------------------------------------------------------
+@pytest.mark.parametrize('what', ['memory', pytest.param('disk', marks=pytest.mark.slow)])
+def test_the_broker_takes_nothing(town, what):
+    """An alarm: whoever publishes is not read, and told so; connections stay."""
+    before = town.processes()
+    town.places(30)
+    town.node.alarm(what)
+    began = time.monotonic()
+    told = town.callers.ask_all(town.some(4, 3000), threads=4)
+    assert time.monotonic() - began < 3 + 10
+    for one in told:
+        assert isinstance(one.error, exceptions.Unavailable)
+        assert any(word in str(one.error) for word in ('broker', 'no answer')), one.error
+    print({str(one.error) for one in told})
+    town.node.calm()
+    town.places(60)
+    town.until_well(60)
+    assert town.processes() == before
+    assert [town.site.metric(name, 'gantt_rpc_rebuilds_total') for name in NAMES] == [0, 0]
+    town.check(told)
+
+
+def test_a_caller_whose_queue_is_stuck_holds_up_nobody(town):
+    """A quorum queue that lost its leader takes messages and confirms none."""
+    stuck = load.Conductors(town.url + '?rabbit_transient_quorum_queue=true', attempt_seconds=1)
+    assert stuck.ask(*town.some(1)).answer
+    leader = stuck.carrier._driver._reply_q
+    town.node.evaluate(f"sys:suspend('%2F_{leader}').")
+    asking = stuck.start(town.some(30, 20_000), threads=6)
+    began = time.monotonic()
+    told = town.callers.ask_all(town.some(100, 20_000), threads=4)
+    took = time.monotonic() - began
+    assert [one.error for one in told if one.error] == []
+    print(f'{len(told)} answered in {took:.1f} s beside a queue that is stuck')
+    assert took < 20
+    town.node.evaluate(f"sys:resume('%2F_{leader}').")
+    asking.wait(120)
+    last = stuck.ask(*town.some(1))
+    assert last.answer, last.error
+    town.check([*told, *asking.told, last])
+    stuck.close()
+
+
+# -- connections that are open and carry nothing ----------------------------------------------
+def test_a_process_that_hears_nothing_mends_itself(closing, a_site, rabbit_url):
+    site = a_site()
+    way, deliveries, _ = amqp.proxy(rabbit_url)
+    closing.callback(way.close)
+    callers = load.Conductors(rabbit_url, attempt_seconds=2)
+    closing.callback(callers.close)
+    hosts.add(site.store, ['only'], VCPU=1000)
+    pings = {'self_ping_seconds': 0.5, 'self_ping_wait_seconds': 2, 'self_ping_failures': 2}
+    site.start('deaf', broker=way.url(rabbit_url), rpc=pings, **SILENT)
+    rng = random.Random(3)
+    until(lambda: site.metric('deaf', 'gantt_rpc_self_pings_total') >= 1, 'it calls itself')
+    deliveries.deafen()
+    until(lambda: sick(site, 'deaf') == {'broker'}, 'it says so')
+    assert callers.ask(load.a_request(rng)).answer
+    until(lambda: sick(site, 'deaf') == set(), 'it is well again')
+    assert site.metric('deaf', 'gantt_rpc_rebuilds_total') >= 1
+    assert site.process('deaf').poll() is None
+    assert site.stop('deaf') == 0
+
+
+class SmallDisk:
+    """A database on a disk of its own of some MB, that a test fills."""
+
+    SIZE_MB = 40
+
+    def __init__(self, postgresql: str):
+        self._name = f'gantt_small_{time.time_ns()}'
+        self._server = session.build_engine(postgresql)
+        # Not below the folder of the tests, which is for their user alone.
+        self._folder = pathlib.Path(tempfile.mkdtemp(prefix=self._name))
+        self._folder.chmod(0o711)
+        self._mount = self._folder / 'disk'
+        self._mount.mkdir()
+        done = subprocess.run(
+            ['mount', '-t', 'tmpfs', '-o', f'size={self.SIZE_MB}m', 'tmpfs', self._mount],
+            capture_output=True, text=True,
+        )  # fmt: skip
+        if done.returncode:
+            shutil.rmtree(self._folder)
+            pytest.skip(f'A DISK OF SOME MB: mounting one is not allowed here ({done.stderr})')
+        try:
+            shutil.chown(self._mount, 'postgres')
+            self._sql(f"CREATE TABLESPACE {self._name} LOCATION '{self._mount}'")
+            self._sql(f'CREATE DATABASE {self._name} TABLESPACE {self._name}')
+        except Exception as e:
+            self.close()
+            pytest.skip(f'A DISK OF SOME MB: the server cannot use it ({e})')
+        url = sa.make_url(postgresql).set(database=self._name)
+        self.url = url.render_as_string(hide_password=False)
+
+    def _sql(self, statement):
+        with self._server.connect() as connection:
+            connection.execution_options(isolation_level='AUTOCOMMIT')
+            connection.exec_driver_sql(statement)
+
+    def fill(self):
+        """No page more; what there is, is kept."""
+        with (self._mount / 'ballast').open('wb', buffering=0) as ballast:
+            try:
+                while ballast.write(bytes(4096)):
+                    pass
+            except OSError:
+                return
+
+    def clear(self):
+        (self._mount / 'ballast').unlink()
+
+    def close(self):
+        self._sql(f'DROP DATABASE IF EXISTS {self._name} WITH (FORCE)')
+        self._sql(f'DROP TABLESPACE IF EXISTS {self._name}')
+        self._server.dispose()
+        subprocess.run(['umount', self._mount], check=True)
+        shutil.rmtree(self._folder)
+
+
+def test_the_disk_of_the_database_is_full(closing, rabbit_url, postgresql_url, tmp_path_factory):
+    disk = SmallDisk(postgresql_url)
+    closing.callback(disk.close)
+    site = Site(tmp_path_factory.mktemp('site'), disk.url, rabbit_url)
+    closing.callback(site.close)
+    hosts.add(site.store, ['roomy'], VCPU=1_000_000)
+    site.start('one', **SILENT)
+    callers = load.Conductors(rabbit_url)
+    closing.callback(callers.close)
+    rng = random.Random(25)
+    pid = site.process('one').pid
+    told = [callers.ask(load.a_request(rng))]
+    assert told[0].answer
+    disk.fill()
+    # Pages have some room left.
+    for _ in range(200):
+        began = time.monotonic()
+        told += [callers.ask(load.a_request(rng, 20, budget_ms=2000))]
+        if told[-1].error is not None:
+            break
+    assert isinstance(told[-1].error, exceptions.Unavailable)
+    assert 'No space left on device' in str(told[-1].error)
+    assert time.monotonic() - began < 2 + 10
+    disk.clear()
+    told += [callers.ask(load.a_request(rng, 5, budget_ms=60_000)) for _ in range(10)]
+    assert [one.error for one in told[-10:]] == [None] * 10
+    # What was refused may be asked for again.
+    assert callers.ask(msgspec.structs.replace(told[-11].request, budget_ms=60_000)).answer
+    assert site.process('one').pid == pid
+    assert site.process('one').poll() is None
+    site.audit()

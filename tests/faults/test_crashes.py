@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""F4: a process dies at any statement of a claim, a confirmation, a report and a sweep.
+
+Real processes and kill -9: before each statement, and between COMMIT and its
+answer.  Afterwards nothing is promised twice; whoever was not answered asks
+again and gets what an undisturbed run gives; and what nobody asks for again is
+free after the lease, a sweep and a report.  Leases are over when they begin,
+so that nothing has to be waited for.
+"""
+
+import itertools
+import threading
+
+import pytest
+
+from gantt.core.commit import Fate
+from tests.builders import (
+    CLEAN,
+    a_decision,
+    a_draft,
+    a_host,
+    claimed,
+    commit,
+    live,
+    new_uuid,
+    uuid_of,
+)
+from tests.nemesis import commits, mortal
+
+pytestmark = [pytest.mark.rabbit, pytest.mark.timeout(120)]
+GROUP = new_uuid()
+
+
+class Scene:
+    """Hosts and claims before something is done to them in a process that may die.
+
+    :ivar verb: what it does, with ``arguments``
+    :ivar again: what somebody does who was not answered
+    :ivar wanted: consumers with a claim after that
+    """
+
+    def __init__(self, store, number):
+        self.store = store
+        self.hosts = [
+            a_host(f'{number}-{n}').with_room(vcpu=8, CUSTOM_GOLD=4).on(store) for n in range(2)
+        ]
+        self.wanted = set()
+        self.prepare(*self.hosts)
+
+    def kept(self):
+        """Promises at any moment."""
+        assert self.store.audit() == CLEAN
+
+    def repeated(self):
+        """Asked again, it is as if nothing had happened."""
+        self.again()
+        assert {claim.consumer for claim in live(self.store)} == self.wanted
+        self.kept()
+
+    def free_in_the_end(self):
+        """Nobody comes back; the hosts run nothing.  Usage is held against claims by ``kept``."""
+        self.store.sweep(100)
+        for host in self.hosts:
+            assert host.report().fate == 'applied'
+        assert live(self.store) == []
+        self.kept()
+
+
+class Claiming(Scene):
+    """A batch of two requests: over two hosts and with a rule, and with a decision."""
+
+    verb = 'commit'
+
+    def prepare(self, one, two):
+        drafts = [
+            a_draft().planned_at(0, uuid_of(one.name)).taking(one, vcpu=2).taking(two, vcpu=2),
+            a_draft(decision=a_decision(host_set=one.name)).taking(one, CUSTOM_GOLD=1),
+        ]
+        drafts = [draft.leased(-5).whole() for draft in drafts]
+        self.arguments = ([draft.build() for draft in drafts],)
+        self.drafts = [draft.by('worker-2') for draft in drafts]
+        self.wanted = {
+            claim.claim.consumer for draft in self.arguments[0] for claim in draft.claims
+        }
+
+    def again(self):
+        fates = {fate.fate for fate in commit(self.store, *self.drafts).fates}
+        assert fates in ({Fate.PLACED}, {Fate.REPEAT}), 'both of the batch, or none'
+
+
+class Confirming(Scene):
+    verb = 'confirm_claims'
+
+    def prepare(self, one, two):
+        self.claims = claimed(self.store, a_draft().leased(-5).taking(one).taking(one))
+        self.arguments = (one.words(*self.claims),)
+        self.wanted = {claim.consumer for claim in self.claims}
+
+    def again(self):
+        assert {fate.fate for fate in self.hosts[0].confirm(*self.claims)} == {'ok'}
+        self.store.sweep(100)
+
+
+class Reporting(Scene):
+    """A guest is gone, one runs, one is being built, and one is not known here."""
+
+    verb = 'apply_reports'
+
+    def prepare(self, one, two):
+        draft = a_draft().leased(-5).taking(one).taking(one).taking(one)
+        gone, runs, builds = claimed(self.store, draft)
+        one.confirm(gone)
+        stranger = new_uuid()
+        said = one.says().with_room(vcpu=16, ram=1024, VGPU=2)
+        self.arguments = ([said.listing([runs, stranger], [builds]).build()],)
+        self.wanted = {runs.consumer, builds.consumer, stranger}
+
+    def again(self):
+        fate = self.store.apply_reports(*self.arguments).fates[0].fate
+        assert fate in ('applied', 'stale'), fate
+
+
+class Sweeping(Scene):
+    verb = 'sweep'
+    arguments = (100,)
+
+    def prepare(self, one, two):
+        kept, *_ = claimed(self.store, a_draft().leased(-5).taking(one).taking(one).taking(two))
+        one.confirm(kept)
+        self.wanted = {kept.consumer}
+
+    def again(self):
+        self.store.sweep(100)
+
+
+SCENES = (Claiming, Confirming, Reporting, Sweeping)
+
+
+@pytest.fixture(
+    scope='module',
+    params=[
+        pytest.param('postgresql', marks=pytest.mark.postgresql),
+        pytest.param('mysql', marks=[pytest.mark.mysql, pytest.mark.slow]),  # nightly: minutes
+    ],
+)
+def site(request, a_site):
+    made = a_site(request.param)
+    made.store.declare_class('CUSTOM_GOLD')
+    yield made
+    made.audit()
+    made.close()
+
+
+def every_death(site, scene, life, endings, step=1):
+    """Let it die at 1, 2, 3 … until it lives; after each of them the next ending.
+
+    :param life: of a scene, to its death at a number; whether it lived
+    :returns: how often it died
+    """
+    turns = itertools.cycle(endings)
+    for number in itertools.count(1, step):
+        assert number < 200, 'it does not end'
+        made = scene(site.store, new_uuid()[:8])
+        lived = life(made, number)
+        made.kept()
+        next(turns)(made)
+        made.free_in_the_end()
+        if lived:
+            print(f'{scene.verb}: killed {number // step} times')
+            return number // step
+    raise AssertionError('counting ends')
+
+
+def at_statements(site):
+    def life(made, number):
+        return mortal.run(site.database, made.verb, *made.arguments, dies_at=number)
+
+    return life
+
+
+def left_alone(made):
+    """Nobody asks again."""
+
+
+@pytest.mark.parametrize('scene', SCENES)
+def test_killed_before_every_other_statement(site, scene):
+    """Every other time somebody asks again."""
+    assert every_death(site, scene, at_statements(site), (scene.repeated, left_alone), 2) >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('ending', [Scene.repeated, left_alone])
+@pytest.mark.parametrize('scene', SCENES)
+def test_killed_before_every_statement(site, scene, ending):
+    assert every_death(site, scene, at_statements(site), (ending,)) >= 5
+
+
+@pytest.mark.parametrize('scene', SCENES)
+def test_killed_between_commit_and_its_answer(site, scene, closing):
+    """Whatever it commits: words for its connections and what it reads at start are some."""
+    proxy, watched = commits.proxy(site.database)
+    closing.callback(proxy.close)
+
+    def life(made, number):
+        started, first = threading.Event(), watched.seen
+
+        def answer(seen):
+            started.wait(10)
+            if seen - first == number:
+                running.kill()
+
+        watched.on_answer = answer
+        running = mortal.Life(proxy.url(site.database), made.verb, *made.arguments)
+        started.set()
+        return running.end()
+
+    assert every_death(site, scene, life, (scene.repeated, left_alone)) >= 1

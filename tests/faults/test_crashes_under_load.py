@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""F5 and F24: a scheduler is killed, and another one told to stop, in the middle of work.
+
+One scheduler is up all the time.  Conductors repeat what was lost under the
+same request id, and each of their requests ends once.
+"""
+
+import random
+import time
+
+import pytest
+
+from tests.nemesis import hosts, load
+from tests.nemesis.site import until
+
+pytestmark = [pytest.mark.rabbit, pytest.mark.timeout(240)]
+VCPU = 1_000_000
+
+
+@pytest.fixture(
+    scope='module',
+    params=[
+        pytest.param('postgresql', marks=pytest.mark.postgresql),
+        pytest.param('mysql', marks=[pytest.mark.mysql, pytest.mark.slow]),
+    ],
+)
+def site(request, a_site):
+    made = a_site(request.param)
+    hosts.add(made.store, [f'host-{n}' for n in range(20)], VCPU=VCPU)
+    made.start('keeper', 'other')
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope='module')
+def several(rabbit_url, closing):
+    """Conductors with connections of their own."""
+
+    def make(count, attempt_seconds):
+        made = [load.Conductors(rabbit_url, attempt_seconds=attempt_seconds) for _ in range(count)]
+        for one in made:
+            closing.callback(one.close)
+        return made
+
+    return make
+
+
+def begin(site, conductors, requests, threads):
+    """Each of them has its share of the requests and of the threads."""
+    if 'other' not in site.rigs['other'].processes:
+        site.again('other')
+    return [
+        one.start(requests[n :: len(conductors)], threads // len(conductors))
+        for n, one in enumerate(conductors)
+    ]
+
+
+def ended(asking):
+    return sum(len(one.told) for one in asking)
+
+
+def each_once(site, asking, requests):
+    """Every request was answered, and has its claims, once."""
+    told = [one for part in asking for one in part.wait(120)]
+    assert [one.error for one in told if one.error] == []
+    assert len(told) == len(requests)
+    mine = {request.request_id for request in requests}
+    have = load.live_claims(site.store)
+    asked = sum(len(request.consumers) for request in requests)
+    assert sum(len(claims) for key, claims in have.items() if key in mine) == asked
+    lines = load.broken_promises(site.store, told)
+    assert [line for line in lines if line[8:44] in mine] == []
+    site.audit()
+
+
+def some(count, seed):
+    rng = random.Random(seed)
+    return [load.a_request(rng, rng.choice((1, 1, 1, 2, 4))) for _ in range(count)]
+
+
+# -- F5 ---------------------------------------------------------------------------------
+def killed(site, conductors, count, threads, kills):
+    requests = some(count, seed=count)
+    asking = begin(site, conductors, requests, threads)
+    lost = 0
+    for kill in range(kills):
+        goal = count * (kill + 1) // (kills + 2)
+        until(lambda goal=goal: ended(asking) >= goal, f'{goal} requests have ended', 240)
+        lost += site.metric('other', 'gantt_queue_depth')
+        site.kill('other')
+        site.again('other')
+    each_once(site, asking, requests)
+    print(f'{count} requests, {threads} in flight, {kills} kills; {lost:.0f} were in their queues')
+
+
+def test_killed_with_requests_in_flight(site, several):
+    killed(site, several(3, attempt_seconds=0.5), 300, threads=90, kills=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_ten_times_with_a_thousand_requests_in_flight(site, several):
+    killed(site, several(4, attempt_seconds=5.0), 12_000, threads=1000, kills=10)
+
+
+# -- F24 ----------------------------------------------------------------------------------
+def told_to_stop(site, conductors, count, threads):
+    """Nothing is repeated: a call that got no answer would be an error."""
+    requests = some(count, seed=count + 1)
+    asking = begin(site, conductors, requests, threads)
+    until(lambda: ended(asking) >= count // 4, 'a quarter of them has ended', 120)
+    left, began = count - ended(asking), time.monotonic()
+    assert site.stop('other', 60) == 0
+    seconds = time.monotonic() - began
+    each_once(site, asking, requests)
+    print(f'{count} requests, told to stop with {left} to go: ended within {seconds:.1f} s')
+    assert left > threads
+    assert seconds <= 30
+
+
+def test_told_to_stop_under_load(site, several):
+    told_to_stop(site, several(2, attempt_seconds=60.0), 600, threads=60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_told_to_stop_with_a_thousand_requests_in_flight(site, several):
+    told_to_stop(site, several(4, attempt_seconds=60.0), 12_000, threads=1000)

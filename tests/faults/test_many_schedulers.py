@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Three scheduler processes, all active over the same hosts, and answers that get lost.
+
+F1 a hot host, F2 conflicts at 90 % load, F3 groups on a hot set of hosts, F6
+answers to COMMIT that are lost, F7 answers to callers that are lost.  Each kind
+of request has hosts of its own, so that the tests share their processes.
+"""
+
+import collections
+import contextlib
+import itertools
+import random
+import re
+import threading
+
+import pytest
+
+from gantt import exceptions, plugins
+from gantt.core.request import GroupRef, Policy
+from gantt.db.store import SqlStore
+from gantt.scheduler.recorder import MemoryRecorder
+from gantt.scheduler.service import Scheduler
+from gantt.scheduler.settings import Settings
+from tests.builders import CLEAN
+from tests.nemesis import amqp, commits, hosts, load
+
+pytestmark = [pytest.mark.rabbit, pytest.mark.timeout(300)]
+
+LOST = 0.05
+NAMES = ('one', 'two', 'three')
+#: Longer than any of the tests.
+LEASE = 86_400
+
+
+class Three:
+    """The site, its ways, and those who ask."""
+
+    def __init__(self, site, closing, broker):
+        self.site, self.store = site, site.store
+        self.proxy, self.commits = commits.proxy(site.database)
+        self.way, self.replies, _ = amqp.proxy(broker)
+        self.callers = load.Conductors(broker, attempt_seconds=10)
+        self.deaf = load.Conductors(self.way.url(broker), impatience=1.0)
+        for one in (self.proxy, self.way, self.callers, self.deaf):
+            closing.callback(one.close)
+        hosts.add(self.store, [f'group-{n}' for n in range(8)], VGPU=60)
+        hosts.add(self.store, [f'room-{n}' for n in range(10)], PCPU=1_000_000)
+        site.start(
+            *NAMES, database=self.proxy.url(site.database), claims={'lease_seconds_max': LEASE}
+        )
+
+    def conflicts(self):
+        """Members planned again so far."""
+        return sum(self.site.metric(name, 'gantt_conflicts_total') for name in NAMES)
+
+    def give_back(self, told):
+        """Leave the hosts as they were, for who comes next."""
+        for one in told:
+            if one.answer is not None and not one.cancelled:
+                self.store.cancel_request(one.request.request_id, 'done')
+
+    def broken(self, told):
+        """Broken promises among what is claimed for these requests."""
+        mine = {one.request.request_id for one in told}
+        lines = load.broken_promises(self.store, told)
+        return [line for line in lines if 'nobody asked' not in line or line[8:44] in mine]
+
+
+@pytest.fixture(
+    scope='module',
+    params=[
+        pytest.param('postgresql', marks=pytest.mark.postgresql),
+        pytest.param('mysql', marks=[pytest.mark.mysql, pytest.mark.slow]),  # nightly: minutes
+    ],
+)
+def three(request, a_site, closing, rabbit_url):
+    site = a_site(request.param)
+    yield Three(site, closing, rabbit_url)
+    site.close()
+
+
+# -- F1 ---------------------------------------------------------------------------------
+def churn(callers, host, room, attempts, threads, most, seed=1):
+    """Keep one host about half full, and give the rest of its places out and back again.
+
+    :param most: members of a request; each of them is an attempt
+    :returns: everything that was told
+    """
+    rng = random.Random(seed)
+    requests, left = [], attempts
+    while left > 0:
+        members = min(left, rng.randint(1, most))
+        requests.append(
+            load.a_request(rng, members, force_hosts=[host], budget_ms=300_000, lease=LEASE)
+        )
+        left -= members
+    lock, kept = threading.Lock(), collections.deque()
+
+    def then(told):
+        if told.answer is None:
+            return
+        with lock:
+            kept.append(told)
+            # One in ten stays for a while, so that nobody finds the host as somebody left it.
+            going = [] if int(told.request.request_id[:2], 16) % 10 == 0 else [kept.pop()]
+            while sum(len(one.request.consumers) for one in kept) > room // 2:
+                going.append(kept.popleft())
+        for one in going:
+            callers.cancel(one)
+
+    return callers.ask_all(requests, threads, then)
+
+
+def hot_host(three, host, room, attempts, threads, most):
+    hosts.add(three.store, [host], VCPU=room)
+    before = three.conflicts()
+    told = churn(three.callers, host, room, attempts, threads, most)
+    placed = sum(len(one.request.consumers) for one in told if one.answer)
+    conflicts = three.conflicts() - before
+    print(f'{attempts} attempts, {placed} placed, {conflicts:.0f} conflicts')
+    assert {type(one.error) for one in told if one.error} <= {exceptions.NoValidHost}
+    assert three.broken(told) == []
+    three.site.audit()
+    assert placed > max(room, attempts // 20), 'else it is full of what nobody gives back'
+    assert placed + conflicts <= 2 * placed
+    three.give_back(told)
+
+
+def test_one_hot_host(three):
+    hot_host(three, 'hot', 48, 1200, threads=12, most=4)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(10_800)
+def test_one_hot_host_a_million_times(three):
+    hot_host(three, 'hotter', 480, 1_000_000, threads=96, most=20)
+
+
+class InOneProcess(load.Callers):
+    """Schedulers over one file of SQLite; each request at another of them."""
+
+    def __init__(self, url, closing, names):
+        self.recorder = MemoryRecorder()
+        self.beside = []
+        for name in names:
+            store = SqlStore.for_url(url)
+            scheduler = Scheduler(
+                store,
+                plugins.load_pipeline(),
+                self.recorder,
+                Settings(worker=name, lease_seconds_max=LEASE),
+            )
+            closing.callback(store.close)
+            closing.callback(scheduler.stop, 30)
+            scheduler.start()
+            self.beside.append(load.InProcess(scheduler))
+
+    def _one(self, request_id):
+        return self.beside[int(request_id[-4:], 16) % len(self.beside)]
+
+    def select(self, request):
+        return self._one(request.request_id).select(request)
+
+    def cancel(self, told):
+        self._one(told.request.request_id).cancel(told)
+
+
+def hot_host_in_a_file(path, names, room, attempts, threads, most):
+    with contextlib.ExitStack() as closing:
+        store = SqlStore.for_url(f'sqlite:///{path}')
+        closing.callback(store.close)
+        hosts.add(store, ['hot'], VCPU=room)
+        callers = InOneProcess(f'sqlite:///{path}', closing, names)
+        told = churn(callers, 'hot', room, attempts, threads, most)
+        placed = sum(len(one.request.consumers) for one in told if one.answer)
+        print(f'{attempts} attempts, {placed} placed')
+        assert {type(one.error) for one in told if one.error} <= {exceptions.NoValidHost}
+        assert load.broken_promises(store, told) == []
+        assert store.audit() == CLEAN
+        assert placed > max(room, attempts // 20), 'else it is full of what nobody gives back'
+
+
+def test_one_hot_host_in_a_file(tmp_path):
+    hot_host_in_a_file(tmp_path / 'gantt.sqlite', NAMES, 48, 400, threads=12, most=4)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(10_800)
+def test_one_hot_host_in_a_file_a_million_times(tmp_path):
+    """One scheduler, as SQLite is meant for."""
+    hot_host_in_a_file(tmp_path / 'gantt.sqlite', NAMES[:1], 480, 1_000_000, threads=96, most=20)
+
+
+# -- F2 ---------------------------------------------------------------------------------
+def conflict_share(three, resource, count, units, attempts, threads):
+    """At 90 % load of every host: members that lost a race, by members that were placed.
+
+    :param resource: a class that only these hosts have
+    """
+    hosts.add(three.store, [f'{resource}-{n}' for n in range(count)], **{resource: units})
+    rng = random.Random(2)
+
+    def asking(members):
+        return load.a_request(rng, members, resources={resource: 1}, budget_ms=120_000)
+
+    filling = [asking(50) for _ in range(count * units * 9 // 10 // 50)]
+    full = three.callers.ask_all(filling, threads)
+    assert [one.error for one in full if one.error] == []
+    before = three.conflicts()
+
+    def then(told):
+        if told.answer is not None:
+            three.callers.cancel(told)
+
+    told = three.callers.ask_all((asking(1) for _ in range(attempts)), threads, then)
+    assert [one.error for one in told if one.error] == []
+    share = (three.conflicts() - before) / attempts
+    assert three.broken([*full, *told]) == []
+    three.site.audit()
+    for one in full:
+        three.callers.cancel(one)
+    return share
+
+
+def test_few_conflicts_at_90_percent(three):
+    share = conflict_share(three, 'DISK_GB', 100, 20, 150, threads=8)
+    print(f'conflicts: {share:.2%}')
+    assert share <= 0.05, 'a tenth of the hosts of the full form, so more meet'
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize(('resource', 'units', 'most'), [('FPGA', 60, 0.01), ('PGPU', 10, 0.02)])
+def test_few_conflicts_at_90_percent_of_a_thousand_hosts(three, resource, units, most):
+    """With room for six more on each host, and for one more."""
+    share = conflict_share(three, resource, 1000, units, 20_000, threads=32)
+    print(f'conflicts: {share:.2%}')
+    assert share <= most
+
+
+# -- F3 ---------------------------------------------------------------------------------
+def deadlocks(store):
+    """What the server tells of deadlocks in this database."""
+    with store.engine.connect() as connection:
+        if store.engine.dialect.name == 'postgresql':
+            return connection.exec_driver_sql(
+                'SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()'
+            ).scalar_one()
+        status = connection.exec_driver_sql('SHOW ENGINE INNODB STATUS').one()[2]
+    last = re.search(r'LATEST DETECTED DEADLOCK\n-+\n(.*?)\n-{8,}\n', status, re.DOTALL)
+    name = store.engine.url.database
+    return last.group(1) if last and f'`{name}`' in last.group(1) else ''
+
+
+def groups(three, count, threads):
+    """Groups of three that must not meet, on eight hosts with room for a part of them."""
+    before = deadlocks(three.store)
+    rng = random.Random(3)
+    rule = Policy.ANTI_AFFINITY
+    requests = [
+        load.a_request(
+            rng, 3, resources={'VGPU': 1}, group=GroupRef(uuid=load.new_uuid(rng), policy=rule)
+        )
+        for _ in range(count)
+    ]
+    # Some take a second go at the same group: room for three more, and for none of the third.
+    requests += [
+        load.a_request(rng, 3, resources={'VGPU': 1}, group=one.spec.group)
+        for one in itertools.islice(requests, 0, count, 4)
+        for _ in range(2)
+    ]
+    told = three.callers.ask_all(requests, threads)
+    assert {type(one.error) for one in told if one.error} <= {exceptions.NoValidHost}
+    assert sum(one.answer is not None for one in told) >= 30
+    assert three.broken(told) == []
+    where = {}
+    for one in told:
+        for _, host in one.claims.values():
+            key = (one.request.spec.group.uuid, host)
+            assert key not in where, f'two members of a group on {host}'
+            where[key] = one
+    assert deadlocks(three.store) == before
+    three.site.audit()
+    three.give_back(told)
+
+
+def test_groups_on_a_hot_set_are_whole_and_apart(three):
+    groups(three, 60, threads=12)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_a_thousand_groups_on_a_hot_set_are_whole_and_apart(three):
+    groups(three, 1000, threads=96)
+
+
+# -- F6 and F7 ----------------------------------------------------------------------------
+def with_room(count, seed):
+    rng = random.Random(seed)
+    return [
+        load.a_request(rng, rng.choice((1, 1, 2, 5)), resources={'PCPU': 1}) for _ in range(count)
+    ]
+
+
+def commit_answers(three, count, at_least):
+    faults = three.commits
+    faults.lost, faults.rate = 0, LOST
+    try:
+        told = three.callers.ask_all(with_room(count, count), threads=8)
+    finally:
+        faults.rate = 0.0
+    assert [one.error for one in told if one.error] == []
+    assert faults.lost >= at_least
+    have = load.live_claims(three.store)
+    have = {one.request.request_id: have[one.request.request_id] for one in told}
+    asked = sum(len(one.request.consumers) for one in told)
+    assert sum(map(len, have.values())) == asked, 'claims = requests'
+    assert three.broken(told) == []
+    three.site.audit()
+    print(f'{count} requests, {faults.lost} answers to COMMIT lost')
+
+
+def call_answers(three, count, at_least):
+    faults = three.replies
+    faults.lost, faults.rate = 0, LOST
+    try:
+        told = three.deaf.ask_all(with_room(count, count + 1), threads=32)
+        again = three.deaf.ask_all([one.request for one in told[: count // 2]], threads=32)
+    finally:
+        faults.rate = 0.0
+    assert [one.error for one in [*told, *again] if one.error] == []
+    assert faults.lost >= at_least
+    assert load.unlike(told, again) == []
+    assert three.broken(told) == []
+    three.site.audit()
+    print(f'{count} requests, {faults.lost} answers to callers lost')
+
+
+def test_answers_to_commit_are_lost(three):
+    commit_answers(three, 120, at_least=1)
+
+
+def test_answers_to_callers_are_lost(three):
+    call_answers(three, 120, at_least=2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_a_thousand_answers_to_commit_are_lost(three):
+    commit_answers(three, 40_000, at_least=500)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_a_thousand_answers_to_callers_are_lost(three):
+    call_answers(three, 20_000, at_least=1000)

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts that are there and say no more: registered, with one full report."""
+
+import uuid
+from collections.abc import Sequence
+
+from gantt.core.report import HostReport, RegisterHost
+from gantt.core.resources import Inventory
+from gantt.db.store import SqlStore
+
+
+def add(store: SqlStore, names: Sequence[str], **room: int) -> None:
+    """Add hosts with so much of each class."""
+    inventories = {name: Inventory(total=total) for name, total in room.items()}
+    reports = []
+    for name in names:
+        said = store.register_host(RegisterHost(name=name, boot_nonce=str(uuid.uuid4())))[0]
+        reports.append(
+            HostReport(
+                name=name, epoch=said.epoch, sequence=1, full=True, inventories=inventories,
+                running=[], pending=[],
+            )
+        )  # fmt: skip
+    fates = {fate.fate for fate in store.apply_reports(reports).fates}
+    assert fates == {'applied'}, fates

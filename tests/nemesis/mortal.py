@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that does one thing to a database, and is killed on the way.
+
+    lived = mortal.run(url, 'sweep', 100, dies_at=3)    # before its third statement
+    life = mortal.Life(url, 'sweep', 100)               # to be killed by somebody else
+
+It is forked from a server of its own, so that one takes some hundredths of a second.
+"""
+
+import multiprocessing
+import os
+import signal
+from typing import Any
+
+import sqlalchemy as sa
+
+from gantt.db.postgresql import FastLedger
+from gantt.db.store import SqlStore
+
+SECONDS = 30.0
+_processes = multiprocessing.get_context('forkserver')
+_processes.set_forkserver_preload([__name__])
+
+
+class Life:
+    """One process.
+
+    :param url: of the database
+    :param verb: method of the store, called with ``arguments``
+    :param dies_at: number of the statement before which it dies; COMMIT is one too.  0: never
+    """
+
+    def __init__(self, url: str, verb: str, *arguments: Any, dies_at: int = 0) -> None:
+        self._process = _processes.Process(
+            target=_live, args=(url, verb, arguments, dies_at), daemon=True
+        )
+        self._process.start()
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._process.kill()
+
+    def end(self) -> bool:
+        """Wait for it; whether it was done when it ended.
+
+        :raises AssertionError: it failed otherwise than by being killed
+        """
+        self._process.join(SECONDS)
+        code = self._process.exitcode
+        if code is None:
+            self._process.kill()
+        assert code in (0, -signal.SIGKILL), code
+        return code == 0
+
+
+def run(url: str, verb: str, *arguments: Any, dies_at: int = 0) -> bool:
+    """One life from beginning to end; whether it was done."""
+    return Life(url, verb, *arguments, dies_at=dies_at).end()
+
+
+def _live(url: str, verb: str, arguments: tuple[Any, ...], dies_at: int) -> None:
+    store = SqlStore.for_url(url)
+    _Fate(dies_at).watch(store)
+    getattr(store, verb)(*arguments)
+    store.close()
+
+
+class _Fate:
+    """Counts what is about to be sent."""
+
+    def __init__(self, dies_at: int) -> None:
+        self._left = dies_at
+
+    def watch(self, store: SqlStore) -> None:
+        """Be asked before every statement and every COMMIT."""
+        sa.event.listen(store.engine, 'before_cursor_execute', self.step)
+        for database in {store.database, store.commits}:
+            database.commit = self.before(database.commit)  # type: ignore[method-assign]
+        if isinstance(store.ledger, FastLedger):
+            fast: Any = store.ledger
+            fast.execute = self.before(fast.execute)
+            fast.send_commit = self.before(fast.send_commit)
+
+    def before(self, real: Any) -> Any:
+        """The same method, with a step before."""
+
+        def stepping(*arguments: Any) -> Any:
+            self.step()
+            return real(*arguments)
+
+        return stepping
+
+    def step(self, *_: Any) -> None:
+        self._left -= 1
+        if not self._left:
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A RabbitMQ of a test's own, which it may kill: another node, ports and folder.
+
+    with rabbit.node(folder) as node:
+        node.url              # as transport_url
+        node.kill()           # -9
+        node.start()          # again, with the same name, ports and disk
+        node.alarm()          # too little memory: publishers are not read any more
+
+    with rabbit.cluster(folder, 2, papers) as nodes:
+        nodes.url             # of all of them, by TLS where there are papers
+
+It takes some four seconds to start, each node of a cluster likewise.
+"""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pytest
+
+#: The script behind Debian's wrapper, which insists on the user of the service.
+SERVERS = ('/usr/lib/rabbitmq/bin/rabbitmq-server',)
+CONTROLS = ('/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmqctl',)
+START_SECONDS = 60.0
+
+
+class Papers(NamedTuple):
+    """Files for TLS, each in PEM.
+
+    :ivar authority: whom both sides believe
+    """
+
+    authority: pathlib.Path
+    certificate: pathlib.Path
+    key: pathlib.Path
+
+
+class Node:
+    """One node; ``start`` first.
+
+    :param folder: for its files; short, or names in it get too long for the system
+    :param papers: it listens with TLS, too
+    :param joins: a node that runs, whose cluster this one enters
+    """
+
+    def __init__(
+        self, folder: pathlib.Path, script: str, papers: Papers | None = None,
+        joins: 'Node | None' = None,
+    ) -> None:  # fmt: skip
+        self.folder = folder
+        self._script = script
+        self._port, distribution = _free_port(), _free_port()
+        self.name = f'gantt-{os.getpid()}-{self._port}@localhost'
+        (folder / 'plugins').write_text('[].\n')
+        self._tls_port = _free_port() if papers else 0
+        (folder / 'rabbitmq.conf').write_text('\n'.join(self._lines(papers, joins)))
+        (folder / 'env').touch()
+        cookie = folder / '.erlang.cookie'
+        cookie.write_text('GANTT')
+        cookie.chmod(0o400)
+        self._environment = {
+            **os.environ,
+            'HOME': str(folder),
+            'RABBITMQ_NODENAME': self.name,
+            'RABBITMQ_NODE_IP_ADDRESS': '127.0.0.1',
+            'RABBITMQ_NODE_PORT': str(self._port),
+            'RABBITMQ_DIST_PORT': str(distribution),
+            'RABBITMQ_MNESIA_BASE': str(folder / 'mnesia'),
+            'RABBITMQ_LOG_BASE': str(folder / 'log'),
+            'RABBITMQ_CONFIG_FILE': str(folder / 'rabbitmq'),
+            'RABBITMQ_CONF_ENV_FILE': str(folder / 'env'),
+            'RABBITMQ_ENABLED_PLUGINS_FILE': str(folder / 'plugins'),
+            'RABBITMQ_PID_FILE': str(folder / 'pid'),
+            # Nodes talk to each other here only.
+            'RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS': '-kernel inet_dist_use_interface {127,0,0,1}',
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def _lines(self, papers: Papers | None, joins: 'Node | None') -> Iterator[str]:
+        # No restraint on the size of what it takes: that is the largest there is.
+        yield 'disk_free_limit.absolute = 1MB'
+        if papers is not None:
+            yield f'listeners.ssl.default = {self._tls_port}'
+            yield f'ssl_options.cacertfile = {papers.authority}'
+            yield f'ssl_options.certfile = {papers.certificate}'
+            yield f'ssl_options.keyfile = {papers.key}'
+        if joins is not None:
+            yield 'cluster_formation.peer_discovery_backend = classic_config'
+            yield f'cluster_formation.classic_config.nodes.1 = {joins.name}'
+            yield f'cluster_formation.classic_config.nodes.2 = {self.name}'
+        yield ''
+
+    @property
+    def address(self) -> str:
+        """With user and password; by TLS where it has that."""
+        return f'guest:guest@127.0.0.1:{self._tls_port or self._port}'
+
+    @property
+    def url(self) -> str:
+        """For a transport."""
+        return f'rabbit://{self.address}/'
+
+    def start(self) -> float:
+        """Start it and wait until it listens; the seconds that took.
+
+        :raises AssertionError: it does not
+        """
+        began = time.monotonic()
+        with (self.folder / 'out').open('ab') as out:
+            self._process = subprocess.Popen(
+                [self._script], env=self._environment, stdin=subprocess.DEVNULL, stdout=out,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        while not self._listens():
+            said = (self.folder / 'out').read_text(errors='replace')[-2000:]
+            assert self._process.poll() is None, said
+            assert time.monotonic() - began < START_SECONDS, said
+            time.sleep(0.05)
+        return time.monotonic() - began
+
+    def _listens(self) -> bool:
+        with contextlib.suppress(OSError):
+            socket.create_connection(('127.0.0.1', self._port), 1).close()
+            return True
+        return False
+
+    def kill(self) -> None:
+        """kill -9: the node, and the script that waits for it."""
+        process, self._process = self._process, None
+        if process is not None:
+            # A session of its own, with nothing else in it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+            # The node itself may take longer to be gone: its port would be taken for the next's.
+            end = time.monotonic() + START_SECONDS
+            while self._listens():
+                assert time.monotonic() < end, 'killed, and still there'
+                time.sleep(0.05)
+
+    def alarm(self, what: str = 'memory') -> None:
+        """It has too little memory or disk: whoever publishes is told, and not read any more."""
+        if what == 'memory':
+            self._control('set_vm_memory_high_watermark', 'absolute', '1MB')
+        else:
+            self._control('set_disk_free_limit', str(10**15))
+
+    def calm(self) -> None:
+        """It has enough again."""
+        self._control('set_vm_memory_high_watermark', '0.4')
+        self._control('set_disk_free_limit', '1MB')
+
+    def evaluate(self, expression: str) -> str:
+        """In the node; Erlang, with a full stop."""
+        return self._control('eval', expression)
+
+    def connections(self) -> int:
+        """How many clients are connected to this node."""
+        return self._control('list_connections', 'pid').count(f'<{self.name}.')
+
+    def _control(self, *words: str) -> str:
+        script = pathlib.Path(self._script).resolve().parent / 'rabbitmqctl'
+        done = subprocess.run(
+            [script, '-q', '-n', self.name, *words], env=self._environment, capture_output=True,
+            text=True, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+
+class Nodes(NamedTuple):
+    """A cluster."""
+
+    nodes: Sequence[Node]
+
+    @property
+    def url(self) -> str:
+        """For a transport: all of them."""
+        return f'rabbit://{",".join(node.address for node in self.nodes)}/'
+
+
+@contextlib.contextmanager
+def node(folder: pathlib.Path, papers: Papers | None = None) -> Iterator[Node]:
+    """A node that runs; the test is skipped where none can be had."""
+    made = Node(folder, _script(), papers)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.kill()
+
+
+@contextlib.contextmanager
+def cluster(folder: pathlib.Path, size: int, papers: Papers | None = None) -> Iterator[Nodes]:
+    """Nodes that run and know each other; likewise."""
+    script, made = _script(), list[Node]()
+    try:
+        for number in range(size):
+            own = folder / str(number)
+            own.mkdir()
+            made.append(Node(own, script, papers, joins=made[0] if made else None))
+            made[-1].start()
+        yield Nodes(made)
+    finally:
+        for one in made:
+            one.kill()
+
+
+def _script() -> str:
+    script = next((path for path in SERVERS if pathlib.Path(path).exists()), None)
+    script = script or shutil.which('rabbitmq-server')
+    if script is None:
+        pytest.skip('a RabbitMQ that may be killed: rabbitmq-server is not installed here')
+    return script
+
+
+def _free_port() -> int:
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        return server.getsockname()[1]

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real service: scheduler processes, each with its own way to broker and database.
+
+    site = Site(folder, database_url, broker_url)
+    site.start('one', 'two', claims={'lease_seconds': 30})
+    site.audit()
+    site.close()
+
+Databases and virtual hosts are those of ``tests/services.py``.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable
+
+from bench.rig import Rig
+from gantt.db import migration, session
+from gantt.db.store import SqlStore
+
+
+def until(asked: Callable[[], object], what: str, seconds: float = 30.0) -> object:
+    """What ``asked`` says as soon as it is true.
+
+    :raises AssertionError: it never was
+    """
+    end = time.monotonic() + seconds
+    while not (found := asked()):
+        assert time.monotonic() < end, f'not within {seconds:.0f} s: {what}'
+        time.sleep(0.05)
+    return found
+
+
+class Site:
+    """One database, one broker, processes by name.
+
+    :param database: emptied; the store that tests look into goes there directly
+    """
+
+    def __init__(self, folder: pathlib.Path, database: str, broker: str) -> None:
+        self.folder = folder
+        self.database, self.broker = database, broker
+        engine = session.build_engine(database)
+        migration.sync(engine)
+        migration.empty(engine)
+        engine.dispose()
+        self.store = SqlStore.for_url(database)
+        self.rigs: dict[str, Rig] = {}
+        self._ports: dict[str, int] = {}
+
+    def start(
+        self, *names: str, database: str = '', broker: str = '', command: str = 'gantt-scheduler',
+        words: tuple[str, ...] = (), environment: dict[str, str] | None = None,
+        in_database: dict[str, object] | None = None, **options: dict[str, object],
+    ) -> None:  # fmt: skip
+        """Start processes and wait until they are ready.
+
+        :param database: way of these to it; likewise ``broker``
+        :param environment: variables of theirs beside those of this process
+        :param in_database: options of that group
+        :param options: of the others, by group
+        """
+        if in_database:
+            options['database'] = in_database
+        for name in names:
+            if name not in self.rigs:
+                self.rigs[name] = self._rig(name, database, broker, options)
+            with _environment(environment or {}):
+                self.rigs[name].start(name, command, *words)
+        for name in names:
+            self.rigs[name].wait_for(name, 'is ready')
+
+    def _rig(self, name: str, database: str, broker: str, options: dict) -> Rig:
+        folder = self.folder / name
+        folder.mkdir()
+        options = {group: dict(values) for group, values in options.items()}
+        options.setdefault('DEFAULT', {}).update(host=name)
+        options['DEFAULT']['metrics_port'] = self._ports[name] = _free_port()
+        return Rig(database or self.database, broker or self.broker, folder, options)
+
+    def process(self, name: str) -> subprocess.Popen[bytes]:
+        """The process of a name."""
+        return self.rigs[name].processes[name]
+
+    def log(self, name: str) -> str:
+        """What a process has written so far."""
+        return self.rigs[name].log(name)
+
+    def kill(self, name: str) -> None:
+        """kill -9; ``again`` starts it anew."""
+        self.rigs[name].kill(name)
+
+    def again(self, name: str, command: str = 'gantt-scheduler', *words: str) -> None:
+        """Start one again that was killed or stopped, and wait until it is ready."""
+        (self.rigs[name].folder / f'{name}.log').unlink()
+        self.rigs[name].start(name, command, *words)
+        self.rigs[name].wait_for(name, 'is ready')
+
+    def stop(self, name: str, seconds: float = 60) -> int:
+        """SIGTERM; the exit code."""
+        return self.rigs[name].stop(name, seconds)
+
+    def freeze(self, name: str) -> None:
+        """SIGSTOP."""
+        self.process(name).send_signal(signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        """SIGCONT."""
+        self.process(name).send_signal(signal.SIGCONT)
+
+    def threads(self, name: str) -> int:
+        """Threads of a process."""
+        return len(os.listdir(f'/proc/{self.process(name).pid}/task'))
+
+    def rss_mb(self, name: str) -> float:
+        """Resident memory of a process, MiB."""
+        return self.rigs[name].rss_mb(name)
+
+    def metric(self, name: str, metric: str) -> float:
+        """A counter of a process, over all labels."""
+        url = f'http://127.0.0.1:{self._ports[name]}/metrics'
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        found = [line for line in lines if line.startswith((f'{metric} ', f'{metric}{{'))]
+        return sum(float(line.rpartition(' ')[2]) for line in found)
+
+    def audit(self) -> None:
+        """``gantt-manage audit``.
+
+        :raises RuntimeError: it found something; with what it said
+        """
+        self.manage('audit')
+
+    def manage(self, *words: str) -> str:
+        """``gantt-manage``; what it said.
+
+        :raises RuntimeError: it failed; with what it said
+        """
+        folder = self.folder / 'manage'
+        folder.mkdir(exist_ok=True)
+        return Rig(self.database, self.broker, folder).run('gantt-manage', *words)
+
+    def close(self) -> None:
+        """End all processes, frozen ones too, without ceremony."""
+        for made in self.rigs.values():
+            for name in list(made.processes):
+                made.kill(name)
+        self.rigs.clear()
+        self.store.close()
+
+
+class _environment:
+    """Variables for the processes that are started meanwhile."""
+
+    def __init__(self, values: dict[str, str]) -> None:
+        self._values = values
+
+    def __enter__(self) -> None:
+        self._before = {name: os.environ.get(name) for name in self._values}
+        os.environ.update(self._values)
+
+    def __exit__(self, *_: object) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        return server.getsockname()[1]

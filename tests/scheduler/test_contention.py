@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who loses races picks among more of the best, and comes back to the best one."""
+
+import random
+
+from gantt.core.decision import Outcome
+from gantt.core.request import CancelClaims
+from gantt.scheduler import kept
+from gantt.scheduler.clock import ManualClock
+from gantt.scheduler.contention import (
+    GROWTH,
+    HALF_MEMBERS,
+    HALF_SECONDS,
+    HASTE,
+    SPREAD_MOST,
+    Contention,
+)
+from tests.world import World, a_group, a_request, hosts_of
+
+
+def test_without_lost_races_the_best_one_is_taken():
+    seen = Contention(ManualClock())
+    for _ in range(100):
+        seen.note(placed=150, lost=0)
+    assert (seen.spread, seen.haste) == (1, 1)
+
+
+def test_each_batch_that_loses_widens_the_choice_up_to_a_bound():
+    seen = Contention(ManualClock())
+    found = []
+    for lost in (1, 1, 7, 1, 100):
+        seen.note(placed=0, lost=lost)
+        found.append(seen.spread)
+    assert found == [GROWTH, GROWTH**2, GROWTH**3, SPREAD_MOST, SPREAD_MOST]
+    assert seen.haste == HASTE
+
+
+def test_what_is_placed_narrows_it_again():
+    seen = Contention(ManualClock())
+    seen.note(placed=0, lost=1)
+    found = []
+    for _ in range(3):
+        for _ in range(10):
+            seen.note(placed=HALF_MEMBERS // 10, lost=0)
+        found.append(round(seen._wide, 6))
+    assert found == [2.0, 1.0, 1.0]
+
+
+def test_time_alone_narrows_it_as_well_also_where_nothing_is_placed():
+    clock = ManualClock()
+    seen = Contention(clock)
+    for _ in range(3):
+        seen.note(placed=0, lost=1)
+    clock.advance(HALF_SECONDS)
+    assert seen.spread == GROWTH**3 // 2
+    seen.note(placed=0, lost=0)
+    assert seen.spread == GROWTH**3 // 2, 'time counts once'
+    clock.advance(100 * HALF_SECONDS)
+    assert (seen.spread, seen.haste) == (1, 1)
+    seen.note(placed=0, lost=1)
+    assert seen.spread == GROWTH
+
+
+def seen_by(scheduler):
+    return scheduler.placing._planner.contention
+
+
+def test_the_decision_says_among_how_many_it_picked():
+    world = World(hosts=8, feed_seconds=1e9)
+    seen_by(world.scheduler).note(placed=0, lost=1)
+    answer = world.select(a_request())
+    decision = kept.unpack(world.store.load_decision(answer.decision_id)[0]).decision
+    assert (decision.spread, decision.conflicts) == (GROWTH, [])
+    assert decision.members[0].selection.host in [s.host for s in decision.members[0].scores]
+
+
+def test_a_race_for_the_only_host_widens_nothing():
+    world = World(hosts=8, feed_seconds=1e9)
+    other = world.another_scheduler()
+    world.turn()  # both have read the feed for the last time
+    asked = [
+        world.ask(a_request(ram=30_000, force_hosts=['cmp-3']), by=by)
+        for by in (world.scheduler, other)
+    ]
+    world.turn(times=20)
+    found = [world.replies.answers[handle].outcome for handle in asked]
+    assert sorted(found) == [Outcome.NO_VALID_HOST, Outcome.PLACED]
+    assert world.recorder.counts['gantt_conflicts_total'] > 0
+    assert seen_by(world.scheduler).spread == seen_by(other).spread == 1
+
+
+def test_a_race_for_a_group_widens_nothing():
+    world = World(hosts=8, feed_seconds=1e9)
+    other = world.another_scheduler()
+    world.turn()  # both have read the feed for the last time
+    group = a_group()
+    asked = [world.ask(a_request(group=group), by=by) for by in (world.scheduler, other)]
+    world.turn(times=20)
+    assert len({h for a in asked for h in hosts_of(world.replies.answers[a])}) == 2
+    assert world.recorder.counts['gantt_conflicts_total'] > 0
+    assert seen_by(world.scheduler).spread == seen_by(other).spread == 1
+
+
+def turnover(schedulers, seconds):
+    """(lost, placed) of schedulers that keep 100 hosts at nine tenths; 40 places a second."""
+    world = World(hosts=100, stale_after_seconds=1e9)
+    handles = [world.ask(a_request(10, ram=2048)) for _ in range(144)]
+    world.turn(times=5)
+    while len(world.schedulers) < schedulers:
+        world.another_scheduler()
+    rng = random.Random(7)
+    kept_, asked = [], {}
+    lost = placed = 0
+    for step in range(int(seconds / 0.05)):
+        if step == int(seconds / 0.1):  # the first half is for learning
+            lost, placed = world.recorder.counts['gantt_conflicts_total'], 0
+        for _ in range(2):
+            request = a_request(ram=2048)
+            handle = world.ask(request, by=rng.choice(world.schedulers))
+            kept_.append(handle)
+            asked[handle] = request.request_id
+            placed += 1
+        if kept_[0] in world.replies.answers and len(kept_) > 20:
+            for handle in (kept_.pop(0), kept_.pop(0)):
+                by = rng.choice(world.schedulers)
+                by.cancel(CancelClaims(request_id=asked[handle]))
+        world.turn(0.05)
+    assert handles[0] in world.replies.answers
+    assert all(not lines for lines in world.audit().values())
+    return world.recorder.counts['gantt_conflicts_total'] - lost, placed
+
+
+def test_four_schedulers_on_hosts_that_are_nearly_full_lose_few_races():
+    lost, placed = turnover(4, seconds=40)
+    assert lost <= 0.05 * placed, 'a tenth of the hosts of the bench, so more meet'
+
+
+def test_one_scheduler_loses_none():
+    assert turnover(1, seconds=10)[0] == 0

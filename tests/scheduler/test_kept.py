@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A decision comes back from its bytes as it was, however little of it is kept."""
+
+import random
+
+import msgspec
+import pytest
+
+from gantt import plugins
+from gantt.core.decision import Decision
+from gantt.core.host_table import HostTable
+from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.scheduler import kept
+from tests.core.builders import NOW, a_change, a_host, an_id, decide
+from tests.properties.clouds import a_cloud, a_random_request, a_table
+
+PIPELINE = plugins.load_pipeline()
+
+
+def back(decision: Decision, request: SelectDestinations) -> Decision:
+    found = kept.unpack(kept.pack(decision, request))
+    assert found.request == request
+    return found.decision
+
+
+@pytest.mark.parametrize('seed', range(60), ids=str)
+def test_any_decision_comes_back(seed):
+    rng = random.Random(seed)
+    table = a_table(a_cloud(rng))
+    for number in range(3):
+        request = a_random_request(rng, number)
+        decision = decide(table, request, PIPELINE)
+        assert back(decision, request) == msgspec.structs.replace(decision, provider_ids=b'')
+
+
+def many(hosts: int, members: int) -> tuple[Decision, SelectDestinations]:
+    table = HostTable.build([a_change(a_host(n)) for n in range(1, hosts + 1)], [], {}, (), NOW)
+    request = SelectDestinations(
+        request_id=an_id(1), spec=RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 512}),
+        consumers=[an_id(i, 7) for i in range(members)],
+    )  # fmt: skip
+    return decide(table, request, PIPELINE), request
+
+
+def test_members_after_the_first_cost_no_byte_per_host():
+    one, fifty = (len(kept.pack(*many(2000, members))) for members in (1, 50))
+    assert fifty < one + 49 * 2000
+
+
+def test_what_was_kept_without_steps_is_read():
+    decision, request = many(20, 5)
+    packed = msgspec.msgpack.encode({'decision': decision, 'request': request})
+    assert kept.unpack(packed).decision == decision
+
+
+def test_members_without_verdicts_stay_without():
+    decision, request = many(20, 5)
+    members = [
+        msgspec.structs.replace(m, verdicts=m.verdicts if m.member < 3 else b'')
+        for m in decision.members
+    ]
+    decision = msgspec.structs.replace(decision, members=members, provider_ids=b'')
+    assert back(decision, request) == decision
