@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import amqp
 
 from gantt import exceptions
-from gantt.rpc import driver
+from gantt.rpc import driver, undecoded
 
 LOG = logging.getLogger(__name__)
 
 #: Of each body; what is longer is cut.
-KEPT_BYTES = 1 << 16
+KEPT_BYTES = undecoded.KEPT_BYTES
 #: Letters that may wait for the thread.
 WAITING = 200
 #: Of the text in a log line.
@@ -111,7 +111,7 @@ class DeadLetters:
             {
                 'code': getattr(error, 'code', 'gantt.error'),
                 'problem': f'{error}'[:1000] or type(error).__name__,
-                'bytes': len(body),
+                'bytes': undecoded.size_of(body),
                 'server': self._server,
                 **about,
             },

@@ -24,7 +24,7 @@ from oslo_messaging._drivers.amqp import AMQPDestinationNotFound
 from oslo_messaging.rpc.server import RPCServer
 
 from gantt import exceptions
-from gantt.rpc import straight
+from gantt.rpc import straight, undecoded
 
 __all__ = [
     'AWAY',
@@ -83,7 +83,7 @@ def body_bytes(incoming: Any) -> int:
         return incoming.size
     raw = getattr(incoming.message, '_raw_message', None)
     body = getattr(raw, 'body', None)
-    return len(body) if body is not None else 0
+    return undecoded.size_of(body) if body is not None else 0
 
 
 def may_have_surrogates(incoming: Any) -> bool:

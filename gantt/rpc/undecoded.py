@@ -10,6 +10,7 @@ told of what cannot be decoded.
 """
 
 import bz2
+import ctypes
 import functools
 import logging
 import lzma
@@ -43,6 +44,24 @@ _ADDRESS = {
 }
 
 
+#: Of a body beyond the bound, for the address and for those who look at it later.
+KEPT_BYTES = 1 << 16
+
+
+class Head(bytes):
+    """The beginning of a body that was too large to keep.
+
+    :ivar size: bytes that it had
+    """
+
+    size: int
+
+
+def size_of(body: bytes | str) -> int:
+    """Bytes (of a text, characters) of a body as it came."""
+    return body.size if isinstance(body, Head) else len(body)
+
+
 def watch(listener: Any, limit: int, refused: Refused) -> bool:
     """Look at each message of a listener first.
 
@@ -66,6 +85,8 @@ def _receive(consumer: Any, limit: int, refused: Refused, raw: Any) -> None:
     """
     try:
         message = _decoded(consumer, limit, raw)
+        if isinstance(raw.body, Head):
+            _give_back()
     except Exception as e:  # what a stranger wrote may break a decoder in any way
         # Not again: it would break the next one, too.  The broker may have a place for it.
         raw.channel.basic_reject(raw.delivery_tag, requeue=False)
@@ -85,13 +106,30 @@ def _decoded(consumer: Any, limit: int, raw: Any) -> Any:
     kind = headers.pop('compression', None)
     if kind:
         raw.body = _unpacked(as_bytes(raw.body), kind, limit)
-    kept = consumer.queue.channel.message_to_python(raw)
     if len(raw.body) <= limit:
-        return impl_rabbit.RabbitMessage(kept)
+        return impl_rabbit.RabbitMessage(consumer.queue.channel.message_to_python(raw))
     message = impl_rabbit.RabbitMessage.__new__(impl_rabbit.RabbitMessage)
     message.update(_address(as_bytes(raw.body)))
-    message._raw_message = kept
+    # The listener remembers its last message until the next one comes.
+    raw.body = _head(raw.body)
+    message._raw_message = consumer.queue.channel.message_to_python(raw)
     return message
+
+
+def _head(body: bytes | str) -> Head:
+    head = Head(as_bytes(body[:KEPT_BYTES]))
+    head.size = len(body)
+    return head
+
+
+def _give_back() -> None:
+    """Let the C library return what was freed to the system, where it has a word for that.
+
+    By itself it keeps the pieces in which a large body came.
+    """
+    trim = getattr(ctypes.CDLL(None), 'malloc_trim', None)
+    if trim is not None:
+        trim(0)
 
 
 def _unpacked(body: bytes, kind: object, limit: int) -> bytes:
