@@ -36,19 +36,26 @@ LAYOUT: dict[str, tuple[type, object, int]] = {
     'version': (np.int64, 0, 0),
     'instances': (np.int64, 0, 0),
     'hypervisor_version': (np.int64, 0, 0),
+    'platform': (np.int32, 0, 0),
+    'address': (np.uint64, 0, 2),
     'cap': (np.int64, 0, 8),
     'used': (np.int64, 0, 8),
     'free': (np.int64, 0, 8),
     'min_unit': (np.int64, 1, 8),
     'largest': (np.int64, 0, 8),
     'step': (np.int64, 1, 8),
+    'total': (np.int64, 0, 8),
+    'reserved': (np.int64, 0, 8),
+    'ratio': (np.float64, 1.0, 8),
     'pool': (np.int32, -1, 8),
     'traits': (np.uint64, 0, 4),
     'aggregates': (np.uint64, 0, 1),
 }
 
 #: Columns with one line per resource class.
-BY_CLASS = ('cap', 'used', 'free', 'min_unit', 'largest', 'step', 'pool')
+BY_CLASS = (
+    'cap', 'used', 'free', 'min_unit', 'largest', 'step', 'total', 'reserved', 'ratio', 'pool',
+)  # fmt: skip
 
 #: Columns that a pick changes; the rest changes with news of the host only.
 TAKEN = frozenset({'used', 'free', 'instances', 'pools', 'placed'})
@@ -123,12 +130,17 @@ class Columns:
     version: IntArray
     instances: IntArray
     hypervisor_version: IntArray
+    platform: CodeArray
+    address: BitArray
     cap: IntArray
     used: IntArray
     free: IntArray
     min_unit: IntArray
     largest: IntArray
     step: IntArray
+    total: IntArray
+    reserved: IntArray
+    ratio: FloatArray
     pool: CodeArray
     traits: BitArray
     aggregates: BitArray

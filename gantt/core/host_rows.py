@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gantt.core import resources
+from gantt.core import platforms, resources
 from gantt.core.columns import BY_CLASS, ROWS_MIN, Codes, Columns, IntArray, words_of
 from gantt.core.group import PlacedIndex
 from gantt.core.host import Aggregate, HostFacts, HostRow, Placed
+from gantt.core.interned import Interned
 
 #: Metric columns at most; a metric beyond them stays visible per host only.
 METRICS_MAX = 1024
@@ -50,6 +51,7 @@ class HostRows(Columns):
         self.cells = Codes([''])
         self.locations = Codes([''])
         self.trait_codes = Codes()
+        self.platforms = Interned()
         self.aggregate_codes = Codes()
         self.known_aggregates: dict[str, Aggregate] = {}
         self.largest_floor: list[int] = []
@@ -270,11 +272,17 @@ class HostRows(Columns):
         arrays['largest'][:, i] = 0
         arrays['min_unit'][:, i] = 1
         arrays['step'][:, i] = 1
+        arrays['total'][:, i] = 0
+        arrays['reserved'][:, i] = 0
+        arrays['ratio'][:, i] = 1.0
         for code, inventory in zip(codes, facts.inventories.values(), strict=True):
             arrays['cap'][code, i] = inventory.cap
             arrays['largest'][code, i] = largest = inventory.largest
             arrays['min_unit'][code, i] = inventory.min_unit
             arrays['step'][code, i] = inventory.step_size
+            arrays['total'][code, i] = inventory.total
+            arrays['reserved'][code, i] = inventory.reserved
+            arrays['ratio'][code, i] = inventory.allocation_ratio
             # Bounds only ever widen: a looser one costs a comparison, never an answer.
             self.largest_floor[code] = min(self.largest_floor[code], largest)
             self.min_ceiling[code] = max(self.min_ceiling[code], inventory.min_unit)
@@ -282,6 +290,7 @@ class HostRows(Columns):
         self._write_traits(i, facts)
         arrays['location'][i] = self.locations.add(facts.location)
         arrays['hypervisor_version'][i] = facts.hypervisor.version
+        platforms.write(self, i, facts)
         for array in self._metric_arrays.values():
             array[i] = np.nan
         for name, metric in facts.metrics.items():

@@ -232,6 +232,10 @@ class HostTable(HostRows):
         """Claim ids of the picks on a host that no truth contains yet."""
         return list(self._pending.get(provider_id, ()))
 
+    def picks(self) -> dict[int, int]:
+        """Row -> how many picks lie over it that no truth contains yet."""
+        return {self._by_id[p]: len(picks) for p, picks in self._pending.items() if p in self._by_id}
+
     # -- versions --------------------------------------------------------------
 
     def snapshot(self) -> 'HostTable':
@@ -258,7 +262,9 @@ class HostTable(HostRows):
             'has_step',
         ):
             setattr(other, name, list(getattr(self, name)))
-        for name in ('classes', 'zones', 'cells', 'locations', 'trait_codes', 'aggregate_codes'):
+        for name in (
+            'classes', 'zones', 'cells', 'locations', 'trait_codes', 'platforms', 'aggregate_codes',
+        ):  # fmt: skip
             setattr(other, name, getattr(self, name).copy())
         other.placed = self.placed.copy()
         other.pool_free = self.pool_free.copy()

@@ -67,7 +67,10 @@ class Metric(Message, frozen=True, kw_only=True):
 
 
 class Hypervisor(Message, frozen=True, kw_only=True):
-    """What runs the guests."""
+    """What runs the guests.
+
+    :ivar stats: other things that its driver says of it, as text; numbers are metrics
+    """
 
     type: Text = ''
     version: Count = 0
@@ -75,6 +78,7 @@ class Hypervisor(Message, frozen=True, kw_only=True):
     host_ip: Text = ''
     cpu_info: dict[str, Any] | Text = ''
     supported: list[list[Text]] = []  # [architecture, hypervisor type, vm mode]
+    stats: Annotated[dict[Name, Text], msgspec.Meta(max_length=256)] = {}
 
 
 class Running(Message, frozen=True, kw_only=True):

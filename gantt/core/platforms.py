@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What filters ask of a host's hypervisor and address, as columns.
+
+A platform is all that a hypervisor says but for the host's own names: hosts of
+one kind share it.  An address is 128 bits in two words, IPv4 mapped into them.
+"""
+
+import ipaddress
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import force_setattr, replace
+
+from gantt.core.report import Hypervisor
+
+if TYPE_CHECKING:
+    from gantt.core.host import HostFacts
+    from gantt.core.host_rows import HostRows
+
+LOW = 2**64 - 1
+#: First of the addresses that stand for IPv4.
+MAPPED = 0xFFFF << 32
+
+
+def write(rows: 'HostRows', i: int, facts: 'HostFacts') -> None:
+    """The platform and the address of a row."""
+    hypervisor = facts.hypervisor
+    blank = replace(hypervisor, hostname='', host_ip='')
+    try:
+        key = msgspec.msgpack.encode(blank)
+    except (OverflowError, RecursionError, TypeError):
+        # Nothing that could have come over the wire: only the plain facts count.
+        blank = replace(blank, cpu_info='', supported=[])
+        key = msgspec.msgpack.encode(blank)
+    platforms, column = rows.platforms, rows.arrays['platform']
+    code = platforms.add(key, blank)
+    # Hosts of one kind say the same at length: keep one of them.
+    known: Hypervisor = platforms.values[code]
+    for field in ('cpu_info', 'supported', 'stats'):
+        force_setattr(hypervisor, field, getattr(known, field))
+    column[i] = code
+    platforms.compact(column[: rows.count])
+    address = address_of(hypervisor.host_ip) or 0
+    rows.arrays['address'][:, i] = address >> 64, address & LOW
+
+
+def address_of(text: str) -> int | None:
+    """An IP address as 128 bits; None: it is none."""
+    try:
+        address = ipaddress.ip_address(text.strip())
+    except ValueError:
+        return None
+    return int(address) | (MAPPED if address.version == 4 else 0)
