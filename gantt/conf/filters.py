@@ -74,7 +74,9 @@ OPTS = [
     ),
 ]
 
-_KINDS = {bool: cfg.BoolOpt, int: cfg.IntOpt, float: cfg.FloatOpt, str: cfg.StrOpt}
+_KINDS = {
+    bool: cfg.BoolOpt, int: cfg.IntOpt, float: cfg.FloatOpt, str: cfg.StrOpt, list: cfg.ListOpt,
+}  # fmt: skip
 
 
 def opts_of(plugin: type[Plugin]) -> list[Any]:
@@ -91,7 +93,7 @@ def _opt(plugin: type[Plugin], option: Option) -> Any:
         raise exceptions.PluginError(
             plugin=plugin.name,
             option=option.name,
-            problem=f'option {option.name}: expected type bool, int, float or str, '
+            problem=f'option {option.name}: expected type bool, int, float, str or list, '
             f'got {option.type!r}',
             fix='Correct its declaration',
         )
@@ -125,7 +127,7 @@ def register_opts(conf: Any) -> None:
 def list_opts() -> list[tuple[str | None, list[Any]]]:
     """For oslo.config's generator: options of everything that is installed and loads."""
     found = {
-        group: list(
+        group: _once(
             itertools.chain.from_iterable(
                 opts_of(plugin) for plugin in _loadable(group, plugins.installed(group))
             )
@@ -136,6 +138,11 @@ def list_opts() -> list[tuple[str | None, list[Any]]]:
         (FILTERS.name, [*OPTS, *found[plugins.FILTERS]]),
         (WEIGHERS.name, found[plugins.WEIGHERS]),
     ]
+
+
+def _once(opts: Iterable[Any]) -> list[Any]:
+    """Without repeats: plugins of one family share options."""
+    return list({opt.name: opt for opt in opts}.values())
 
 
 def _loadable(group: str, names: Iterable[str]) -> Iterable[type[Plugin]]:

@@ -17,7 +17,8 @@ KNOWN_COLUMNS = frozenset(LAYOUT) | frozenset(OBJECTS)
 class Option(msgspec.Struct, frozen=True):
     """An option that a plugin declares; it becomes an attribute of the plugin.
 
-    :ivar type: bool, int, float or str
+    :ivar type: bool, int, float, str, or list for a list of str
+    :ivar choices: of a str, what it may be
     """
 
     name: str
@@ -26,6 +27,7 @@ class Option(msgspec.Struct, frozen=True):
     help: str
     min: float | None = None
     max: float | None = None
+    choices: tuple[str, ...] = ()
 
 
 class Plugin:
@@ -65,19 +67,26 @@ class Plugin:
     def _check(self, option: Option, value: Any) -> None:
         low, high = option.min, option.max
         right = isinstance(value, option.type) or (option.type is float and isinstance(value, int))
+        if option.type is list:
+            right = right and all(isinstance(item, str) for item in value)
         if not right or (low is not None and value < low) or (high is not None and value > high):
             bounds = ''.join(
                 f', {word} {bound}'
                 for word, bound in (('at least', low), ('at most', high))
                 if bound is not None
             )
-            raise exceptions.PluginError(
-                plugin=self.name,
-                option=option.name,
-                problem=f'option {option.name}: expected {option.type.__name__}{bounds}, '
-                f'got {value!r}',
-                fix='Set it accordingly',
-            )
+            self._refuse(option, f'{option.type.__name__}{bounds}', value)
+        if option.choices and value not in option.choices:
+            words = ', '.join(choice or 'nothing' for choice in option.choices)
+            self._refuse(option, f'one of {words}', value)
+
+    def _refuse(self, option: Option, expected: str, value: Any) -> None:
+        raise exceptions.PluginError(
+            plugin=self.name,
+            option=option.name,
+            problem=f'option {option.name}: expected {expected}, got {value!r}',
+            fix='Set it accordingly',
+        )
 
     @classmethod
     def check_columns(cls) -> None:
