@@ -124,6 +124,44 @@ def load_pipeline(
     return Pipeline(load(filters, options, FILTERS), load(weighers, options, WEIGHERS), **settings)
 
 
+def changed(
+    pipeline: Pipeline,
+    filters: Sequence[str] | None = None,
+    weighers: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Pipeline:
+    """A pipeline as it would be with other plugins, options or settings.
+
+    :raises PluginError: see :func:`load`; or no plugin of it has such an option
+    """
+    now = pipeline.described()
+    options = dict(options or {})
+    chosen = {
+        FILTERS: list(now['filters']) if filters is None else list(filters),
+        WEIGHERS: list(now['weighers']) if weighers is None else list(weighers),
+    }
+    known = {
+        o.name for group, names in chosen.items() for n in names for o in find(group, n).options
+    }
+    for name in sorted(options.keys() - known):
+        near = difflib.get_close_matches(name, sorted(known), 1, 0.5)
+        hint = f'did you mean {near[0]!r}?' if near else 'none is like it'
+        raise exceptions.PluginError(
+            plugin='pipeline', option=name, fix='Correct the name',
+            problem=f'no filter or weigher that runs has the option {name!r}; {hint}',
+        )  # fmt: skip
+    values: dict[str, Any] = {}
+    for plugin in (*now['filters'].values(), *now['weighers'].values()):
+        values.update(plugin)
+    values.update(options)
+    kept = {name: now[name] for name in _SETTINGS}
+    return load_pipeline(chosen[FILTERS], chosen[WEIGHERS], values, **{**kept, **settings})
+
+
+_SETTINGS = ('subset_size', 'shuffle_best', 'default_zone', 'skip_failing', 'detailed')
+
+
 def from_conf(conf: Any) -> Pipeline:
     """The pipeline that a configuration asks for.
 

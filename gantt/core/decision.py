@@ -95,6 +95,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :ivar spread: picked among so many best at least, because races were lost; 1: they were not
     :ivar provider_ids: host ids as packed int64, in the order of the verdicts
     :ivar age_seconds: how old the oldest host state used may be (promise P5)
+    :ivar attempts: times that the request was planned, this one included
+    :ivar attempt: of the request's row: claim ids derive from it
     """
 
     id: str
@@ -117,6 +119,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     worker: str = ''
     created_at: float = 0.0
     project_id: str | None = None
+    attempt: int = 1
 
     @property
     def is_placed(self) -> bool:

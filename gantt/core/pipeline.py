@@ -6,6 +6,7 @@ decision.  A failed request leaves the table as it was; a placed one leaves its
 picks on it, until ``undo`` or the truth after the commit takes their place.
 """
 
+import copy
 import hashlib
 import re
 from collections.abc import Sequence
@@ -13,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from gantt import exceptions
 from gantt.core import verdict
-from gantt.core.columns import TAKEN
 from gantt.core.decision import PASSED, Decision, FilterCount, Outcome
 from gantt.core.filters.base import Filter
 from gantt.core.group import without_older
 from gantt.core.request import Purpose, RequestSpec, SelectDestinations
 from gantt.core.run import Run
 from gantt.core.survey import is_volatile
-from gantt.core.weighers.base import Weigher, check_multiplier
+from gantt.core.weighers.base import Weigher
+from gantt.core.weighing import Weighing, Weighings
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
@@ -36,6 +37,7 @@ class Pipeline:
         the table says
     :ivar skip_failing: leave out a plugin that raises, and say so in the
         decision, instead of failing the decision
+    :ivar normalization: of weighers that name none of their own; '': each has its usual one
     :ivar detailed: ask filters for the numbers behind their removals where a
         host was found as well; where none was they are always asked
     """
@@ -49,6 +51,7 @@ class Pipeline:
         default_zone: str | None = None,
         skip_failing: bool = False,
         detailed: bool = False,
+        normalization: str = '',
     ) -> None:
         if len(filters) >= PASSED:
             raise exceptions.Misconfigured(
@@ -56,35 +59,43 @@ class Pipeline:
             )
         for plugin in (*filters, *weighers):
             plugin.check_columns()
-        for weigher in weighers:
-            check_multiplier(weigher)
         self.filters = list(filters)
-        # Without a multiplier a weigher has no say and need not be asked.
-        self.weighers = [
-            w for w in weighers
-            if w.multiplier or type(w).multipliers is not Weigher.multipliers
-        ]  # fmt: skip
-        self.weigher_names = [w.name for w in self.weighers]
+        self._weighings = Weighings(weighers, normalization)
+        usual = self._weighings.usual
+        self.weighers, self.weigher_names = usual.weighers, usual.names
         self.subset_size = max(1, subset_size)
         self.shuffle_best = shuffle_best
         self.default_zone = default_zone
         self.skip_failing = skip_failing
         self.detailed = detailed
-        self.volatile = [is_volatile(f) for f in self.filters]
-        self.local = [f.local and not f.pairwise for f in self.filters]
-        self.asked_again = [k for k, changes in enumerate(self.volatile) if changes]
-        self.weighs_locally = all(type(w).multipliers is Weigher.multipliers for w in self.weighers)
-        self.weighed_whole = [
-            k for k, w in enumerate(self.weighers)
-            if not w.local and not (w.columns and TAKEN.isdisjoint(w.columns))
-        ]  # fmt: skip
-        self.explains = [type(f).detail is not Filter.detail for f in self.filters]
-        self.general = [_general(f) for f in self.filters]
-        self.unmoved = [FilterCount(f.name, 0, '') for f in self.filters]
+        self.normalization = normalization
+        self._index_filters()
         self._asked = (list(filters), list(weighers))
         self.digest = self._digest()
 
+    def _index_filters(self) -> None:
+        """What is known of each filter by its place in the order."""
+        self.volatile = [is_volatile(f) for f in self.filters]
+        self.local = [f.local and not f.pairwise for f in self.filters]
+        self.asked_again = [k for k, changes in enumerate(self.volatile) if changes]
+        self.explains = [type(f).detail is not Filter.detail for f in self.filters]
+        self.general = [_general(f) for f in self.filters]
+        self.unmoved = [FilterCount(f.name, 0, '') for f in self.filters]
         self._applying: dict[tuple[Purpose, bool], list[bool]] = {}
+
+    def in_order(self, names: Sequence[str]) -> 'Pipeline':
+        """The same filters in another order; itself where they run so, or the names are others.
+
+        The digest is the same: who survives is, and so is who is chosen.  Only the
+        counts tell another story, and a decision names its filters as they ran.
+        """
+        by_name = {f.name: f for f in self.filters}
+        if list(names) == list(by_name) or sorted(names) != sorted(by_name):
+            return self
+        other = copy.copy(self)
+        other.filters = [by_name[name] for name in names]
+        other._index_filters()
+        return other
 
     def applying(self, purpose: Purpose, forced: bool) -> list[bool]:
         """Per filter whether it runs for such requests."""
@@ -93,6 +104,10 @@ class Pipeline:
             found = [purpose in f.purposes and (f.always or not forced) for f in self.filters]
             self._applying[purpose, forced] = found
         return found
+
+    def weighing(self, table: 'HostTable') -> Weighing:
+        """The weighers that are asked on this table."""
+        return self._weighings.on(table)
 
     def described(self) -> dict[str, Any]:
         """Everything that decides an outcome besides table and request."""
@@ -105,6 +120,7 @@ class Pipeline:
             'default_zone': self.default_zone,
             'skip_failing': self.skip_failing,
             'detailed': self.detailed,
+            'normalization': self.normalization,
         }
 
     def _digest(self) -> str:
@@ -174,7 +190,7 @@ def place(
         outcome=outcome,
         hosts=len(table),
         members=run.decisions,
-        weighers=pipeline.weigher_names,
+        weighers=run.survey.weighing.names,
         seed=seed,
         spread=spread,
         table_seq=seq,
@@ -187,6 +203,7 @@ def place(
         worker=worker,
         created_at=table.now,
         project_id=request.spec.project_id,
+        attempt=attempt,
     )
 
 
