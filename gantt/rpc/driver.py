@@ -28,7 +28,7 @@ from gantt.rpc import straight, undecoded
 
 __all__ = [
     'AWAY',
-    'RPCServer', 'ReplyQueueMissing', 'attachment', 'attachment_of', 'body_bytes',
+    'RPCServer', 'ReplyQueueMissing', 'acknowledge', 'attachment', 'attachment_of', 'body_bytes',
     'connection_beside', 'drop_sender', 'envelope',
     'forget', 'hear_no_more', 'is_in_process', 'let_go', 'may_have_surrogates', 'new_connection',
     'options', 'probe', 'ready_for_calls', 'renew', 'reply',
@@ -293,6 +293,23 @@ def renew(transport: om.transport.RPCTransport) -> Callable[[], None]:
             waiter.conn.close()
 
     return close
+
+
+def acknowledge(server: Any) -> None:
+    """Have the broker told of all that was received; of a server that consumes no more.
+
+    The library does so now and then, and forgets what is left when it ends.
+    """
+    poller = getattr(getattr(server, 'listener', None), '_poll_style_listener', None)
+    handler = getattr(poller, '_message_operations_handler', None)
+    if poller is None or handler is None:
+        return
+    with contextlib.suppress(Exception):  # whatever a broken connection raises: it comes again
+        handler.process()
+        # Its own thread may be at the last one.
+        lock = getattr(poller.conn.connection, '_connection_lock', None)
+        with lock if lock is not None else contextlib.nullcontext():
+            pass
 
 
 def let_go(server: Any) -> None:

@@ -36,6 +36,9 @@ _PROBE_SECONDS = 1.0
 #: A reply queue that takes nothing is tried so often, by the timer thread.
 _STUCK_SECONDS = 10.0
 
+#: Refusals that may wait to be written; who refuses more writes them himself.
+REFUSALS_WAITING = 1000
+
 
 class Handle(Protocol):
     """What the scheduler carries for a request that came over RPC."""
@@ -73,6 +76,12 @@ class StockReplies:
         self._lock = threading.Lock()
         #: Brokers that took nothing the last time -> when to knock again.
         self._away: dict[Any, float] = {}
+
+    def start(self) -> None:
+        """Before the first call comes."""
+
+    def stop(self) -> None:
+        """After the last answer was written."""
 
     @property
     def pending(self) -> int:
@@ -197,6 +206,37 @@ class OwnReplies(StockReplies):
         #: Reply queues that took nothing the last time -> when to try again.  A quorum queue
         #: without a leader never confirms: of other callers none is to wait for it.
         self._stuck: dict[str, float] = {}
+        self._aside = Later(1, 'rpc-refusals')
+        self._refusals: collections.deque[Reply] = collections.deque()
+
+    def start(self) -> None:
+        self._aside.start()
+
+    def stop(self) -> None:
+        self._aside.stop()
+
+    @property
+    def pending(self) -> int:
+        return super().pending + len(self._refusals) + self._aside.depth
+
+    def failure(self, call: Call, error: Exception) -> None:
+        """As above.  Whoever refuses does not wait for the broker's confirm.
+
+        Else the thread that receives would take no more than some hundred calls a
+        second off the broker just when far more come than can be placed.
+        """
+        reply = Reply(call, error=_told(error))
+        if len(self._refusals) >= REFUSALS_WAITING:
+            self.write([reply])
+            return
+        self._refusals.append(reply)
+        # A job that waits already, and has not looked yet, takes this one along.
+        self._aside.after(0.0, self._write_refusals)
+
+    def _write_refusals(self) -> None:
+        batch = [self._refusals.popleft() for _ in range(len(self._refusals))]
+        if batch:
+            self.write(batch)
 
     def write(self, batch: Sequence[Reply]) -> None:
         """As above; what is for a queue that is stuck goes to the timer thread, too."""

@@ -281,5 +281,6 @@ class Topic:
         done = self._pool.stop(seconds)
         if not done:
             LOG.warning('Topic %s: %d messages were not finished in time', self.name, self.depth)
+        driver.acknowledge(self._server)
         self._server.wait()
         return done and time.monotonic() <= end + 1

@@ -134,6 +134,7 @@ class RpcService:
         for carrier in self._carriers:
             transport.wait_for_broker(carrier, self._conf.start_wait_seconds)
         self._later.start()
+        self._replies.start()
         if self._nova_methods is not None:
             self._nova_methods.attached()
         try:
@@ -266,6 +267,7 @@ class RpcService:
         self._answer_until(end)
         unanswered = self._replies.pending
         dropped = self._later.stop()
+        self._replies.stop()
         self._letters.stop()
         if unanswered or dropped:
             LOG.warning('%d calls are left without an answer, %d replies were not delivered',

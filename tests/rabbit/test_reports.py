@@ -3,6 +3,7 @@
 
 import contextlib
 
+import kombu
 import pytest
 
 from gantt import client, exceptions
@@ -57,4 +58,20 @@ def test_reports_on_their_way_survive_a_connection_that_breaks(proxy, rabbit_url
             stats.update_resource_stats(a_report(sequence))
     until(lambda: {r.sequence for r in bus.facade.reports} == set(range(2, MANY)), seconds=30)
     bus.close()
+    carrier.cleanup()
+
+
+def test_nothing_that_was_taken_comes_again_after_a_stop(make_bus, rabbit_url):
+    carrier = client.get_transport(a_conf(rabbit_url))
+    stats = client.StatsClient(carrier)
+    side = kombu.Connection(rabbit_url.replace('rabbit://', 'amqp://', 1))
+    for turn in range(5):
+        bus = make_bus()
+        for sequence in range(2, MANY // 6):
+            stats.update_resource_stats(a_report(sequence))
+        bus.close()
+        _, waiting, _ = side.default_channel.queue_declare('gantt-stats', passive=True)
+        side.default_channel.queue_purge('gantt-stats')
+        assert len(bus.facade.reports) + waiting == MANY // 6 - 2, f'turn {turn}'
+    side.release()
     carrier.cleanup()

@@ -54,6 +54,7 @@ def test_a_server_class_may_be_given_and_gets_these_arguments():
         (impl_rabbit.RabbitMessage, '__init__', ['raw_message']),
         (impl_rabbit.Connection, 'consume', ['timeout']),
         (amqpdriver.MessageOperationsHandler, 'do', ['task']),
+        (amqpdriver.MessageOperationsHandler, 'process', []),
         (RPCServer, '_create_listener', []),
         (amqp.Channel, '_basic_publish', ['msg', 'exchange', 'routing_key', 'mandatory']),
         (amqp.Channel, '_on_basic_ack', ['delivery_tag', 'multiple']),
