@@ -6,6 +6,7 @@
     │   ├── NoValidHost          no host fits (the one-line verdict says why)
     │   ├── InvalidMessage       a field is wrong; names it and what was expected
     │   ├── UnknownResourceClass
+    │   ├── InvalidRule          a rule is not understood; says where and what was expected
     │   ├── UnsupportedVersion   the sender speaks a version we do not
     │   ├── PayloadTooLarge
     │   ├── RequestIdReused      same request id, other body
@@ -82,6 +83,12 @@ class UnknownResourceClass(InvalidMessage):
         '{field}: resource class {name!r} is neither a standard class nor declared; '
         'expected a standard class such as VCPU or MEMORY_MB, or a declared CUSTOM_ class'
     )
+
+
+class InvalidRule(InvalidMessage):
+    """A rule that is not understood: ``at`` is the character, 0 where there is none."""
+
+    code = 'gantt.invalid_rule'
 
 
 class UnsupportedVersion(Refused):

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The text form of conditions, read from left to right with bounds on everything.
+
+    either     = both { "or" both }
+    both       = single { "and" single }
+    single     = "not" single | "(" either ")" | "known" FACT | comparison
+    comparison = operand [ relation operand ]
+
+Errors name the character, what was expected there, and the nearest known name.
+"""
+
+import functools
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.rules import lexer, tree
+from gantt.core.rules.expression import Expression
+from gantt.core.rules.lexer import Word, Wrong
+from gantt.core.rules.questions import Misfit, question_of
+
+#: Parentheses and ``not`` in one another; each may take two levels of the tree.
+_NESTED_MAX = 12
+_STARTS = 'a comparison such as free.VCPU >= 4'
+
+
+def parse(text: str, field: str = 'rule') -> Expression:
+    """The condition that a text says.
+
+    :param field: what the text is called in an error
+    :raises InvalidRule: names the character and what was expected there
+    """
+    found = _parsed(text) if len(text) <= tree.TEXT_MAX else _attempt(text)
+    if isinstance(found, Expression):
+        return found
+    at, problem = found
+    raise exceptions.InvalidRule(field=field, problem=f'character {at + 1}: {problem}', at=at + 1)
+
+
+def from_json(text: str, field: str = 'rule') -> Expression:
+    """The condition that a tree in JSON says.
+
+    :raises InvalidRule: names the part and what was expected there
+    """
+    if len(text) > 4 * tree.TEXT_MAX:
+        raise _not_json(field, f'expected at most {4 * tree.TEXT_MAX} characters of JSON')
+    try:
+        return checked(tree.from_json(text), field)
+    except msgspec.MsgspecError as e:
+        raise _not_json(field, str(e)) from None
+    except tree.TooLarge as e:
+        raise _not_json(field, str(e)) from None
+
+
+def checked(expr: tree.Expr, field: str = 'rule') -> Expression:
+    """A tree as a condition.
+
+    :raises InvalidRule: names the part and what was expected there
+    """
+    try:
+        tree.check_size(expr)
+        for node, _ in tree.walk(expr):
+            if isinstance(node, tree.Comparison | tree.Known):
+                question_of(node)
+        return Expression(expr)
+    except tree.TooLarge as e:
+        raise _not_json(field, str(e)) from None
+    except Misfit as e:
+        raise _not_json(field, f'in {tree.to_text(node)[:200]}: {e}') from None
+
+
+def _not_json(field: str, problem: str) -> exceptions.InvalidRule:
+    return exceptions.InvalidRule(field=field, problem=problem, at=0)
+
+
+@functools.lru_cache(maxsize=2048)
+def _parsed(text: str) -> Expression | tuple[int, str]:
+    return _attempt(text)
+
+
+def _attempt(text: str) -> Expression | tuple[int, str]:
+    try:
+        return Expression(_Parser(text).whole())
+    except Wrong as e:
+        return e.at, str(e)
+    except tree.TooLarge as e:
+        return 0, str(e)
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._words = lexer.words_of(text)
+        self._next = 0
+        self._depth = 0
+        self._nodes = 0
+
+    # -- words -----------------------------------------------------------------
+
+    @property
+    def _word(self) -> Word:
+        return self._words[self._next]
+
+    def _take(self) -> Word:
+        word = self._word
+        if word.kind != 'end':
+            self._next += 1
+        return word
+
+    def _is(self, *said: str) -> bool:
+        return self._word.kind in ('keyword', 'sign') and self._word.text in said
+
+    def _wanted(self, what: str) -> Wrong:
+        return Wrong(self._word.at, f'expected {what}, got {self._word.shown}')
+
+    def _end_with(self, sign: str) -> None:
+        if not self._is(sign):
+            raise self._wanted(f"'{sign}'")
+        self._take()
+
+    def _count(self, at: int) -> None:
+        self._nodes += 1
+        if self._nodes > tree.NODES_MAX:
+            raise Wrong(at, f'expected at most {tree.NODES_MAX} tests and connectives in one rule')
+
+    # -- connectives -----------------------------------------------------------
+
+    def whole(self) -> tree.Expr:
+        """The condition that all the words make."""
+        expr = self._either()
+        if self._word.kind != 'end':
+            raise self._wanted("'and', 'or' or the end")
+        return expr
+
+    def _either(self) -> tree.Expr:
+        self._depth += 1
+        if self._depth > _NESTED_MAX:
+            raise Wrong(self._word.at, f'expected at most {_NESTED_MAX} levels of nesting')
+        parts = [self._both()]
+        while self._is('or'):
+            self._take()
+            parts.append(self._both())
+        self._depth -= 1
+        return self._joined(tree.Or, parts)
+
+    def _both(self) -> tree.Expr:
+        parts = [self._single()]
+        while self._is('and'):
+            self._take()
+            parts.append(self._single())
+        return self._joined(tree.And, parts)
+
+    def _joined(self, kind: type[tree.And | tree.Or], parts: list[tree.Expr]) -> tree.Expr:
+        if len(parts) == 1:
+            return parts[0]
+        self._count(self._word.at)
+        return kind(of=tuple(parts))
+
+    def _single(self) -> tree.Expr:
+        if self._is('not'):
+            at = self._take().at
+            self._count(at)
+            self._depth += 1
+            if self._depth > _NESTED_MAX:
+                raise Wrong(at, f'expected at most {_NESTED_MAX} levels of nesting')
+            expr: tree.Expr = tree.Not(of=self._single())
+            self._depth -= 1
+            return expr
+        if self._is('('):
+            self._take()
+            expr = self._either()
+            self._end_with(')')
+            return expr
+        if self._is('known'):
+            self._take()
+            word = self._word
+            if word.kind != 'name':
+                raise self._wanted('the name of a fact')
+            self._take()
+            return self._checked(tree.Known(fact=word.text), word, word, word)
+        return self._comparison()
+
+    # -- comparisons -----------------------------------------------------------
+
+    def _comparison(self) -> tree.Expr:
+        first = self._word
+        left = self._operand(_STARTS)
+        sign = self._word
+        negated = False
+        if self._is('not'):
+            self._take()
+            negated = True
+            if not self._is('in', 'contains'):
+                raise self._wanted("'in' or 'contains'")
+            sign = self._word
+        if not self._is(*tree.RELATIONS):
+            return self._alone(left, first)
+        self._take()
+        second = self._word
+        right = self._operand('a value')
+        expr = self._compared(left, sign, right, first, second)
+        if negated:
+            self._count(sign.at)
+            expr = tree.Not(of=expr)
+        return expr
+
+    def _alone(self, left: tree.Operand, word: Word) -> tree.Expr:
+        """A fact that is yes or no, or a plain ``true``."""
+        if isinstance(left, bool):
+            self._count(word.at)
+            return tree.Always(value=left)
+        if not isinstance(left, tree.Ref):
+            raise self._wanted("a relation such as '==' or 'in'")
+        node = tree.Equal(fact=left.name, value=True)
+        try:
+            question_of(node)
+        except Misfit as e:
+            if e.part == 'fact':
+                raise Wrong(word.at, str(e)) from None
+            raise self._wanted("a relation such as '==' or 'in'") from None
+        self._count(word.at)
+        return node
+
+    def _compared(
+        self, left: tree.Operand, sign: Word, right: tree.Operand, first: Word, second: Word
+    ) -> tree.Expr:
+        op = sign.text
+        node: tree.Comparison
+        if isinstance(left, tree.Ref):
+            if op == 'in' and isinstance(right, tree.Ref):
+                # What stands in a set is asked of the set.
+                node = tree.Contains(fact=right.name, value=left)
+                return self._checked(node, second, sign, first)
+            return self._checked(
+                tree.RELATIONS[op](fact=left.name, value=right), first, sign, second
+            )
+        if not isinstance(right, tree.Ref):
+            raise Wrong(first.at, f'expected a fact on one side of {op!r}')
+        if op == 'in':
+            node = tree.Contains(fact=right.name, value=left)
+        elif op in tree.TURNED:
+            node = tree.RELATIONS[tree.TURNED[op]](fact=right.name, value=left)
+        else:
+            raise Wrong(first.at, f'expected a fact on the left side of {op!r}')
+        return self._checked(node, second, sign, first)
+
+    def _checked(
+        self, node: tree.Comparison | tree.Known, fact: Word, sign: Word, value: Word
+    ) -> tree.Expr:
+        self._count(fact.at)
+        try:
+            question_of(node)
+        except Misfit as e:
+            at = {'fact': fact.at, 'op': sign.at, 'value': value.at}[e.part]
+            raise Wrong(at, str(e)) from None
+        return node  # type: ignore[return-value]
+
+    # -- values ----------------------------------------------------------------
+
+    def _operand(self, what: str) -> tree.Operand:
+        word = self._word
+        if self._is('['):
+            return self._list()
+        if self._is('..'):
+            self._take()
+            return tree.Range(high=self._end())
+        if self._is('true', 'false'):
+            return self._take().text == 'true'
+        if word.kind == 'name':
+            self._take()
+            self._bounded(word)
+            return tree.Ref(name=word.text)
+        if word.kind == 'text':
+            self._take()
+            self._bounded(word)
+            return word.text
+        if word.kind not in ('number', 'version'):
+            raise self._wanted(what)
+        low = self._end()
+        if not self._is('..'):
+            return low
+        self._take()
+        open_ = self._word.kind not in ('number', 'version')
+        return tree.Range(low=low, high=None if open_ else self._end())
+
+    def _end(self) -> int | float | tree.Version:
+        """A number or a version."""
+        word = self._word
+        if word.kind == 'version':
+            self._take()
+            self._bounded(word)
+            return tree.Version(text=word.text[1:])
+        if word.kind != 'number':
+            raise self._wanted('a number or a version')
+        self._take()
+        self._bounded(word)
+        number = int(word.text) if word.text.lstrip('-').isdigit() else float(word.text)
+        if not tree.is_number(number):
+            raise Wrong(word.at, 'expected a number of at most 2^53')
+        return number
+
+    def _bounded(self, word: Word) -> None:
+        if len(word.text) > tree.LITERAL_MAX:
+            raise Wrong(word.at, f'expected at most {tree.LITERAL_MAX} characters in one piece')
+
+    def _list(self) -> tuple[tree.Item, ...]:
+        start = self._take()
+        items: list[tree.Item] = []
+        while not self._is(']'):
+            if items:
+                self._end_with(',')
+            word = self._word
+            if word.kind == 'text':
+                self._take()
+                self._bounded(word)
+                items.append(word.text)
+            elif word.kind in ('number', 'version'):
+                items.append(self._end())
+            else:
+                raise self._wanted('a text in quotes, a number or a version')
+            if len(items) > tree.LIST_MAX:
+                raise Wrong(start.at, f'expected at most {tree.LIST_MAX} items in a list')
+        self._take()
+        return tuple(items)

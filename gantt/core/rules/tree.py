@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a condition is made of.
+
+A tree of frozen structs: what the text form is parsed into, and, as JSON, a form of
+its own.  The left side of a comparison is always a fact; the text form turns
+comparisons round where they are written the other way.
+"""
+
+import math
+from collections.abc import Iterator
+
+import msgspec
+
+#: Bounds, all checked before anything is evaluated.
+TEXT_MAX = 4096  # characters of one rule
+NODES_MAX = 128  # tests and connectives of one rule
+DEPTH_MAX = 32  # of nesting
+LIST_MAX = 64  # items of one list
+LITERAL_MAX = 255  # characters of one text in a rule
+#: Numbers beyond are not told apart by the arrays.
+NUMBER_MAX = 2**53
+
+
+class Ref(msgspec.Struct, frozen=True, tag='fact', tag_field='is', forbid_unknown_fields=True):
+    """Another fact, on the right side of a comparison."""
+
+    name: str
+
+
+class Version(
+    msgspec.Struct, frozen=True, tag='version', tag_field='is', forbid_unknown_fields=True
+):
+    """A version, e.g. 4.2.1; missing parts count as 0."""
+
+    text: str
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The numbers, without zeros at the end."""
+        return version_parts(self.text) or ()
+
+
+class Range(msgspec.Struct, frozen=True, tag='range', tag_field='is', forbid_unknown_fields=True):
+    """From ``low`` to ``high``, both included; an end that is left out is open."""
+
+    low: int | float | Version | None = None
+    high: int | float | Version | None = None
+
+
+Scalar = bool | int | float | str | Version
+Item = int | float | str | Version
+Operand = bool | int | float | str | tuple[Item, ...] | Ref | Version | Range
+
+
+class Node(msgspec.Struct, frozen=True, tag_field='op', forbid_unknown_fields=True):
+    """Base of all nodes."""
+
+
+class And(Node, frozen=True, tag='and'):
+    """Every one of ``of`` holds; with none of them it holds."""
+
+    of: tuple['Expr', ...]
+
+
+class Or(Node, frozen=True, tag='or'):
+    """At least one of ``of`` holds; with none of them it does not."""
+
+    of: tuple['Expr', ...]
+
+
+class Not(Node, frozen=True, tag='not'):
+    """``of`` is known not to hold."""
+
+    of: 'Expr'
+
+
+class Always(Node, frozen=True, tag='always'):
+    """Holds everywhere, or nowhere."""
+
+    value: bool
+
+
+class Known(Node, frozen=True, tag='known'):
+    """The host has the fact at all."""
+
+    fact: str
+
+
+class Comparison(Node, frozen=True):
+    """Base of what compares a fact with something."""
+
+    fact: str
+    value: Operand
+
+
+class Less(Comparison, frozen=True, tag='<'):
+    """Smaller."""
+
+
+class LessEqual(Comparison, frozen=True, tag='<='):
+    """Smaller or equal."""
+
+
+class Greater(Comparison, frozen=True, tag='>'):
+    """Larger."""
+
+
+class GreaterEqual(Comparison, frozen=True, tag='>='):
+    """Larger or equal."""
+
+
+class Equal(Comparison, frozen=True, tag='=='):
+    """Equal; of a set: one of its members is."""
+
+
+class NotEqual(Comparison, frozen=True, tag='!='):
+    """``not (… == …)``."""
+
+
+class In(Comparison, frozen=True, tag='in'):
+    """One of a list, within a range, or at or below a place."""
+
+
+class Contains(Comparison, frozen=True, tag='contains'):
+    """A text has the other in it; a set has it as a member."""
+
+
+Expr = (
+    And | Or | Not | Always | Known | Less | LessEqual | Greater | GreaterEqual | Equal | NotEqual
+    | In | Contains
+)  # fmt: skip
+
+RELATIONS: dict[str, type[Comparison]] = {
+    '<': Less, '<=': LessEqual, '>': Greater, '>=': GreaterEqual, '==': Equal, '!=': NotEqual,
+    'in': In, 'contains': Contains,
+}  # fmt: skip
+#: What a relation is from the other side.
+TURNED = {'<': '>', '<=': '>=', '>': '<', '>=': '<=', '==': '==', '!=': '!='}
+
+_decode = msgspec.json.Decoder(Expr).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class TooLarge(Exception):
+    """A tree is beyond a bound."""
+
+
+def op_of(node: Node) -> str:
+    """The sign or word of a node."""
+    return str(node.__struct_config__.tag)
+
+
+def children(node: Expr) -> tuple[Expr, ...]:
+    """What a node connects."""
+    if isinstance(node, And | Or):
+        return node.of
+    return (node.of,) if isinstance(node, Not) else ()
+
+
+def walk(expr: Expr) -> Iterator[tuple[Expr, int]]:
+    """Every node with its depth, without recursion."""
+    todo: list[tuple[Expr, int]] = [(expr, 1)]
+    while todo:
+        node, depth = todo.pop()
+        yield node, depth
+        todo.extend((child, depth + 1) for child in children(node))
+
+
+def check_size(expr: Expr) -> None:
+    """:raises TooLarge: the tree is beyond a bound; says which"""
+    for count, (node, depth) in enumerate(walk(expr), 1):
+        if count > NODES_MAX:
+            raise TooLarge(f'expected at most {NODES_MAX} tests and connectives in one rule')
+        if depth > DEPTH_MAX:
+            raise TooLarge(f'expected at most {DEPTH_MAX} levels of nesting')
+        value = getattr(node, 'value', None)
+        if isinstance(value, tuple) and len(value) > LIST_MAX:
+            raise TooLarge(f'expected at most {LIST_MAX} items in a list, got {len(value)}')
+        if any(isinstance(v, str) and len(v) > LITERAL_MAX for v in _texts(node, value)):
+            raise TooLarge(f'expected texts of at most {LITERAL_MAX} characters')
+
+
+def _texts(node: Expr, value: object) -> tuple[object, ...]:
+    named = (getattr(node, 'fact', ''),)
+    if isinstance(value, tuple):
+        return named + tuple(v.text if isinstance(v, Version) else v for v in value)
+    if isinstance(value, Version):
+        return (*named, value.text)
+    if isinstance(value, Range):
+        ends = (value.low, value.high)
+        return named + tuple(e.text for e in ends if isinstance(e, Version))
+    return (*named, value.name if isinstance(value, Ref) else value)
+
+
+def from_json(text: str) -> Expr:
+    """:raises TooLarge: it is nested too deeply
+    :raises msgspec.DecodeError: it is no tree
+    """
+    try:
+        return _decode(text)
+    except RecursionError:
+        raise TooLarge(f'expected at most {DEPTH_MAX} levels of nesting') from None
+
+
+def to_json(expr: Expr) -> str:
+    """The JSON form."""
+    return _encode(expr).decode()
+
+
+def version_parts(text: str) -> tuple[int, ...] | None:
+    """The numbers of ``4.2.1`` or ``v4.2.1`` without zeros at the end; None: no version."""
+    parts = text.removeprefix('v').split('.')
+    if len(text) > LITERAL_MAX or not all(p.isascii() and p.isdigit() for p in parts):
+        return None
+    numbers = [int(p) for p in parts]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
+
+
+# -- as text -----------------------------------------------------------------------
+
+_WEAKER = {And: (Or,), Or: ()}
+
+
+def to_text(expr: Expr) -> str:
+    """The text form; parsing it gives the same tree again, of trees within the bounds."""
+    if isinstance(expr, And | Or):
+        if len(expr.of) == 1:
+            return to_text(expr.of[0])
+        if not expr.of:
+            return 'true' if isinstance(expr, And) else 'false'
+        # One connective in another of the same kind keeps its parentheses.
+        parts = [
+            f'({to_text(x)})' if isinstance(x, (type(expr), *_WEAKER[type(expr)])) else to_text(x)
+            for x in expr.of
+        ]
+        return f' {op_of(expr)} '.join(parts)
+    if isinstance(expr, Not):
+        inner = to_text(expr.of)
+        return f'not {inner}' if isinstance(expr.of, Always | Known | Not) else f'not ({inner})'
+    if isinstance(expr, Always):
+        return 'true' if expr.value else 'false'
+    if isinstance(expr, Known):
+        return f'known {name_text(expr.fact)}'
+    return f'{name_text(expr.fact)} {op_of(expr)} {operand_text(expr.value)}'
+
+
+def operand_text(value: Operand | None) -> str:
+    """What stands on the right side, as text."""
+    if isinstance(value, bool):
+        return 'true' if value else 'false'
+    if isinstance(value, str):
+        escaped = value.replace('\\', '\\\\').replace('"', '\\"')
+        return f'"{escaped}"'
+    if isinstance(value, tuple):
+        return f'[{", ".join(operand_text(item) for item in value)}]'
+    if isinstance(value, Ref):
+        return name_text(value.name)
+    if isinstance(value, Version):
+        return f'v{value.text.removeprefix("v")}'
+    if isinstance(value, Range):
+        return f'{_end(value.low)}..{_end(value.high)}'
+    return repr(value)
+
+
+def _end(value: int | float | Version | None) -> str:
+    return '' if value is None else operand_text(value)
+
+
+def name_text(name: str) -> str:
+    """A name, the parts in quotes that could not stand there otherwise."""
+    first, *rest = name.split('.')
+    if all(is_plain(part) for part in rest):
+        return name
+    # Of a quoted part only the whole remainder is a key, dots included.
+    return f'{first}.{operand_text(".".join(rest))}'
+
+
+def is_plain(part: str) -> bool:
+    """Whether a part of a name may stand without quotes."""
+    return (
+        bool(part)
+        and part.isascii()
+        and part.replace('-', '_').replace(':', '_').replace('_', 'a').isalnum()
+        and part[0] not in '-:'
+    )
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a number that the arrays tell apart from its neighbours."""
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and abs(value) <= NUMBER_MAX
+    )
