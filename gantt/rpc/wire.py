@@ -121,9 +121,9 @@ def whole_text(body: Any, path: str) -> None:
 
 
 def answer(found: Answer) -> tuple[Any, Exception | None]:
-    """An answer as (result, error) of a call."""
+    """An answer as (result, error) of a call; the envelope encodes it as it is."""
     error = decision.error_of(found)
-    return (message.to_builtins(found), None) if error is None else (None, error)
+    return (found, None) if error is None else (None, error)
 
 
 def _short(value: Any) -> str:
