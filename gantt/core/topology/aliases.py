@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator calls devices: the names that ``pci_passthrough:alias`` may use."""
+
+from typing import Annotated
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core import message
+from gantt.core.message import Message, Name, Text
+from gantt.core.request import RequestSpec
+from gantt.core.topology.settings import Settings, positive, refuse
+from gantt.core.topology.wish import Affinity, DeviceSpec, DeviceWish
+
+KEY = 'pci_passthrough:alias'
+FIELD = f'request.spec.flavor.extra_specs.{KEY}'
+#: Names in one request, and devices under one name, at most.
+NAMES_MAX, COUNT_MAX = 64, 1024
+_TYPES = ('type-PCI', 'type-PF', 'type-VF', 'vdpa')
+
+
+class Alias(Message, frozen=True, kw_only=True):
+    """One object of the option; of several with one name any will do.
+
+    :ivar numa_policy: the same in all of one name
+    """
+
+    name: Name
+    vendor_id: Text = ''
+    product_id: Text = ''
+    device_type: Text = ''
+    numa_policy: Affinity | None = None
+    resource_class: Text = ''
+    traits: Text = ''
+    live_migratable: Text = ''
+    tags: Annotated[dict[Name, Text], msgspec.Meta(max_length=64)] = {}
+
+    @property
+    def spec(self) -> DeviceSpec:
+        """What a device has to be."""
+        tags = {key.lower(): value.lower() for key, value in self.tags.items()}
+        for key in ('resource_class', 'traits', 'live_migratable'):
+            if getattr(self, key):
+                tags[key] = getattr(self, key).lower()
+        return DeviceSpec(
+            vendor_id=self.vendor_id.lower(),
+            product_id=self.product_id.lower(),
+            dev_type=self.device_type.lower(),
+            tags=tuple(sorted(tags.items())),
+        )
+
+
+class Aliases:
+    """The names known, and what they stand for."""
+
+    def __init__(self, found: list[Alias], option: str) -> None:
+        self._specs: dict[str, tuple[DeviceSpec, ...]] = {}
+        self._policies: dict[str, Affinity] = {}
+        for alias in found:
+            if alias.device_type and alias.device_type not in _TYPES:
+                raise _wrong(
+                    option, f'{alias.name}: device_type {alias.device_type!r} is none of {_TYPES}'
+                )
+            policy = alias.numa_policy or Affinity.LEGACY
+            if self._policies.setdefault(alias.name, policy) is not policy:
+                raise _wrong(option, f'{alias.name}: two numa_policy for one name')
+            self._specs[alias.name] = (*self._specs.get(alias.name, ()), alias.spec)
+
+    def wishes(self, spec: RequestSpec) -> tuple[DeviceWish, ...]:
+        """The devices that a request asks for.
+
+        :raises InvalidMessage: a name that nobody declared, or a wrong count
+        """
+        text = spec.flavor.extra_specs.get(KEY, '')
+        parts = [part.strip() for part in text.split(',') if part.strip()]
+        if not parts:
+            return ()
+        said = Settings(spec).same('pci_numa_affinity_policy', Affinity)
+        if len(parts) > NAMES_MAX:
+            refuse(FIELD, f'expected at most {NAMES_MAX} names, got {len(parts)}')
+        found = []
+        for part in parts:
+            name, _, count = (piece.strip() for piece in part.partition(':'))
+            if name not in self._specs:
+                known = ', '.join(sorted(self._specs)) or 'none'
+                refuse(FIELD, f'no device is called {name!r} here; known: {known}')
+            found.append(
+                DeviceWish(
+                    alias=name,
+                    count=positive(count, FIELD, COUNT_MAX) if count else 1,
+                    specs=self._specs[name],
+                    affinity=Affinity(said) if said else self._policies[name],
+                )
+            )
+        return tuple(found)
+
+
+def read_option(text: str, option: str) -> Aliases:
+    """The aliases of an option: a JSON list of objects, or one object.
+
+    :raises Misconfigured: names what is wrong
+    """
+    if not text.strip():
+        return Aliases([], option)
+    try:
+        body = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as e:
+        raise _wrong(option, f'not valid JSON: {e}') from None
+    try:
+        found = message.decode(
+            [body] if isinstance(body, dict) else body, list[Alias], inside=option
+        )
+    except exceptions.InvalidMessage as e:
+        raise _wrong(option, str(e)) from None
+    return Aliases(found, option)
+
+
+def _wrong(option: str, problem: str) -> exceptions.Misconfigured:
+    return exceptions.Misconfigured(
+        option=option,
+        problem=problem,
+        fix='Expected e.g. [{"name": "gpu", "vendor_id": "10de", "product_id": "1eb8"}]',
+    )

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which processors of a cell a guest is pinned to.
+
+Whether there are enough never depends on which are chosen; the choice keeps
+whole cores together and breaks open as few as it can.
+"""
+
+from gantt.core.topology.room import CellRoom, numbers_of
+from gantt.core.topology.wish import ThreadPolicy
+
+
+def available(cell: CellRoom, policy: ThreadPolicy) -> int:
+    """How many processors can be pinned here under a policy."""
+    free = cell.free
+    if policy is ThreadPolicy.PREFER:
+        return free.bit_count()
+    if policy is ThreadPolicy.ISOLATE:
+        return sum(1 for core in cell.cores if core & free == core)
+    found = 0
+    for core in cell.cores:
+        threads = (core & free).bit_count()
+        found += threads if threads > 1 else 0
+    return found
+
+
+def choose(cell: CellRoom, count: int, policy: ThreadPolicy) -> tuple[list[int], list[int]] | None:
+    """``count`` free processors, and those that are blocked with them; None: too few."""
+    if count > available(cell, policy):
+        return None
+    if policy is ThreadPolicy.ISOLATE:
+        return _whole(cell, count)
+    least = 2 if policy is ThreadPolicy.REQUIRE else 1
+    cores = []
+    for core in cell.cores:
+        threads = numbers_of(core & cell.free)
+        if len(threads) >= least:
+            cores.append(threads)
+    return _together(cores, count), []
+
+
+def _whole(cell: CellRoom, count: int) -> tuple[list[int], list[int]]:
+    chosen: list[int] = []
+    blocked: list[int] = []
+    for core in cell.cores:
+        if len(chosen) == count:
+            break
+        if core & cell.free == core:
+            first, *others = numbers_of(core)
+            chosen.append(first)
+            blocked += others
+    return chosen, blocked
+
+
+def _together(cores: list[list[int]], count: int) -> list[int]:
+    """Whole cores first, then the fullest one that has as many threads as are wanting."""
+    chosen: list[int] = []
+    left: list[list[int]] = []
+    for threads in sorted(cores, key=lambda threads: (-len(threads), threads[0])):
+        if len(threads) <= count - len(chosen):
+            chosen += threads
+        else:
+            left.append(threads)
+    wanting = count - len(chosen)
+    if wanting:
+        fit = [threads for threads in left if len(threads) >= wanting]
+        chosen += min(fit, key=lambda threads: (len(threads), threads[0]))[:wanting]
+    return chosen

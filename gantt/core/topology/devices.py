@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which pools the devices of a request come out of.
+
+Several names of one request may want the same pool, so that taking the first
+that fits may leave nothing for the next: the shares are a flow through a graph
+of names and pools, which finds an answer where there is one.
+"""
+
+import collections
+from collections.abc import Collection, Sequence
+
+from gantt.core.topology.room import CellRoom, Pool
+from gantt.core.topology.wish import Affinity, DeviceSpec, DeviceWish
+
+#: Kinds that nobody gets who does not name them.
+_SPECIAL = ('type-pf', 'vdpa')
+
+
+def matches(pool: Pool, wish: DeviceWish) -> bool:
+    """Whether devices of a pool are of the kind that is wanted, wherever they are."""
+    return any(_is(pool, spec) for spec in wish.specs)
+
+
+def _is(pool: Pool, spec: DeviceSpec) -> bool:
+    return (
+        spec.vendor_id in ('', pool.vendor_id)
+        and spec.product_id in ('', pool.product_id)
+        and _is_type(pool, spec)
+        and all(pool.tags.get(key) == value for key, value in spec.tags)
+    )
+
+
+def _is_type(pool: Pool, spec: DeviceSpec) -> bool:
+    if spec.dev_type:
+        return pool.dev_type == spec.dev_type
+    remote = pool.tags.get('remote_managed') in ('true', '1', 'yes')
+    return pool.dev_type not in _SPECIAL and not remote
+
+
+def is_near(pool: Pool, affinity: Affinity, cells: Collection[CellRoom]) -> bool:
+    """Whether a pool is as near to the guest's cells as it has to be.
+
+    :param cells: of the host; empty: the guest has none, so that any pool is near
+    """
+    if not cells or affinity is Affinity.PREFERRED:
+        return True
+    if pool.numa_node is None:
+        return affinity is Affinity.LEGACY
+    return any(cell.id == pool.numa_node for cell in cells)
+
+
+def _is_on_socket(pool: Pool, cells: Collection[CellRoom], host: Sequence[CellRoom]) -> bool:
+    """As ``is_near``, by socket: that of every cell of the host has to be known."""
+    if not cells:
+        return True
+    if any(cell.socket is None for cell in host):
+        return False
+    of_pool = next((cell.socket for cell in host if cell.id == pool.numa_node), None)
+    return of_pool is not None and any(cell.socket == of_pool for cell in cells)
+
+
+def eligible(
+    wish: DeviceWish,
+    pools: Sequence[Pool],
+    cells: Collection[CellRoom],
+    host: Sequence[CellRoom],
+    affinity: Affinity,
+) -> list[int]:
+    """Indices of the pools that a wish may be met from, those near the guest first."""
+    found = []
+    for i, pool in enumerate(pools):
+        if not matches(pool, wish):
+            continue
+        if affinity is Affinity.SOCKET:
+            near = _is_on_socket(pool, cells, host)
+        else:
+            near = is_near(pool, affinity, cells)
+        if near:
+            found.append(i)
+    at = {cell.id for cell in cells}
+    return sorted(found, key=lambda i: (pools[i].numa_node not in at, i))
+
+
+def share_out(
+    wishes: Sequence[DeviceWish], free: Sequence[int], choices: Sequence[Sequence[int]]
+) -> list[dict[int, int]] | None:
+    """How many devices each wish gets from which pool; None: it cannot be done.
+
+    :param free: devices free, by pool
+    :param choices: pools that each wish may be met from, best first
+    """
+    left = list(free)
+    given: list[dict[int, int]] = [{} for _ in wishes]
+    for k, wish in enumerate(wishes):
+        wanting = wish.count
+        for pool in choices[k]:
+            got = min(wanting, max(0, left[pool]))
+            if got:
+                given[k][pool] = got
+                left[pool] -= got
+                wanting -= got
+        while wanting:
+            got = _move_on(k, wanting, left, given, choices)
+            if not got:
+                return None
+            wanting -= got
+    return given
+
+
+def _move_on(
+    k: int,
+    wanting: int,
+    left: list[int],
+    given: list[dict[int, int]],
+    choices: Sequence[Sequence[int]],
+) -> int:
+    """Give wish ``k`` some more by moving others to pools that have some left."""
+    holders: dict[int, list[int]] = collections.defaultdict(list)
+    for other, shares in enumerate(given):
+        for pool in shares:
+            holders[pool].append(other)
+    came: dict[int, tuple[int, int] | None] = {pool: None for pool in choices[k]}
+    queue = collections.deque(choices[k])
+    while queue:
+        pool = queue.popleft()
+        if left[pool] > 0:
+            return _augment(k, pool, wanting, left, given, came)
+        for other in holders[pool]:
+            for beside in choices[other]:
+                if beside not in came:
+                    came[beside] = (pool, other)
+                    queue.append(beside)
+    return 0
+
+
+def _augment(
+    k: int,
+    pool: int,
+    wanting: int,
+    left: list[int],
+    given: list[dict[int, int]],
+    came: dict[int, tuple[int, int] | None],
+) -> int:
+    steps = []
+    at, amount = pool, min(wanting, left[pool])
+    while (step := came[at]) is not None:
+        before, other = step
+        amount = min(amount, given[other][before])
+        steps.append((before, other, at))
+        at = before
+    for before, other, after in steps:
+        given[other][before] -= amount
+        if not given[other][before]:
+            del given[other][before]
+        given[other][after] = given[other].get(after, 0) + amount
+    given[k][at] = given[k].get(at, 0) + amount
+    left[pool] -= amount
+    return amount

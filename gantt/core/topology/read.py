@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a request's flavor and image to what it asks of the inside of a host.
+
+The names and rules are Nova's.  Amounts are the request's own: ``PCPU`` and
+``VCPU`` say how many processors the guest has, ``MEMORY_MB`` how much memory.
+"""
+
+import re
+
+from gantt.core.request import RequestSpec
+from gantt.core.topology.aliases import KEY, Aliases
+from gantt.core.topology.settings import (
+    CELLS_MAX,
+    VCPUS_MAX,
+    Settings,
+    cpus,
+    in_flavor,
+    in_image,
+    page_size,
+    positive,
+    refuse,
+    truth,
+)
+from gantt.core.topology.wish import CpuPolicy, GuestCell, GuestTopology, ThreadPolicy, Wish
+
+#: Settings that are looked at here; anything else of the same form is others' business.
+NAMES = frozenset({
+    'numa_nodes', 'cpu_policy', 'cpu_dedicated_mask', 'cpu_thread_policy', 'cpu_realtime',
+    'cpu_realtime_mask', 'emulator_threads_policy', 'mem_page_size', 'pmem', 'mem_encryption',
+    'mem_encryption_model', 'cpu_sockets', 'cpu_cores', 'cpu_threads', 'cpu_max_sockets',
+    'cpu_max_cores', 'cpu_max_threads', 'pci_numa_affinity_policy',
+})  # fmt: skip
+_OF_A_CELL = re.compile(r'(?:hw:|hw_)(numa_cpus|numa_mem)\.(.{0,12})\Z', re.DOTALL)
+_EMULATOR = ('share', 'isolate')
+_MODELS = ('amd-sev', 'amd-sev-es')
+
+
+def read(spec: RequestSpec, aliases: Aliases) -> Wish | None:
+    """What the request asks of the inside of a host; None: nothing.
+
+    :raises InvalidMessage: names the key and what was expected
+    """
+    settings = Settings(spec)
+    devices = aliases.wishes(spec) if KEY in settings.flavor else ()
+    if not (devices or _concerns(settings)):
+        return None
+    policy = _cpu_policy(settings)
+    threads = _thread_policy(settings, policy)
+    apart = _emulator_apart(settings, policy)
+    vcpus = _vcpus(spec, policy, apart)
+    realtime, mask = _realtime(settings, policy, vcpus, apart)
+    dedicated = _dedicated(settings, policy, vcpus, mask)
+    _check_amounts(spec, policy, len(dedicated) + apart)
+    page, pmem = _page(settings), _pmem(spec, settings)
+    nodes = _nodes(settings)
+    guest = _guest(settings)
+    encrypted = _encrypted(settings)
+    cells: tuple[GuestCell, ...] = ()
+    if nodes or page or pmem or policy is not CpuPolicy.SHARED:
+        cells = _cells(spec, settings, nodes or 1, vcpus, frozenset(dedicated))
+    if not (cells or devices):
+        return None
+    return Wish(
+        cells=cells,
+        cpu_policy=policy,
+        thread_policy=threads,
+        page=page,
+        emulator_apart=apart,
+        realtime=realtime,
+        devices=devices,
+        guest=guest,
+        pmem=pmem,
+        encrypted=encrypted,
+    )
+
+
+def _concerns(settings: Settings) -> bool:
+    for key in settings.flavor:
+        if key.startswith('hw:') and (key[3:] in NAMES or _OF_A_CELL.match(key)):
+            return True
+    for key in settings.image:
+        if key.startswith('hw_') and (key[3:] in NAMES or _OF_A_CELL.match(key)):
+            return True
+    return False
+
+
+# -- processors ------------------------------------------------------------------
+def _cpu_policy(settings: Settings) -> CpuPolicy:
+    flavor = settings.choice(
+        'cpu_policy', CpuPolicy, settings.of_flavor('cpu_policy'), in_flavor('cpu_policy')
+    )
+    image = settings.choice(
+        'cpu_policy', CpuPolicy, settings.of_image('cpu_policy'), in_image('cpu_policy')
+    )
+    if flavor is None:
+        return CpuPolicy(image or CpuPolicy.SHARED)
+    # The image may ask for less than the flavor gives, never for more.
+    if image == CpuPolicy.DEDICATED and flavor != CpuPolicy.DEDICATED:
+        refuse(in_image('cpu_policy'), f'the flavor gives {flavor} processors only')
+    return CpuPolicy(flavor)
+
+
+def _thread_policy(settings: Settings, policy: CpuPolicy) -> ThreadPolicy:
+    name = 'cpu_thread_policy'
+    flavor = settings.choice(name, ThreadPolicy, settings.of_flavor(name), in_flavor(name))
+    image = settings.choice(name, ThreadPolicy, settings.of_image(name), in_image(name))
+    if (flavor or image) and policy is CpuPolicy.SHARED:
+        field = in_flavor(name) if flavor else in_image(name)
+        refuse(field, 'is about dedicated processors; expected cpu_policy dedicated or mixed')
+    if flavor in (None, ThreadPolicy.PREFER):
+        return ThreadPolicy(image or ThreadPolicy.PREFER)
+    if image and image != flavor:
+        refuse(in_image(name), f'expected {flavor} as in the flavor, got {image}')
+    return ThreadPolicy(flavor)
+
+
+def _emulator_apart(settings: Settings, policy: CpuPolicy) -> bool:
+    value, field = settings.one_of('emulator_threads_policy')
+    if not value:
+        return False
+    if value not in _EMULATOR:
+        refuse(field, f'expected share or isolate, got {value!r}')
+    if value == 'isolate' and policy is CpuPolicy.SHARED:
+        refuse(field, 'isolate takes a dedicated processor; expected cpu_policy dedicated or mixed')
+    return value == 'isolate'
+
+
+def _vcpus(spec: RequestSpec, policy: CpuPolicy, apart: bool) -> int:
+    amounts = spec.resources
+    found = amounts.get('VCPU', 0) + amounts.get('PCPU', 0) - apart
+    if not 1 <= found <= VCPUS_MAX:
+        field = 'PCPU' if policy is CpuPolicy.DEDICATED else 'VCPU'
+        refuse(
+            f'request.spec.resources.{field}',
+            f'expected 1 to {VCPUS_MAX} processors for the guest, got {found}',
+        )
+    return found
+
+
+def _realtime(
+    settings: Settings, policy: CpuPolicy, vcpus: int, apart: bool
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Real-time processors, and those that the mask names."""
+    value, field = settings.of_flavor('cpu_realtime'), in_flavor('cpu_realtime')
+    on = bool(value) and truth(value or '', field)
+    name = 'cpu_realtime_mask'
+    text, where = settings.of_image(name), in_image(name)
+    if not text:
+        text, where = settings.of_flavor(name), in_flavor(name)
+    if not on:
+        return (), ()
+    if policy is CpuPolicy.SHARED:
+        refuse(field, 'needs dedicated processors; expected cpu_policy dedicated or mixed')
+    named = cpus(text, where, vcpus) if text else ()
+    if len(named or range(vcpus)) == vcpus and not apart:
+        refuse(
+            where if text else field,
+            'expected a cpu_realtime_mask that leaves a processor without, '
+            'or emulator_threads_policy isolate',
+        )
+    return named or tuple(range(vcpus)), named
+
+
+def _dedicated(
+    settings: Settings, policy: CpuPolicy, vcpus: int, realtime: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Processors of the guest that are pinned."""
+    name = 'cpu_dedicated_mask'
+    text, field = settings.of_flavor(name), in_flavor(name)
+    if policy is not CpuPolicy.MIXED:
+        if text:
+            refuse(field, f'is for cpu_policy mixed, not {policy}')
+        return tuple(range(vcpus)) if policy is CpuPolicy.DEDICATED else ()
+    if bool(text) == bool(realtime):
+        refuse(field, 'mixed processors need it, or cpu_realtime with a mask; expected one of them')
+    found = cpus(text, field, vcpus) if text else realtime
+    if len(found) == vcpus:
+        refuse(field, 'expected a shared processor beside the dedicated ones')
+    return found
+
+
+def _check_amounts(spec: RequestSpec, policy: CpuPolicy, dedicated: int) -> None:
+    """The amounts claimed have to be those that are laid out."""
+    said = spec.resources.get('PCPU', 0)
+    if policy is not CpuPolicy.SHARED and said != dedicated:
+        refuse(
+            'request.spec.resources.PCPU',
+            f'cpu_policy {policy} takes {dedicated} of them; expected that, got {said}',
+        )
+
+
+def _guest(settings: Settings) -> GuestTopology:
+    found = {}
+    for part in ('sockets', 'cores', 'threads'):
+        name = f'cpu_max_{part}'
+        image, flavor = settings.of_image(name), settings.of_flavor(name)
+        most = positive(flavor, in_flavor(name), VCPUS_MAX) if flavor else 0
+        if image:
+            asked = positive(image, in_image(name), VCPUS_MAX)
+            if most and asked > most:
+                refuse(in_image(name), f'expected at most {most} as in the flavor, got {asked}')
+            most = asked
+        found[f'max_{part}'] = most
+        found[part] = settings.number(f'cpu_{part}', VCPUS_MAX)
+        if most and found[part] > most:
+            refuse(in_flavor(f'cpu_{part}'), f'expected at most {most}, got {found[part]}')
+    return GuestTopology(**found)
+
+
+# -- memory ------------------------------------------------------------------------
+def _page(settings: Settings) -> str:
+    name = 'mem_page_size'
+    flavor, image = settings.of_flavor(name), settings.of_image(name)
+    said = page_size(flavor, in_flavor(name)) if flavor else ''
+    if not image:
+        return said
+    asked = page_size(image, in_image(name))
+    if said not in ('large', 'any'):
+        refuse(
+            in_image(name),
+            'the flavor has to leave it open: expected hw:mem_page_size large or any there',
+        )
+    return asked
+
+
+def _pmem(spec: RequestSpec, settings: Settings) -> tuple[str, ...]:
+    text = settings.of_flavor('pmem') or ''
+    labels = tuple(part.strip() for part in text.split(',') if part.strip())
+    if len(labels) > 64:
+        refuse(in_flavor('pmem'), f'expected at most 64 namespaces, got {len(labels)}')
+    for label in labels:
+        name = f'CUSTOM_PMEM_NAMESPACE_{label.upper()}'
+        if spec.resources.get(name, 0) < labels.count(label):
+            refuse(
+                f'request.spec.resources.{name}',
+                f'expected {labels.count(label)} for hw:pmem, got {spec.resources.get(name, 0)}',
+            )
+    return labels
+
+
+def _encrypted(settings: Settings) -> bool:
+    model, field = settings.one_of('mem_encryption_model')
+    if model and model not in _MODELS:
+        refuse(field, f'expected one of {", ".join(_MODELS)}, got {model!r}')
+    return settings.flag('mem_encryption')
+
+
+# -- cells ------------------------------------------------------------------------
+def _nodes(settings: Settings) -> int:
+    value, field = settings.one_of('numa_nodes')
+    return positive(value, field, CELLS_MAX) if value else 0
+
+
+def _cells(
+    spec: RequestSpec, settings: Settings, nodes: int, vcpus: int, dedicated: frozenset[int]
+) -> tuple[GuestCell, ...]:
+    memory = spec.resources.get('MEMORY_MB', 0)
+    if not memory:
+        refuse('request.spec.resources.MEMORY_MB', 'expected memory for the guest')
+    said = _said_of_cells(settings, nodes)
+    if said:
+        shares = _as_said(said, nodes, vcpus, memory)
+    else:
+        shares = _evenly(nodes, vcpus, memory)
+    return tuple(
+        GuestCell(mine, mb, tuple(cpu for cpu in mine if cpu in dedicated)) for mine, mb in shares
+    )
+
+
+def _said_of_cells(settings: Settings, nodes: int) -> dict[tuple[str, int], tuple[str, str]]:
+    """(setting, number of a cell) -> (value, field)."""
+    found: dict[tuple[str, int], tuple[str, str]] = {}
+    for said, inside in (
+        (settings.flavor, 'request.spec.flavor.extra_specs'),
+        (settings.image, 'request.spec.image.properties'),
+    ):
+        for key, value in said.items():
+            match = _OF_A_CELL.match(key)
+            if match is None or not key.startswith('hw:' if said is settings.flavor else 'hw_'):
+                continue
+            field = f'{inside}.{key}'
+            number = match[2]
+            if not (number.isascii() and number.isdigit() and int(number) < nodes):
+                refuse(field, f'expected a cell of 0 to {nodes - 1}, by numa_nodes, got {number!r}')
+            at = (match[1], int(number))
+            if at in found:
+                refuse(field, 'the flavor says it as well; expected it in one of them')
+            found[at] = (value.strip(), field)
+    return found
+
+
+def _as_said(
+    said: dict[tuple[str, int], tuple[str, str]], nodes: int, vcpus: int, memory: int
+) -> list[tuple[tuple[int, ...], int]]:
+    shares = []
+    seen: set[int] = set()
+    for node in range(nodes):
+        for name in ('numa_cpus', 'numa_mem'):
+            if (name, node) not in said:
+                refuse(in_flavor(f'{name}.{node}'), 'is missing; expected both for every cell')
+        text, field = said['numa_cpus', node]
+        mine = cpus(text, field, vcpus)
+        if seen & set(mine):
+            refuse(field, f'processor {min(seen & set(mine))} is in another cell already')
+        seen |= set(mine)
+        text, field = said['numa_mem', node]
+        shares.append((mine, positive(text, field, 2**40)))
+    if len(seen) != vcpus:
+        left = min(set(range(vcpus)) - seen)
+        refuse(in_flavor(f'numa_cpus.{nodes - 1}'), f'processor {left} is in no cell')
+    total = sum(mb for _, mb in shares)
+    if total != memory:
+        refuse(
+            in_flavor(f'numa_mem.{nodes - 1}'),
+            f'the cells have {total} MiB together; expected the {memory} MiB of the request',
+        )
+    return shares
+
+
+def _evenly(nodes: int, vcpus: int, memory: int) -> list[tuple[tuple[int, ...], int]]:
+    for what, amount in (('processors', vcpus), ('MiB of memory', memory)):
+        if amount % nodes:
+            refuse(
+                in_flavor('numa_nodes'),
+                f'{amount} {what} cannot be split evenly over {nodes} cells; '
+                'expected hw:numa_cpus.N and hw:numa_mem.N for each of them',
+            )
+    each = vcpus // nodes
+    return [(tuple(range(n * each, (n + 1) * each)), memory // nodes) for n in range(nodes)]

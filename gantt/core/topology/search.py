@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lay_out(): a wish on a host, or what is in the way.
+
+Which cells of the host a guest's cells get is decided by a search over all
+arrangements, best first: each cell of the guest with each cell of the host is
+looked at once, and what follows from a set of cells that are taken already is
+never looked at again.  So the order of anything decides which of several
+layouts is found, never whether one is.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gantt.core.topology import cores
+from gantt.core.topology.devices import eligible, matches, share_out
+from gantt.core.topology.layout import CellLayout, DeviceLayout, Layout
+from gantt.core.topology.obstacles import Obstacle, obstacles
+from gantt.core.topology.room import BASE_KB_MAX, CellRoom, Pool, Room
+from gantt.core.topology.wish import Affinity, DeviceWish, GuestCell, Wish
+
+#: Arrangements looked at on one host, at most; more than any host that is known needs.
+STEPS_MAX = 1_000_000
+
+
+class Laid(msgspec.Struct, frozen=True):
+    """The answer of :func:`lay_out`: a layout, or what was in the way."""
+
+    layout: Layout | None
+    obstacles: list[Obstacle] = []
+
+
+def lay_out(wish: Wish, room: Room, pack: bool = False) -> Laid:
+    """Lay a wish out on a host.
+
+    :param pack: prefer the fullest cells that will do, not the emptiest
+    """
+    search = _Search(wish, room, pack)
+    layout = search.find()
+    if layout is not None:
+        return Laid(layout)
+    return Laid(None, obstacles(wish, room, search.is_cut_short))
+
+
+def page_of(cell: CellRoom, guest: GuestCell, page: str) -> int | None:
+    """The size of the pages for a guest's cell here, in KiB, 0: any; None: not to be had."""
+    need = guest.memory_mb * 1024
+    if guest.memory_mb > cell.memory_mb:
+        return None
+    if page in ('', 'small') or (page.isdigit() and int(page) <= BASE_KB_MAX):
+        return _ordinary(cell, guest, page)
+    if page.isdigit():
+        sizes = [int(page)] if int(page) in cell.pages else []
+    else:
+        sizes = sorted(cell.pages, reverse=True)
+    for size in sizes:
+        if need % size == 0 and cell.pages[size] * size >= need:
+            return size
+    return _ordinary(cell, guest, 'small') if page == 'any' else None
+
+
+def _ordinary(cell: CellRoom, guest: GuestCell, page: str) -> int | None:
+    if guest.memory_mb * 1024 % cell.base_kb:
+        return None
+    if not page and not guest.dedicated:
+        return 0 if cell.memory_used + guest.memory_mb <= cell.memory_cap else None
+    if guest.memory_mb * 1024 > cell.base_left:
+        return None
+    if not page:
+        return 0
+    return cell.base_kb if page in ('small', str(cell.base_kb)) else None
+
+
+def fits(cell: CellRoom, guest: GuestCell, wish: Wish, is_first: bool) -> bool:
+    """Whether a cell of the guest fits on a cell of the host, devices aside."""
+    if guest.shared > min(cell.cpus, cell.cpu_cap - cell.cpu_used):
+        return False
+    pinned = len(guest.dedicated) + (is_first and wish.emulator_apart)
+    if pinned > cores.available(cell, wish.thread_policy):
+        return False
+    return page_of(cell, guest, wish.page) is not None
+
+
+class _Search:
+    def __init__(self, wish: Wish, room: Room, pack: bool) -> None:
+        self.wish, self.room = wish, room
+        self.is_cut_short = False
+        self._steps = 0
+        self._order = sorted(room.cells, key=lambda cell: self._preference(cell, pack))
+        self._failed: set[tuple[int, int]] = set()
+        self._taken: list[CellRoom] = []
+        self._strict = True
+
+    def _preference(self, cell: CellRoom, pack: bool) -> tuple[int, ...]:
+        """Less is better: near the devices wanted, or away from any; then emptier or fuller."""
+        wish = self.wish
+        there = [p for p in self.room.pools if p.numa_node == cell.id and p.free > 0]
+        if wish.devices:
+            wanted = any(matches(p, one) for p in there for one in wish.devices)
+            device = int(not wanted)
+        else:
+            device = int(bool(there))
+        sign = 1 if pack else -1
+        left = (
+            cell.free.bit_count(), cell.cpu_cap - cell.cpu_used, cell.memory_cap - cell.memory_used
+        )  # fmt: skip
+        return (device, *(sign * amount for amount in left), cell.index)
+
+    def find(self) -> Layout | None:
+        wish = self.wish
+        if not wish.cells:
+            devices = self._devices(())
+            return None if devices is None else Layout(devices=devices)
+        if len(wish.cells) > len(self.room.cells):
+            return None
+        fitting = [
+            [cell for cell in self._order if fits(cell, guest, wish, i == 0)]
+            for i, guest in enumerate(wish.cells)
+        ]
+        if not all(fitting):
+            return None
+        # Preferred devices are insisted on first, and given up only where that fails.
+        for strict in (True, False) if self._prefers else (True,):
+            self._strict = strict
+            self._failed.clear()
+            # More cells never make devices harder to have: not with all, then with none.
+            if self._devices(self._order) is None:
+                continue
+            devices = self._place(0, 0, fitting)
+            if devices is not None:
+                return self._layout(devices)
+        return None
+
+    @property
+    def _prefers(self) -> bool:
+        return any(one.affinity is Affinity.PREFERRED for one in self.wish.devices)
+
+    def _place(
+        self, number: int, mask: int, fitting: Sequence[Sequence[CellRoom]]
+    ) -> list[DeviceLayout] | None:
+        """Cells for the guest's cells from ``number`` on; the devices of the whole."""
+        if number == len(fitting):
+            return self._devices(self._taken)
+        if (number, mask) in self._failed:
+            return None
+        for cell in fitting[number]:
+            if mask >> cell.index & 1:
+                continue
+            self._steps += 1
+            if self._steps > STEPS_MAX:
+                self.is_cut_short = True
+                return None
+            self._taken.append(cell)
+            devices = self._place(number + 1, mask | 1 << cell.index, fitting)
+            if devices is not None:
+                return devices
+            self._taken.pop()
+        self._failed.add((number, mask))
+        return None
+
+    def _devices(self, cells: Sequence[CellRoom]) -> list[DeviceLayout] | None:
+        wishes = self.wish.devices
+        if not wishes:
+            return []
+        pools = self.room.pools
+        choices = [
+            eligible(one, pools, cells, self.room.cells, self._affinity(one)) for one in wishes
+        ]
+        shares = share_out(wishes, [pool.free for pool in pools], choices)
+        if shares is None:
+            return None
+        return [
+            _device(wish, pools[i], count)
+            for wish, given in zip(wishes, shares, strict=True)
+            for i, count in sorted(given.items())
+        ]
+
+    def _affinity(self, wish: DeviceWish) -> Affinity:
+        if wish.affinity is Affinity.PREFERRED and self._strict:
+            return Affinity.REQUIRED
+        return wish.affinity
+
+    def _layout(self, devices: list[DeviceLayout]) -> Layout:
+        cells = [
+            self._cell(cell, guest, number == 0)
+            for number, (cell, guest) in enumerate(zip(self._taken, self.wish.cells, strict=True))
+        ]
+        return Layout(cells=cells, devices=devices)
+
+    def _cell(self, cell: CellRoom, guest: GuestCell, is_first: bool) -> CellLayout:
+        wish = self.wish
+        apart = int(is_first and wish.emulator_apart)
+        chosen = cores.choose(cell, len(guest.dedicated) + apart, wish.thread_policy)
+        page = page_of(cell, guest, wish.page)
+        assert chosen is not None and page is not None, 'the cell was found to fit'
+        cpus, blocked = chosen
+        pinned = cpus[: len(guest.dedicated)]
+        return CellLayout(
+            cell=cell.id,
+            memory_mb=guest.memory_mb,
+            page_kb=page,
+            vcpus=list(guest.vcpus),
+            pins=list(zip(guest.dedicated, pinned, strict=True)),
+            emulator=cpus[len(guest.dedicated) :],
+            blocked=blocked,
+        )
+
+
+def _device(wish: DeviceWish, pool: Pool, count: int) -> DeviceLayout:
+    return DeviceLayout(
+        alias=wish.alias,
+        pool=pool.key,
+        count=count,
+        vendor_id=pool.vendor_id,
+        product_id=pool.product_id,
+        address=pool.address,
+        numa_node=pool.numa_node,
+    )

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of a flavor and its image that are about the inside of a host, one by one.
+
+A flavor's ``hw:name`` and an image's ``hw_name`` speak of the same thing; each
+setting has its rule for who may say what.  Every refusal names the key.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import NoReturn
+
+from gantt import exceptions
+from gantt.core.request import RequestSpec
+
+#: Processors and cells of one guest, at most: what a message of a host may carry.
+VCPUS_MAX, CELLS_MAX = 4096, 256
+_RANGE = re.compile(r'(\d{1,5})(?:-(\d{1,5}))?\Z')
+_TRUE = ('1', 't', 'true', 'on', 'y', 'yes')
+_FALSE = ('0', 'f', 'false', 'off', 'n', 'no')
+
+
+class Settings:
+    """The extra specs of a flavor and the properties of its image."""
+
+    def __init__(self, spec: RequestSpec) -> None:
+        self.flavor: Mapping[str, str] = spec.flavor.extra_specs
+        self.image: Mapping[str, str] = spec.image.properties
+
+    @property
+    def names_any(self) -> bool:
+        """Whether anything here may be about the inside of a host."""
+        return any(key.startswith(('hw:', 'pci_passthrough:')) for key in self.flavor) or any(
+            key.startswith('hw_') for key in self.image
+        )
+
+    def of_flavor(self, name: str) -> str | None:
+        """What the flavor says, stripped."""
+        found = self.flavor.get(f'hw:{name}')
+        return None if found is None else found.strip()
+
+    def of_image(self, name: str) -> str | None:
+        """What the image says, stripped."""
+        found = self.image.get(f'hw_{name}')
+        return None if found is None else found.strip()
+
+    def one_of(self, name: str) -> tuple[str | None, str]:
+        """A setting that only one of the two may make, and what it is called there."""
+        flavor, image = self.of_flavor(name), self.of_image(name)
+        if flavor is not None and image is not None:
+            refuse(in_image(name), f'the flavor has hw:{name} as well; expected it in one of them')
+        return (image, in_image(name)) if flavor is None else (flavor, in_flavor(name))
+
+    def same(self, name: str, choices: type) -> str | None:
+        """A setting that both may make if they agree; one of ``choices``."""
+        flavor = self.choice(name, choices, self.of_flavor(name), in_flavor(name))
+        image = self.choice(name, choices, self.of_image(name), in_image(name))
+        if flavor and image and flavor != image:
+            refuse(in_image(name), f'expected {flavor} as in the flavor, got {image}')
+        return flavor or image
+
+    @staticmethod
+    def choice(name: str, choices: type, value: str | None, field: str) -> str | None:
+        """``value``, one of the members of an enumeration."""
+        if not value:
+            return None
+        known = [str(one) for one in choices]  # type: ignore[attr-defined]
+        if value not in known:
+            refuse(field, f'expected one of {", ".join(known)}, got {value!r}')
+        return value
+
+    def number(self, name: str, most: int) -> int:
+        """A setting of 1 to ``most`` that the flavor makes, or else the image; 0: neither does."""
+        for value, field in (
+            (self.of_flavor(name), in_flavor(name)), (self.of_image(name), in_image(name)),
+        ):  # fmt: skip
+            if value:
+                return positive(value, field, most)
+        return 0
+
+    def flag(self, name: str) -> bool:
+        """A setting that either of the two may switch on."""
+        said = [
+            truth(value, field)
+            for value, field in (
+                (self.of_flavor(name), in_flavor(name)), (self.of_image(name), in_image(name)),
+            )
+            if value
+        ]  # fmt: skip
+        return any(said)
+
+
+def in_flavor(name: str) -> str:
+    """The field of a flavor's setting."""
+    return f'request.spec.flavor.extra_specs.hw:{name}'
+
+
+def in_image(name: str) -> str:
+    """The field of an image's setting."""
+    return f'request.spec.image.properties.hw_{name}'
+
+
+def refuse(field: str, problem: str) -> NoReturn:
+    """:raises InvalidMessage: always"""
+    raise exceptions.InvalidMessage(field=field, problem=problem)
+
+
+def positive(value: str, field: str, most: int) -> int:
+    """A number of 1 to ``most``."""
+    if not (value.isascii() and value.isdigit() and len(value) < 12 and 1 <= int(value) <= most):
+        refuse(field, f'expected a number of 1 to {most}, got {value!r}')
+    return int(value)
+
+
+def truth(value: str, field: str) -> bool:
+    """Yes or no."""
+    said = value.lower()
+    if said not in (*_TRUE, *_FALSE):
+        refuse(field, f'expected true or false, got {value!r}')
+    return said in _TRUE
+
+
+def cpus(text: str, field: str, vcpus: int, exclusions: bool = True) -> tuple[int, ...]:
+    """Processors of the guest such as ``0-3,^2``; exclusions alone start from all of them."""
+    chosen: set[int] = set()
+    left_out: set[int] = set()
+    for part in filter(None, (part.strip() for part in text.split(','))):
+        without = part.startswith('^')
+        found = _RANGE.match(part[1:] if without else part)
+        if found is None or (without and not exclusions):
+            refuse(field, f'expected processors such as 0-3,^2, got {part!r}')
+        first, last = int(found[1]), int(found[2] or found[1])
+        if last < first or last >= vcpus:
+            refuse(field, f'expected processors of 0 to {vcpus - 1}, got {part!r}')
+        (left_out if without else chosen).update(range(first, last + 1))
+    if left_out and not chosen:
+        chosen = set(range(vcpus))
+    if not chosen - left_out:
+        refuse(field, f'expected at least one of the processors 0 to {vcpus - 1}, got {text!r}')
+    return tuple(sorted(chosen - left_out))
+
+
+def page_size(value: str, field: str) -> str:
+    """``small``, ``large``, ``any``, or a size in KiB as text."""
+    said = value.strip()
+    if said in ('small', 'large', 'any'):
+        return said
+    found = re.fullmatch(r'(\d{1,9})\s*(|[KMGT]i?B|kB)', said)
+    if found is None or not int(found[1]):
+        refuse(field, f'expected small, large, any or a size such as 2048 or 1GB, got {value!r}')
+    factor = {'': 1, 'K': 1, 'M': 1 << 10, 'G': 1 << 20, 'T': 1 << 30}[found[2][:1].upper()]
+    return str(int(found[1]) * factor)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wish: what a request asks of the inside of a host."""
+
+import enum
+
+import msgspec
+
+
+class CpuPolicy(enum.StrEnum):
+    """Whether the guest's processors have processors of the host for themselves."""
+
+    SHARED = 'shared'
+    DEDICATED = 'dedicated'
+    MIXED = 'mixed'
+
+
+class ThreadPolicy(enum.StrEnum):
+    """What becomes of the hardware threads beside a dedicated one."""
+
+    PREFER = 'prefer'  # siblings together where there are any
+    ISOLATE = 'isolate'  # a core for itself, its other threads idle
+    REQUIRE = 'require'  # only on cores of which two threads are free
+
+
+class Affinity(enum.StrEnum):
+    """How near to the guest's cells a device has to be."""
+
+    REQUIRED = 'required'  # on one of them
+    PREFERRED = 'preferred'  # anywhere, there if that can be had
+    LEGACY = 'legacy'  # on one of them, or on no cell that is known
+    SOCKET = 'socket'  # on a socket of one of them
+
+
+class GuestCell(msgspec.Struct, frozen=True):
+    """One NUMA cell of the guest.
+
+    :ivar dedicated: those of ``vcpus`` that are pinned
+    """
+
+    vcpus: tuple[int, ...]
+    memory_mb: int
+    dedicated: tuple[int, ...] = ()
+
+    @property
+    def shared(self) -> int:
+        """How many of its processors are not pinned."""
+        return len(self.vcpus) - len(self.dedicated)
+
+
+class DeviceSpec(msgspec.Struct, frozen=True):
+    """What a device has to be; all text in lower case, '' is anything.
+
+    :ivar tags: further tags of the pool that have to be so
+    """
+
+    vendor_id: str = ''
+    product_id: str = ''
+    dev_type: str = ''
+    tags: tuple[tuple[str, str], ...] = ()
+
+
+class DeviceWish(msgspec.Struct, frozen=True):
+    """Some devices of a kind.
+
+    :ivar specs: any of them will do
+    """
+
+    alias: str
+    count: int
+    specs: tuple[DeviceSpec, ...]
+    affinity: Affinity = Affinity.LEGACY
+
+
+class GuestTopology(msgspec.Struct, frozen=True):
+    """How the guest sees its processors; 0: as the compute likes."""
+
+    sockets: int = 0
+    cores: int = 0
+    threads: int = 0
+    max_sockets: int = 0
+    max_cores: int = 0
+    max_threads: int = 0
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request asks of the inside of a host.
+
+    :ivar cells: cells of the guest; empty: only devices are asked for
+    :ivar page: '' (no wish), small, large, any, or a size in KiB as text
+    :ivar emulator_apart: a dedicated processor for the emulator, in the first cell
+    :ivar realtime: processors of the guest under a real-time policy
+    """
+
+    cells: tuple[GuestCell, ...] = ()
+    cpu_policy: CpuPolicy = CpuPolicy.SHARED
+    thread_policy: ThreadPolicy = ThreadPolicy.PREFER
+    page: str = ''
+    emulator_apart: bool = False
+    realtime: tuple[int, ...] = ()
+    devices: tuple[DeviceWish, ...] = ()
+    guest: GuestTopology = GuestTopology()
+    pmem: tuple[str, ...] = ()
+    encrypted: bool = False
+
+    @property
+    def is_pinned(self) -> bool:
+        return self.cpu_policy is not CpuPolicy.SHARED
+
+    def without_cells(self) -> 'Wish | None':
+        """Only the devices; None where there are none."""
+        return Wish(devices=self.devices) if self.devices else None
+
+    def without_devices(self) -> 'Wish | None':
+        """Only the cells; None where there are none."""
+        return msgspec.structs.replace(self, devices=()) if self.cells else None

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts to lay guests out on, and requests for them."""
+
+from typing import Any
+
+from gantt.core.report import DevicePool, NumaCell, NumaPages
+from gantt.core.request import Flavor, Image, RequestSpec
+from gantt.core.resources import Inventory
+from gantt.core.topology.aliases import Aliases, read_option
+from gantt.core.topology.layout import Layout
+from gantt.core.topology.read import read
+from gantt.core.topology.room import Room
+from gantt.core.topology.search import lay_out
+from gantt.core.topology.wish import Wish
+
+ALIASES = """[
+    {"name": "gpu", "vendor_id": "10DE", "product_id": "1eb8"},
+    {"name": "near", "vendor_id": "10de", "numa_policy": "required"},
+    {"name": "nic", "vendor_id": "8086", "device_type": "type-VF", "numa_policy": "preferred"},
+    {"name": "any", "vendor_id": "8086"}, {"name": "any", "vendor_id": "10de"}
+]"""
+GIB = 1 << 20
+
+
+def a_cell(number: int = 0, **fields: Any) -> NumaCell:
+    """A cell of 4 shared and 8 dedicated processors in pairs, 16 GiB, half of it 1 GiB pages."""
+    base = number * 100
+    defaults: dict[str, Any] = {
+        'cpus': [base + i for i in range(4)],
+        'pinned_cpus': [base + 4 + i for i in range(8)],
+        'siblings': [[base + i, base + i + 1] for i in range(0, 12, 2)],
+        'memory_mb': 16384,
+        'pages': [NumaPages(size_kb=GIB, total=8)],
+        'socket': number,
+    }
+    return NumaCell(id=number, **(defaults | fields))
+
+
+def a_pool(count: int = 1, node: int | None = 0, **fields: Any) -> DevicePool:
+    """Free devices; a GPU unless said otherwise."""
+    defaults: dict[str, Any] = {'vendor_id': '10de', 'product_id': '1EB8'}
+    return DevicePool(count=count, free=count, numa_node=node, **(defaults | fields))
+
+
+def a_room(*cells: NumaCell, devices: Any = (), taken: Any = (), ratio: float = 1.0) -> Room:
+    """What is left in a host of these cells; two plain ones unless said otherwise."""
+    inventories = {
+        name: Inventory(total=1, allocation_ratio=ratio) for name in ('VCPU', 'MEMORY_MB')
+    }
+    return Room(cells or (a_cell(0), a_cell(1)), devices, inventories, taken)
+
+
+def aliases() -> Aliases:
+    """The names of devices that are known."""
+    return read_option(ALIASES, 'pci_aliases')
+
+
+def a_spec(
+    specs: dict[str, str] | None = None, image: dict[str, str] | None = None, **resources: int
+) -> RequestSpec:
+    """A request of 4 GiB whose flavor and image say so much."""
+    return RequestSpec(
+        resources={'MEMORY_MB': 4096} | resources,
+        flavor=Flavor(extra_specs=specs or {}),
+        image=Image(properties=image or {}),
+    )
+
+
+def a_wish(
+    specs: dict[str, str] | None = None, image: dict[str, str] | None = None, **resources: int
+) -> Wish:
+    """What such a request asks of the inside of a host."""
+    found = read(a_spec(specs, image, **resources), aliases())
+    assert found is not None
+    return found
+
+
+def pinned(count: int = 4, **specs: str) -> Wish:
+    """A guest of dedicated processors."""
+    return a_wish({'hw:cpu_policy': 'dedicated', **{f'hw:{k}': v for k, v in specs.items()}},
+                  PCPU=count)  # fmt: skip
+
+
+def laid(wish: Wish, room: Room, **how: Any) -> Layout:
+    """The layout of a wish that fits."""
+    found = lay_out(wish, room, **how)
+    assert found.layout is not None, [str(one) for one in found.obstacles]
+    assert room.holds(found.layout), room.in_the_way(found.layout)
+    return found.layout
+
+
+def in_the_way(wish: Wish, room: Room) -> list[str]:
+    """What keeps a wish out that does not fit."""
+    found = lay_out(wish, room)
+    assert found.layout is None
+    return [str(one) for one in found.obstacles]

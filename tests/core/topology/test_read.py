@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What flavors and images ask of the inside of a host, and what is refused."""
+
+import pytest
+
+from gantt import exceptions
+from gantt.core.topology.aliases import read_option
+from gantt.core.topology.read import read
+from gantt.core.topology.wish import Affinity, CpuPolicy, GuestCell, ThreadPolicy
+from tests.core.topology.hosts import ALIASES, a_spec, a_wish, aliases
+
+DEDICATED = {'hw:cpu_policy': 'dedicated'}
+MIXED = {'hw:cpu_policy': 'mixed'}
+
+
+@pytest.mark.parametrize(
+    'specs',
+    [
+        {},
+        {'hw:vif_multiqueue_enabled': 'true'},
+        {'quota:cpu_shares': '5'},
+        {'hw:cpu_policy': 'shared'},
+        {'hw:cpu_sockets': '2', 'hw:cpu_max_cores': '8'},
+        {'hw:mem_encryption': 'true'},
+        {'hw:cpu_policy': ''},
+        {'hw:numa_cpus': '0'},
+    ],
+)
+def test_a_request_that_asks_nothing(specs):
+    assert read(a_spec(specs, {'os_type': 'linux'}, VCPU=2), aliases()) is None
+
+
+def test_a_dedicated_guest_has_one_cell_of_pinned_processors():
+    wish = a_wish(DEDICATED, PCPU=3)
+    assert wish.cells == (GuestCell((0, 1, 2), 4096, (0, 1, 2)),)
+    assert (wish.cpu_policy, wish.thread_policy) == (CpuPolicy.DEDICATED, ThreadPolicy.PREFER)
+
+
+def test_cells_are_even_unless_said_otherwise():
+    wish = a_wish({'hw:numa_nodes': '2'}, VCPU=4)
+    assert wish.cells == (GuestCell((0, 1), 2048), GuestCell((2, 3), 2048))
+
+
+def test_cells_as_they_are_said():
+    wish = a_wish(
+        {'hw:numa_nodes': '2', 'hw:numa_cpus.0': '0,3', 'hw:numa_cpus.1': '1-2',
+         'hw:numa_mem.0': '1024', 'hw:numa_mem.1': '3072', **DEDICATED}, PCPU=4,
+    )  # fmt: skip
+    assert wish.cells == (
+        GuestCell((0, 3), 1024, (0, 3)),
+        GuestCell((1, 2), 3072, (1, 2)),
+    )
+
+
+def test_what_the_image_says_counts_as_well():
+    wish = a_wish({}, {'hw_cpu_policy': 'dedicated', 'hw_cpu_thread_policy': 'isolate'}, PCPU=2)
+    assert (wish.cpu_policy, wish.thread_policy) == (CpuPolicy.DEDICATED, ThreadPolicy.ISOLATE)
+    wish = a_wish({'hw:mem_page_size': 'any'}, {'hw_mem_page_size': '2MB'}, VCPU=2)
+    assert wish.page == '2048'
+    assert len(a_wish({}, {'hw_numa_nodes': '2'}, VCPU=2).cells) == 2
+    wish = a_wish({**DEDICATED, 'hw:cpu_thread_policy': 'prefer'},
+                  {'hw_cpu_thread_policy': 'require'}, PCPU=2)  # fmt: skip
+    assert wish.thread_policy is ThreadPolicy.REQUIRE
+
+
+def test_mixed_processors_by_either_mask():
+    by_mask = a_wish({**MIXED, 'hw:cpu_dedicated_mask': '^0-1'}, VCPU=2, PCPU=2)
+    by_time = a_wish(
+        {**MIXED, 'hw:cpu_realtime': 'yes', 'hw:cpu_realtime_mask': '2-3'}, VCPU=2, PCPU=2
+    )
+    assert by_mask.cells == by_time.cells == (GuestCell((0, 1, 2, 3), 4096, (2, 3)),)
+    assert by_time.realtime == (2, 3)
+
+
+def test_an_emulator_apart_is_no_processor_of_the_guest():
+    wish = a_wish({**DEDICATED, 'hw:emulator_threads_policy': 'isolate'}, PCPU=3)
+    assert wish.emulator_apart and wish.cells[0].vcpus == (0, 1)
+    everywhere = {**DEDICATED, 'hw:cpu_realtime': '1', 'hw:emulator_threads_policy': 'isolate'}
+    assert a_wish(everywhere, PCPU=3).realtime == (0, 1)
+
+
+def test_devices_by_the_names_that_they_have_here():
+    wish = a_wish({'pci_passthrough:alias': 'gpu:2, near'}, VCPU=1)
+    assert [(d.alias, d.count, d.affinity) for d in wish.devices] == [
+        ('gpu', 2, Affinity.LEGACY), ('near', 1, Affinity.REQUIRED),
+    ]  # fmt: skip
+    assert wish.devices[0].specs[0].vendor_id == '10de'
+    wish = a_wish(
+        {'pci_passthrough:alias': 'near', 'hw:pci_numa_affinity_policy': 'socket'}, VCPU=1
+    )
+    assert wish.devices[0].affinity is Affinity.SOCKET
+    assert len(a_wish({'pci_passthrough:alias': 'any'}, VCPU=1).devices[0].specs) == 2
+
+
+def test_persistent_memory_makes_a_cell():
+    wish = a_wish({'hw:pmem': '6GB,16GB'}, VCPU=1, CUSTOM_PMEM_NAMESPACE_6GB=1,
+                  CUSTOM_PMEM_NAMESPACE_16GB=1)  # fmt: skip
+    assert (wish.pmem, len(wish.cells)) == (('6GB', '16GB'), 1)
+
+
+@pytest.mark.parametrize(
+    ('specs', 'image', 'resources', 'field'),
+    [
+        ({'hw:cpu_policy': 'pinned'}, {}, {'VCPU': 1}, 'hw:cpu_policy'),
+        ({'hw:cpu_policy': 'shared'}, {'hw_cpu_policy': 'dedicated'}, {'VCPU': 1}, 'hw_cpu_policy'),
+        (MIXED, {'hw_cpu_policy': 'dedicated'}, {'VCPU': 1}, 'hw_cpu_policy'),
+        (DEDICATED, {}, {'VCPU': 2}, 'resources.PCPU'),
+        (DEDICATED, {}, {}, 'resources.PCPU'),
+        (MIXED, {}, {'VCPU': 1, 'PCPU': 1}, 'hw:cpu_dedicated_mask'),
+        ({**MIXED, 'hw:cpu_dedicated_mask': '0-1'}, {}, {'PCPU': 2}, 'hw:cpu_dedicated_mask'),
+        ({**MIXED, 'hw:cpu_dedicated_mask': '5'}, {}, {'PCPU': 2}, 'hw:cpu_dedicated_mask'),
+        ({**MIXED, 'hw:cpu_dedicated_mask': 'x'}, {}, {'PCPU': 2}, 'hw:cpu_dedicated_mask'),
+        ({**DEDICATED, 'hw:cpu_dedicated_mask': '0'}, {}, {'PCPU': 2}, 'hw:cpu_dedicated_mask'),
+        ({'hw:cpu_thread_policy': 'isolate'}, {}, {'VCPU': 2}, 'hw:cpu_thread_policy'),
+        (
+            {**DEDICATED, 'hw:cpu_thread_policy': 'isolate'},
+            {'hw_cpu_thread_policy': 'require'}, {'PCPU': 1}, 'hw_cpu_thread_policy',
+        ),
+        ({'hw:cpu_realtime': 'true'}, {}, {'VCPU': 2}, 'hw:cpu_realtime'),
+        ({**DEDICATED, 'hw:cpu_realtime': 'true'}, {}, {'PCPU': 2}, 'hw:cpu_realtime'),
+        ({**DEDICATED, 'hw:cpu_realtime': 'maybe'}, {}, {'PCPU': 2}, 'hw:cpu_realtime'),
+        ({'hw:emulator_threads_policy': 'isolate'}, {}, {'VCPU': 2}, 'hw:emulator_threads_policy'),
+        ({'hw:emulator_threads_policy': 'apart'}, {}, {'VCPU': 2}, 'hw:emulator_threads_policy'),
+        ({'hw:mem_page_size': 'huge'}, {}, {'VCPU': 2}, 'hw:mem_page_size'),
+        ({'hw:mem_page_size': '0'}, {}, {'VCPU': 2}, 'hw:mem_page_size'),
+        ({'hw:mem_page_size': 'small'}, {'hw_mem_page_size': '4'}, {'VCPU': 2}, 'hw_mem_page_size'),
+        ({}, {'hw_mem_page_size': '4'}, {'VCPU': 2}, 'hw_mem_page_size'),
+        ({'hw:numa_nodes': '3'}, {}, {'VCPU': 4}, 'hw:numa_nodes'),
+        ({'hw:numa_nodes': '0'}, {}, {'VCPU': 4}, 'hw:numa_nodes'),
+        ({'hw:numa_nodes': '2'}, {'hw_numa_nodes': '2'}, {'VCPU': 4}, 'hw_numa_nodes'),
+        ({'hw:numa_nodes': '1', 'hw:numa_cpus.0': '0'}, {}, {'VCPU': 1}, 'hw:numa_mem.0'),
+        ({'hw:numa_nodes': '1', 'hw:numa_cpus.1': '0'}, {}, {'VCPU': 1}, 'hw:numa_cpus.1'),
+        ({'hw:numa_nodes': '1', 'hw:numa_cpus.x': '0'}, {}, {'VCPU': 1}, 'hw:numa_cpus.x'),
+        (
+            {'hw:numa_nodes': '1', 'hw:numa_cpus.0': '0', 'hw:numa_mem.0': '4096'},
+            {}, {'VCPU': 2}, 'hw:numa_cpus.0',
+        ),
+        (
+            {'hw:numa_nodes': '1', 'hw:numa_cpus.0': '0', 'hw:numa_mem.0': '4095'},
+            {}, {'VCPU': 1}, 'hw:numa_mem.0',
+        ),
+        (
+            {'hw:numa_nodes': '2', 'hw:numa_cpus.0': '0', 'hw:numa_mem.0': '1',
+             'hw:numa_cpus.1': '0', 'hw:numa_mem.1': '1'}, {}, {'VCPU': 2}, 'hw:numa_cpus.1',
+        ),
+        ({'hw:pmem': '6GB'}, {}, {'VCPU': 2}, 'resources.CUSTOM_PMEM_NAMESPACE_6GB'),
+        ({'hw:cpu_sockets': 'two'}, {}, {'VCPU': 2}, 'hw:cpu_sockets'),
+        ({'hw:cpu_max_cores': '2'}, {'hw_cpu_max_cores': '4'}, {'VCPU': 2}, 'hw_cpu_max_cores'),
+        ({'hw:mem_encryption_model': 'x'}, {}, {'VCPU': 2}, 'hw:mem_encryption_model'),
+        ({'pci_passthrough:alias': 'fpga:1'}, {}, {'VCPU': 2}, 'pci_passthrough:alias'),
+        ({'pci_passthrough:alias': 'gpu:0'}, {}, {'VCPU': 2}, 'pci_passthrough:alias'),
+        ({'pci_passthrough:alias': 'gpu:1:2'}, {}, {'VCPU': 2}, 'pci_passthrough:alias'),
+        (
+            {'pci_passthrough:alias': 'gpu', 'hw:pci_numa_affinity_policy': 'required'},
+            {'hw_pci_numa_affinity_policy': 'legacy'}, {'VCPU': 2}, 'hw_pci_numa_affinity_policy',
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_refused_names_its_key(specs, image, resources, field):
+    with pytest.raises(exceptions.InvalidMessage) as caught:
+        read(a_spec(specs, image, **resources), aliases())
+    assert str(caught.value).partition(': ')[0].endswith(field)
+
+
+def test_a_device_that_nobody_declared_is_told_with_those_that_are():
+    with pytest.raises(exceptions.InvalidMessage, match="'fpga' here; known: any, gpu, near, nic"):
+        read(a_spec({'pci_passthrough:alias': 'fpga'}, VCPU=1), aliases())
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        '{', '[1]', '{"vendor_id": "10de"}', '[{"name": "a", "colour": "blue"}]',
+        '{"name": "a", "device_type": "card"}', '{"name": "a", "numa_policy": "close"}',
+        '[{"name": "a", "numa_policy": "required"}, {"name": "a", "numa_policy": "preferred"}]',
+    ],
+)  # fmt: skip
+def test_a_wrong_list_of_devices_names_its_option(text):
+    with pytest.raises(exceptions.Misconfigured, match='pci_aliases'):
+        read_option(text, 'pci_aliases')
+
+
+def test_no_list_of_devices_is_an_empty_one():
+    assert read_option('', 'pci_aliases').wishes(a_spec(VCPU=1)) == ()
+    assert read_option(ALIASES, 'pci_aliases').wishes(a_spec(VCPU=1)) == ()

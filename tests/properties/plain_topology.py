@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does it fit inside a host?  By trying everything, with sets and lists, slowly."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+from gantt.core.report import DevicePool, NumaCell
+from gantt.core.topology.wish import DeviceWish, Wish
+
+
+def fits(
+    wish: Wish, cells: Sequence[NumaCell], pools: Sequence[DevicePool], ratio: float = 1.0
+) -> bool:
+    """Whether some arrangement of the guest's cells has all that it asks for."""
+    for chosen in itertools.permutations(cells, len(wish.cells)):
+        alone = all(_cell_fits(wish, number, cell, ratio) for number, cell in enumerate(chosen))
+        if alone and _devices_fit(wish, chosen, cells, pools):
+            return True
+    return False
+
+
+def _cell_fits(wish: Wish, number: int, cell: NumaCell, ratio: float) -> bool:
+    guest = wish.cells[number]
+    shared = len(guest.vcpus) - len(guest.dedicated)
+    if shared > len(cell.cpus) or (shared and cell.cpu_used + shared > len(cell.cpus) * ratio):
+        return False
+    pinned = len(guest.dedicated) + (1 if number == 0 and wish.emulator_apart else 0)
+    if not any(_may_pin(wish, cell, cpus) for cpus in _sets_of(cell, pinned)):
+        return False
+    return _memory_fits(wish, number, cell, ratio)
+
+
+def _sets_of(cell: NumaCell, count: int) -> Iterable[tuple[int, ...]]:
+    free = sorted(set(cell.pinned_cpus) - set(cell.used_pinned_cpus))
+    return itertools.combinations(free, count)
+
+
+def _may_pin(wish: Wish, cell: NumaCell, cpus: tuple[int, ...]) -> bool:
+    free = set(cell.pinned_cpus) - set(cell.used_pinned_cpus)
+
+    def core(cpu: int) -> set[int]:
+        return next((set(group) for group in cell.siblings if cpu in group), {cpu})
+
+    if wish.thread_policy == 'isolate':
+        if any(not core(cpu) <= free for cpu in cpus):
+            return False
+        return all(core(a).isdisjoint(core(b)) for a, b in itertools.combinations(cpus, 2))
+    if wish.thread_policy == 'require':
+        return all(len(core(cpu) & free) > 1 for cpu in cpus)
+    return True
+
+
+def _memory_fits(wish: Wish, number: int, cell: NumaCell, ratio: float) -> bool:
+    guest = wish.cells[number]
+    if guest.memory_mb > cell.memory_mb:
+        return False
+    large = {p.size_kb: (p.total - p.reserved - p.used) * p.size_kb for p in cell.pages}
+    ordinary = (cell.memory_mb - cell.memory_used_mb) * 1024 - sum(
+        p.total * p.size_kb for p in cell.pages
+    )
+    need = guest.memory_mb * 1024
+    if wish.page == '' and not guest.dedicated:
+        return cell.memory_used_mb + guest.memory_mb <= cell.memory_mb * ratio
+    by_large = [need <= left for size, left in large.items() if need % size == 0]
+    if wish.page in ('', 'small', '4'):
+        return need <= ordinary
+    if wish.page == 'large':
+        return any(by_large)
+    if wish.page == 'any':
+        return any(by_large) or need <= ordinary
+    size = int(wish.page)
+    return need % size == 0 and need <= large.get(size, -1)
+
+
+def _devices_fit(
+    wish: Wish, chosen: Sequence[NumaCell], cells: Sequence[NumaCell], pools: Sequence[DevicePool]
+) -> bool:
+    """Give each single device that is wanted any of the single ones that there are."""
+    wanted = [one for one in wish.devices for _ in range(one.count)]
+    there = [pool for pool in pools for _ in range(pool.free)]
+    return _give(wanted, there, chosen, cells)
+
+
+def _give(
+    wanted: list[DeviceWish], there: list[DevicePool], chosen: Sequence[NumaCell],
+    cells: Sequence[NumaCell],
+) -> bool:  # fmt: skip
+    if not wanted:
+        return True
+    for i, pool in enumerate(there):
+        if _will_do(wanted[0], pool, chosen, cells) and _give(
+            wanted[1:], there[:i] + there[i + 1 :], chosen, cells
+        ):
+            return True
+    return False
+
+
+def _will_do(
+    wish: DeviceWish, pool: DevicePool, chosen: Sequence[NumaCell], cells: Sequence[NumaCell]
+) -> bool:
+    if not any(spec.vendor_id in ('', pool.vendor_id) for spec in wish.specs):
+        return False
+    if not chosen or wish.affinity == 'preferred':
+        return True
+    nodes = [cell.id for cell in chosen]
+    if wish.affinity == 'legacy':
+        return pool.numa_node is None or pool.numa_node in nodes
+    if wish.affinity == 'required':
+        return pool.numa_node in nodes
+    if any(cell.socket is None for cell in cells):
+        return False
+    sockets = {cell.id: cell.socket for cell in cells}
+    return sockets.get(pool.numa_node) in [cell.socket for cell in chosen]
