@@ -33,8 +33,9 @@ DEFAULT_FILTERS = (
     'DifferentHostFilter',
 )  # fmt: skip
 DEFAULT_WEIGHERS = (
-    'RAMWeigher', 'CPUWeigher', 'DiskWeigher', 'NumInstancesWeigher',
-    'ServerGroupSoftAffinityWeigher', 'ServerGroupSoftAntiAffinityWeigher',
+    'RAMWeigher', 'CPUWeigher', 'DiskWeigher', 'IoOpsWeigher', 'NumInstancesWeigher',
+    'HypervisorVersionWeigher', 'PCIWeigher', 'MetricsWeigher', 'BuildFailureWeigher',
+    'CrossCellWeigher', 'ServerGroupSoftAffinityWeigher', 'ServerGroupSoftAntiAffinityWeigher',
 )  # fmt: skip
 
 
@@ -187,4 +188,5 @@ def from_conf(conf: Any) -> Pipeline:
         default_zone=chosen.default_availability_zone,
         skip_failing=chosen.skip_failing_plugins,
         detailed=chosen.detail_placed_decisions,
+        normalization=conf[section.WEIGHERS.name].normalization,
     )

@@ -182,16 +182,21 @@ def test_the_pipeline_is_what_the_configuration_asks_for(tmp_path):
         service_down_time = 7
         [weighers]
         ram_weight_multiplier = -2.5
+        ram_weight_normalization = fraction
+        normalization = rank
         """,
     )
     assert plugins.from_conf(conf).described() == {
         'filters': {'ComputeFilter': {'service_down_time': 7}, 'ResourcesFilter': {}},
-        'weighers': {'RAMWeigher': {'ram_weight_multiplier': -2.5}},
+        'weighers': {
+            'RAMWeigher': {'ram_weight_multiplier': -2.5, 'ram_weight_normalization': 'fraction'}
+        },
         'subset_size': 3,
         'shuffle_best': True,
         'default_zone': 'internal',
         'skip_failing': False,
         'detailed': False,
+        'normalization': 'rank',
     }
 
 

@@ -14,6 +14,7 @@ from oslo_config import cfg
 
 from gantt import exceptions, plugins
 from gantt.core.plugin import Option, Plugin
+from gantt.core.scales import NORMALIZATIONS
 
 FILTERS = cfg.OptGroup('filters', title='Filters, weighers and the pick')
 WEIGHERS = cfg.OptGroup('weighers', title='Multipliers and other options of the weighers')
@@ -74,6 +75,20 @@ OPTS = [
     ),
 ]
 
+WEIGHER_OPTS = [
+    cfg.StrOpt(
+        'normalization',
+        mutable=True,
+        default='',
+        choices=['', *NORMALIZATIONS],
+        help='How raw values become shares of 1, for weighers whose own option '
+        '(x_weight_normalization) is empty. nova: from the smallest to the largest of the '
+        'request, as in Nova. fraction: of the capacity of the host, else of the largest. rank: '
+        'by place alone. absolute: in [0, 1] whichever other hosts there are. Empty: each weigher '
+        'has its usual one.',
+    ),
+]
+
 _KINDS = {
     bool: cfg.BoolOpt, int: cfg.IntOpt, float: cfg.FloatOpt, str: cfg.StrOpt, list: cfg.ListOpt,
 }  # fmt: skip
@@ -97,9 +112,11 @@ def _opt(plugin: type[Plugin], option: Option) -> Any:
             f'got {option.type!r}',
             fix='Correct its declaration',
         )
-    bounds = {}
+    bounds: dict[str, Any] = {}
     if option.type in (int, float):
         bounds = {'min': option.min, 'max': option.max}
+    if option.choices:
+        bounds = {'choices': list(option.choices)}
     return make(option.name, mutable=True, default=option.default, help=option.help, **bounds)
 
 
@@ -116,6 +133,7 @@ def register_opts(conf: Any) -> None:
     conf.register_group(FILTERS)
     conf.register_opts(OPTS, group=FILTERS)
     conf.register_group(WEIGHERS)
+    conf.register_opts(WEIGHER_OPTS, group=WEIGHERS)
     for group, names in (
         (plugins.FILTERS, plugins.DEFAULT_FILTERS),
         (plugins.WEIGHERS, plugins.DEFAULT_WEIGHERS),
@@ -136,7 +154,7 @@ def list_opts() -> list[tuple[str | None, list[Any]]]:
     }
     return [
         (FILTERS.name, [*OPTS, *found[plugins.FILTERS]]),
-        (WEIGHERS.name, found[plugins.WEIGHERS]),
+        (WEIGHERS.name, [*WEIGHER_OPTS, *found[plugins.WEIGHERS]]),
     ]
 
 

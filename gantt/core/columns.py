@@ -7,6 +7,7 @@ the number of rows or the width of a column changes.  Names (zones, traits,
 resource classes, …) become small integers once and stay so.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -35,6 +36,8 @@ LAYOUT: dict[str, tuple[type, object, int]] = {
     'generation': (np.int64, 0, 0),
     'version': (np.int64, 0, 0),
     'instances': (np.int64, 0, 0),
+    'io_ops': (np.int64, 0, 0),
+    'free_devices': (np.int64, 0, 0),
     'hypervisor_version': (np.int64, 0, 0),
     'platform': (np.int32, 0, 0),
     'address': (np.uint64, 0, 2),
@@ -58,12 +61,12 @@ BY_CLASS = (
 )  # fmt: skip
 
 #: Columns that a pick changes; the rest changes with news of the host only.
-TAKEN = frozenset({'used', 'free', 'instances', 'pools', 'placed'})
+TAKEN = frozenset({'used', 'free', 'instances', 'io_ops', 'pools', 'placed'})
 
 #: Columns written with every commit or report; the others only when a fact changes.
 LIVELY = frozenset(
     {'enabled', 'over_committed', 'open', 'reported_at', 'generation', 'version', 'instances'}
-    | {'used', 'free'}
+    | {'io_ops', 'used', 'free'}
 )
 
 #: What a plugin may say it reads, beside the arrays: facts kept per row as objects.
@@ -129,6 +132,8 @@ class Columns:
     generation: IntArray
     version: IntArray
     instances: IntArray
+    io_ops: IntArray
+    free_devices: IntArray
     hypervisor_version: IntArray
     platform: CodeArray
     address: BitArray
@@ -151,6 +156,9 @@ class Columns:
         self.metrics: dict[str, FloatArray] = {}
         self.arrays: dict[str, np.ndarray] = {}
         self._metric_arrays: dict[str, FloatArray] = {}
+        #: Seconds since a value was measured, as the host said; of metrics where one did.
+        self.metric_ages: dict[str, FloatArray] = {}
+        self._age_arrays: dict[str, FloatArray] = {}
         self._copies: dict[str, tuple[int, np.ndarray]] = {}
         self.facts_seq = 0
         rows = max(rows, ROWS_MIN)
@@ -163,6 +171,7 @@ class Columns:
         for name, array in self.arrays.items():
             setattr(self, name, array[..., : self.count])
         self.metrics = {k: a[: self.count] for k, a in self._metric_arrays.items()}
+        self.metric_ages = {k: a[: self.count] for k, a in self._age_arrays.items()}
 
     def check_writable(self) -> None:
         """:raises Bug: this is a snapshot"""
@@ -180,10 +189,11 @@ class Columns:
             new = np.full((*old.shape[:-1], rows), fill, dtype)
             new[..., : self.count] = old[..., : self.count]
             self.arrays[name] = new
-        for name, old in self._metric_arrays.items():
-            longer = np.full(rows, np.nan)
-            longer[: self.count] = old[: self.count]
-            self._metric_arrays[name] = longer
+        for arrays, fill in ((self._metric_arrays, np.nan), (self._age_arrays, 0.0)):
+            for name, old in arrays.items():
+                longer = np.full(rows, fill)
+                longer[: self.count] = old[: self.count]
+                arrays[name] = longer
         self.renew()
 
     def widen(self, names: Iterable[str], width: int) -> None:
@@ -206,15 +216,32 @@ class Columns:
             self.metrics = {k: a[: self.count] for k, a in self._metric_arrays.items()}
         return array
 
+    def write_metric(self, name: str, row: int, value: float, age_seconds: float) -> None:
+        """What a host measured; what is no number is not there."""
+        self.declare_metric(name)[row] = value if math.isfinite(value) else np.nan
+        ages = self._age_arrays.get(name)
+        if ages is None and age_seconds > 0:
+            ages = self._age_arrays[name] = np.zeros(self.arrays['ids'].shape[0])
+            self.metric_ages = {k: a[: self.count] for k, a in self._age_arrays.items()}
+        if ages is not None:
+            ages[row] = age_seconds if age_seconds > 0 else 0.0
+
+    def blank_metrics(self, row: int) -> None:
+        """Forget what a host measured."""
+        for array in self._metric_arrays.values():
+            array[row] = np.nan
+        for array in self._age_arrays.values():
+            array[row] = 0.0
+
     def move_row(self, source: int, target: int) -> None:
         """Copy one row over another and blank the source."""
         for name, (_, fill, _) in LAYOUT.items():
             array = self.arrays[name]
             array[..., target] = array[..., source]
             array[..., source] = fill
-        for array in self._metric_arrays.values():
+        for array in (*self._metric_arrays.values(), *self._age_arrays.values()):
             array[target] = array[source]
-            array[source] = np.nan
+        self.blank_metrics(source)
 
     def copy_columns(self, into: 'Columns', writable: bool) -> None:
         """Give ``into`` independent arrays of our rows.
@@ -229,6 +256,10 @@ class Columns:
         into._metric_arrays = {
             name: self._copy(f'metric {name}', array, writable)
             for name, array in self.metrics.items()
+        }
+        into._age_arrays = {
+            name: self._copy(f'age {name}', array, writable)
+            for name, array in self.metric_ages.items()
         }
         into.renew()
 

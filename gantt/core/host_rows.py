@@ -13,13 +13,25 @@ import msgspec
 import numpy as np
 
 from gantt.core import platforms, resources
-from gantt.core.columns import BY_CLASS, ROWS_MIN, Codes, Columns, IntArray, words_of
+from gantt.core.columns import (
+    BY_CLASS,
+    ROWS_MIN,
+    Codes,
+    Columns,
+    FloatArray,
+    IntArray,
+    words_of,
+)
 from gantt.core.group import PlacedIndex
 from gantt.core.host import Aggregate, HostFacts, HostRow, Placed
 from gantt.core.interned import Interned
+from gantt.core.metrics import DeclaredMetric
+from gantt.core.resources import AMOUNT_MAX
 
 #: Metric columns at most; a metric beyond them stays visible per host only.
 METRICS_MAX = 1024
+#: The metric that counts guests being built, resized, moved or copied.
+IO_OPS = 'stats.io_workload'
 #: Distinct sets of traits whose bits are remembered while encoding.
 _TRAIT_SETS_MAX = 4096
 
@@ -54,12 +66,20 @@ class HostRows(Columns):
         self.platforms = Interned()
         self.aggregate_codes = Codes()
         self.known_aggregates: dict[str, Aggregate] = {}
+        #: Metadata of aggregates: key -> uuid -> value.
+        self.aggregate_metadata: dict[str, dict[str, str]] = {}
+        #: Counts changes of who is in which aggregate, or stands in which row.
+        self.membership_seq = 0
+        #: Kept by :mod:`gantt.core.overrides`.
+        self.minima: dict[str, tuple[int, FloatArray | None]] = {}
+        self.declared_metrics: dict[str, DeclaredMetric] = {}
         self.largest_floor: list[int] = []
         self.min_ceiling: list[int] = []
         self.has_step: list[bool] = []
         self.pooled: frozenset[int] = frozenset()
         self.pool_ids: dict[tuple[int, int], int] = {}
         self.pool_free: IntArray = np.zeros(0, np.int64)
+        self.pool_cap: IntArray = np.zeros(0, np.int64)
         self._whole: list[int] = []
         self._by_id: dict[int, int] = {}
         self._by_name: dict[str, int] = {}
@@ -118,6 +138,13 @@ class HostRows(Columns):
         index = self.pool[code]
         shared = self.pool_free.take(index, mode='wrap')
         return np.where(index >= 0, shared, self.free[code])
+
+    def cap_of(self, code: int) -> IntArray:
+        """Capacity of a class by row; of a sharer, its pool's."""
+        if code not in self.pooled:
+            return self.cap[code]
+        index = self.pool[code]
+        return np.where(index >= 0, self.pool_cap.take(index, mode='wrap'), self.cap[code])
 
     def aggregate_bits(self, names: Iterable[str]) -> dict[int, int]:
         """Aggregates by uuid or name as word -> bits; the unknown ones have none."""
@@ -179,6 +206,7 @@ class HostRows(Columns):
         self.count = last
         self._packed_ids = None
         self.facts_seq += 1
+        self.membership_seq += 1
 
     @staticmethod
     def _drop(column: list[Any], i: int) -> None:
@@ -251,6 +279,14 @@ class HostRows(Columns):
             free[code, i] -= amount
         for amounts, _ in self._pending.get(row.id, _NO_PICKS).values():
             self._add(i, amounts, 1, pools=False)
+        self._count_io(i)
+
+    def _count_io(self, i: int) -> None:
+        """Guests being built or moved, as the host says, and picks of ours beside them."""
+        row = self.hosts[i]
+        said = row.facts.metrics.get(IO_OPS)
+        known = int(said.value) if said is not None and 0 < said.value <= AMOUNT_MAX else 0
+        self.arrays['io_ops'][i] = known + len(self._pending.get(row.id, _NO_PICKS))
 
     def _add(self, i: int, amounts: Mapping[str, int], sign: int, pools: bool = True) -> None:
         for name, amount in amounts.items():
@@ -291,11 +327,11 @@ class HostRows(Columns):
         arrays['location'][i] = self.locations.add(facts.location)
         arrays['hypervisor_version'][i] = facts.hypervisor.version
         platforms.write(self, i, facts)
-        for array in self._metric_arrays.values():
-            array[i] = np.nan
+        arrays['free_devices'][i] = min(sum(pool.free for pool in facts.devices), AMOUNT_MAX)
+        self.blank_metrics(i)
         for name, metric in facts.metrics.items():
             if name in self._metric_arrays or len(self._metric_arrays) < METRICS_MAX:
-                self.declare_metric(name)[i] = metric.value
+                self.write_metric(name, i, metric.value, metric.age_seconds)
 
     def _write_traits(self, i: int, facts: HostFacts) -> None:
         key = tuple(facts.traits)
@@ -336,6 +372,7 @@ class HostRows(Columns):
             if aggregate is not None and aggregate.metadata.get('availability_zone'):
                 zone = aggregate.metadata['availability_zone']
                 break
+        self.membership_seq += 1
         self.arrays['zone'][i] = self.zones.add(zone)
         self.arrays['cell'][i] = self.cells.add(row.cell or '')
 

@@ -17,9 +17,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from gantt import exceptions
+from gantt.core import overrides
 from gantt.core.host import Aggregate, HostChange, HostRow, Placed
 from gantt.core.host_rows import HostRows
 from gantt.core.host_state import HostState
+from gantt.core.metrics import DeclaredMetric
 
 
 class HostTable(HostRows):
@@ -34,6 +36,7 @@ class HostTable(HostRows):
         classes: Iterable[str] = (),
         now: float = 0.0,
         *,
+        metrics: Iterable[DeclaredMetric] = (),
         default_zone: str = 'nova',
     ) -> 'HostTable':
         """A table of everything, as ``Store.load_everything`` gives it."""
@@ -43,6 +46,7 @@ class HostTable(HostRows):
         for name in sorted(classes):
             table.add_class(name)
         table.set_groups(groups)
+        table.set_metrics(metrics)
         table.set_aggregates(aggregates)
         for change in changes:
             table._fold(change)
@@ -149,6 +153,8 @@ class HostTable(HostRows):
         """All aggregates anew: membership and availability zones follow."""
         self.check_writable()
         self.known_aggregates = {a.uuid: a for a in sorted(aggregates, key=lambda a: a.id)}
+        self.aggregate_metadata = overrides.by_key(aggregates)
+        self.membership_seq += 1
         of: dict[str, tuple[str, ...]] = {}
         for uuid, aggregate in self.known_aggregates.items():
             self.aggregate_codes.add(uuid)
@@ -165,6 +171,12 @@ class HostTable(HostRows):
         self.check_writable()
         self._groups.update(groups)
 
+    def set_metrics(self, metrics: Iterable[DeclaredMetric]) -> None:
+        """All declarations of metrics anew."""
+        self.check_writable()
+        self.declared_metrics = {metric.name: metric for metric in metrics}
+        self.seq += 1
+
     def set_pool(
         self, provider_id: int, resource_class: str, cap: int, used: int, hosts: Iterable[int]
     ) -> None:
@@ -178,8 +190,11 @@ class HostTable(HostRows):
         if key not in self.pool_ids:
             self.pool_ids = {**self.pool_ids, key: len(self.pool_ids)}
             self.pool_free = np.append(self.pool_free, 0)
+            self.pool_cap = np.append(self.pool_cap, 0)
         k = self.pool_ids[key]
         self.pool_free[k] = cap - used
+        self.pool_cap = self.pool_cap.copy()  # snapshots share it
+        self.pool_cap[k] = cap
         line = self.pool[code]
         line[line == k] = -1
         rows = [self._by_id[p] for p in hosts if p in self._by_id]
@@ -205,6 +220,7 @@ class HostTable(HostRows):
             self._there.add((provider_id, placed.claim_id))
         self.placed.add(placed)
         self.instances[i] = len(self.placed.on(provider_id))
+        self._count_io(i)
         self.seq += 1
 
     def give(self, provider_id: int, amounts: Mapping[str, int], claim_id: str) -> None:
@@ -221,6 +237,7 @@ class HostTable(HostRows):
             self._add(i, amounts, -1)
             if not pending:
                 del self._pending[provider_id]
+            self._count_io(i)
         if (provider_id, claim_id) in self._there:
             self._there.remove((provider_id, claim_id))
         else:
@@ -234,7 +251,8 @@ class HostTable(HostRows):
 
     def picks(self) -> dict[int, int]:
         """Row -> how many picks lie over it that no truth contains yet."""
-        return {self._by_id[p]: len(picks) for p, picks in self._pending.items() if p in self._by_id}
+        rows = self._by_id
+        return {rows[p]: len(picks) for p, picks in self._pending.items() if p in rows}
 
     # -- versions --------------------------------------------------------------
 
@@ -273,6 +291,7 @@ class HostTable(HostRows):
         other._pending = {p: dict(claims) for p, claims in self._pending.items()}
         other._there = set(self._there)
         other._trait_sets = {}
+        other.minima = {}
         self._shared_names = other._shared_names = True
         return other
 

@@ -2,19 +2,20 @@
 """The survivors of a request with their scores, best first.
 
 After a pick only the picked row's score is made anew where the weighers are
-``local`` and the ends of their scales are on other rows; the totals are the
-same, bit for bit.
+``local`` and the shares of the other rows stay (:mod:`gantt.core.scales`); the
+totals are the same, bit for bit.
 """
 
 import bisect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gantt.core.columns import FloatArray, IntArray
 from gantt.core.decision import Score
 from gantt.core.request import RequestSpec
-from gantt.core.weighers.base import Weigher, normalize
+from gantt.core.scales import Scale
+from gantt.core.weighers.base import Weigher
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
@@ -40,71 +41,95 @@ def top(values: FloatArray, count: int) -> IntArray:
     return near[np.argsort(-values[near], kind='stable')[:count]]
 
 
+class Part:
+    """What one weigher says of the survivors, and how it counts.
+
+    :ivar scaled: its shares times the multiplier, as they are added; None: nothing is
+    """
+
+    def __init__(
+        self, weigher: Weigher, raw: np.ndarray, scale: Scale, multiplier: float | FloatArray
+    ) -> None:
+        self.weigher, self.raw = weigher, raw
+        self.scale, self.multiplier = scale, multiplier
+        self.is_steady = weigher.is_steady
+        self.scaled: FloatArray | None = None
+        self.measure()
+
+    def measure(self) -> None:
+        """Weigh all survivors anew."""
+        scaled, multiplier = self.scale.whole(self.raw), self.multiplier
+        if scaled is not None and not (isinstance(multiplier, float) and multiplier == 1.0):
+            scaled *= multiplier
+        self.scaled = scaled
+
+    def multiplier_of(self, i: int) -> float:
+        """Of one survivor."""
+        multiplier = self.multiplier
+        return multiplier.item(i) if isinstance(multiplier, np.ndarray) else multiplier
+
+    def follow(self, i: int, now: float) -> bool:
+        """Take over the raw value of one survivor.
+
+        :returns: whether others had to be weighed anew as well
+        """
+        was = self.raw.item(i)
+        if was == now:
+            return False
+        self.raw[i] = now
+        if self.scaled is not None and self.scale.keeps(self.raw, was, now):
+            self.scaled[i] = self.scale.one(float(now), i) * self.multiplier_of(i)
+            return False
+        self.measure()
+        return True
+
+
 class Ranking:
     """The survivors of one member with their scores.
 
     :ivar rows: rows of the survivors, ascending
     :ivar total: their weights, same order
-    :ivar parts: per weigher (raw values, low, high, multiplier) or None
-    :ivar scaled: per weigher its values as they were added; None: nothing was
+    :ivar parts: per weigher what it says; None: it has no preference
     """
 
     def __init__(self, rows: IntArray) -> None:
         self.rows = rows
         self.total: FloatArray = np.zeros(len(rows))
-        self.parts: list[tuple[Weigher, np.ndarray, float, float, Any] | None] = []
-        self.scaled: list[FloatArray | None] = []
+        self.parts: list[Part | None] = []
         #: (-total, index) of the best, in order; empty: not known.
         self._kept: list[tuple[float, int]] = []
         self._last = (0.0, 0)
         self._followed = False
 
-    def add(self, weigher: Weigher, raw: np.ndarray, multiplier: float | FloatArray) -> None:
+    def add(self, part: Part) -> None:
         """Add what one weigher says."""
-        part, scaled = _scaled(weigher, raw, multiplier)
         self.parts.append(part)
-        self.scaled.append(scaled)
-        if scaled is not None:
-            self.total += scaled
+        if part.scaled is not None:
+            self.total += part.scaled
 
     def leave_out(self) -> None:
         """The next weigher has no preference."""
         self.parts.append(None)
-        self.scaled.append(None)
 
     def follow(self, table: 'HostTable', spec: RequestSpec, row: int) -> bool:
-        """Take over what a pick changed on one row; who has a preference is ``local``.
+        """Take over what a pick changed on one row; who has a preference is ``local``, or steady.
 
-        :returns: whether the scale of any weigher changed, and so other totals as well
+        :returns: whether other totals changed as well
         """
         i = int(np.searchsorted(self.rows, row))
         moved = False
-        for k, part in enumerate(self.parts):
-            if part is None:
-                continue
-            weigher, raw, low, high, multiplier = part
-            was, now = raw.item(i), weigher.value(table, spec, row)
-            if was == now:
-                continue
-            raw[i] = now
-            scaled = self.scaled[k]
-            # Mostly the ends of the scale are on other rows, as well or only.
-            same = low < was < high and low < now < high
-            if scaled is not None and (same or weigher.ends(raw) == (low, high)):
-                share = (weigher.bounded(float(now)) - low) / (high - low)
-                scaled[i] = share if multiplier == 1.0 else share * multiplier
-            else:
-                self.parts[k], self.scaled[k] = _scaled(weigher, raw, multiplier)
-                moved = True
+        for part in self.parts:
+            if part is not None and not part.is_steady:
+                moved = part.follow(i, part.weigher.value(table, spec, row)) or moved
+        scaled = [part.scaled for part in self.parts if part and part.scaled is not None]
         if moved:
             self.total[:] = 0.0
-            for scaled in self.scaled:
-                if scaled is not None:
-                    self.total += scaled
+            for values in scaled:
+                self.total += values
             self._kept.clear()
         else:
             before = self.total.item(i)
-            self.total[i] = sum((s.item(i) for s in self.scaled if s is not None), 0.0)
+            self.total[i] = sum((values.item(i) for values in scaled), 0.0)
             self._keep(i, before)
         return moved
 
@@ -144,13 +169,9 @@ class Ranking:
         for part in self.parts:
             given = share = weight = 0.0
             if part is not None:
-                weigher, raw, low, high, multiplier = part
-                given = float(raw.item(i))
-                if high > low:
-                    share = (weigher.bounded(given) - low) / (high - low)
-                weight = share * (
-                    multiplier if isinstance(multiplier, float) else multiplier.item(i)
-                )
+                given = float(part.raw.item(i))
+                share = part.scale.one(given, i)
+                weight = share * part.multiplier_of(i)
             raws.append(given)
             norms.append(share)
             weights.append(weight)
@@ -158,13 +179,3 @@ class Ranking:
         return Score(
             table.names[row], table.hosts[row].id, self.total.item(i), raws, norms, weights
         )
-
-
-def _scaled(
-    weigher: Weigher, raw: np.ndarray, multiplier: float | FloatArray
-) -> tuple[tuple[Weigher, np.ndarray, float, float, Any], FloatArray | None]:
-    values, low, high = weigher.scale(raw)
-    scaled = normalize(values, low, high)
-    if scaled is not None and not (isinstance(multiplier, float) and multiplier == 1.0):
-        scaled *= multiplier
-    return (weigher, raw, low, high, multiplier), scaled

@@ -79,6 +79,7 @@ class Destination(Message, frozen=True, kw_only=True):
     host: Name | None = None
     node: Name | None = None
     cell: Uuid | None = None
+    preferred_cell: Uuid | None = None  # rather there, and elsewhere as well
     aggregates: list[Names] = []  # AND of ORs
     forbidden_aggregates: Names = []
 

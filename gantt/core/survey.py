@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, TypeGuard
 import numpy as np
 
 from gantt import exceptions
+from gantt.core import scales
 from gantt.core.columns import TAKEN, BoolArray, IntArray
 from gantt.core.decision import PASSED, FilterCount
 from gantt.core.filters.base import Filter, PairwiseFilter, PerHostFilter
-from gantt.core.ranking import Ranking
+from gantt.core.ranking import Part, Ranking
 from gantt.core.request import Purpose, RequestSpec
+from gantt.core.weighers.base import Weigher
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
@@ -41,11 +43,13 @@ class Survey:
     :ivar alive: after :meth:`look`, who survived
     :ivar left: how many survived
     :ivar verdict: after :meth:`look`, the verdict bytes
+    :ivar weighing: the weighers that are asked
     :ivar skipped: plugins that raised and were left out, with what they said
     """
 
     def __init__(self, table: 'HostTable', spec: RequestSpec, pipeline: 'Pipeline') -> None:
         self.table, self.spec, self.pipeline = table, spec, pipeline
+        self.weighing = pipeline.weighing(table)
         count = len(table)
         self.alive = np.ones(count, np.bool_)
         self.verdict = np.zeros(count, np.uint8)
@@ -137,33 +141,43 @@ class Survey:
         :returns: whether other totals than the picked row's changed; None where it
             takes a new ranking to say
         """
-        pipeline = self.pipeline
-        if not pipeline.weighs_locally:
+        weighing = self.weighing
+        if not weighing.locally:
             return None
-        for k in pipeline.weighed_whole:
-            weigher = pipeline.weighers[k]
-            if (
-                ranking.parts[k] is not None
-                or weigher.raw(self.table, self.spec, ranking.rows) is not None
-            ):
-                return None
-        return ranking.follow(self.table, self.spec, self._changed[-1])
+        try:
+            for k in weighing.whole:
+                if (
+                    ranking.parts[k] is not None
+                    or weighing.weighers[k].raw(self.table, self.spec, ranking.rows) is not None
+                ):
+                    return None
+            return ranking.follow(self.table, self.spec, self._changed[-1])
+        except Exception:
+            return None  # a new ranking finds out who it was, and what to do about it
 
     def rank(self) -> Ranking:
         """Weigh the survivors of the last look."""
         ranking = Ranking(np.flatnonzero(self.alive))
-        for weigher in self.pipeline.weighers:
+        for weigher, kind in zip(self.weighing.weighers, self.weighing.normalizations, strict=True):
             try:
-                raw = weigher.raw(self.table, self.spec, ranking.rows)
-                if raw is None:
-                    ranking.leave_out()
-                    continue
-                _check_shape(raw, (len(ranking.rows),), 'raw values')
-                ranking.add(weigher, raw, weigher.multipliers(self.table, ranking.rows))
+                part = self._part(weigher, kind, ranking.rows)
             except Exception as e:
                 self._failed(weigher.name, e)
+                part = None
+            if part is None:
                 ranking.leave_out()
+            else:
+                ranking.add(part)
         return ranking
+
+    def _part(self, weigher: Weigher, kind: str, rows: IntArray) -> Part | None:
+        table, spec = self.table, self.spec
+        raw = weigher.raw(table, spec, rows)
+        if raw is None:
+            return None
+        _check_shape(raw, rows.shape, 'raw values')
+        scale = scales.make(kind, weigher, table, spec, rows)
+        return Part(weigher, raw, scale, weigher.multipliers(table, rows))
 
     def mask_of(self, k: int, consumer: str, rows: IntArray | None = None) -> BoolArray | None:
         """Filter ``k`` on its own: all hosts, or those at ``rows`` for a per-host one.

@@ -2,21 +2,22 @@
 """The shape of a weigher: a soft preference as one raw number per surviving host.
 
 A weigher says in one sentence what *more* means.  Scale, sign and sum are made
-here, once, for all of them: raw values are brought to [0, 1] over the hosts
-that survived this request's filters, from the declared minimum (else the
-smallest) to the declared maximum (else the largest), and multiplied.  Where
-both ends are equal every host gets 0.
+here and in :mod:`gantt.core.scales`, once, for all of them: raw values become
+shares in the way that is chosen for the weigher, and are multiplied.  What an
+aggregate sets under the name of the multiplier's option counts for its hosts.
 """
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from gantt import exceptions
-from gantt.core.columns import FloatArray, IntArray
-from gantt.core.plugin import Plugin
+from gantt.core import overrides
+from gantt.core.columns import TAKEN, FloatArray, IntArray
+from gantt.core.plugin import Option, Plugin
 from gantt.core.request import RequestSpec
+from gantt.core.scales import NORMALIZATIONS
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
@@ -28,27 +29,74 @@ _least, _most = np.minimum.reduce, np.maximum.reduce
 class Weigher(Plugin):
     """A soft preference.
 
+    One with a multiplier's option ``x_multiplier`` gets an option ``x_normalization``.
+
     :cvar multiplier_option: name of the option that holds its multiplier
+    :cvar negated: less is better: the multiplier counts with its sign turned
     :cvar minval: raw values below count as this, and the scale begins here
     :cvar maxval: raw values above count as this, and the scale ends here
+    :cvar half: where the absolute scale has no two ends, a raw value so far from the one
+        that it has (else from 0) is half way to the other
+    :cvar normalization: how its raw values become shares unless configured otherwise
     :cvar local: its raw value of a host follows from that host's own columns, whatever
-        the other rows are, and :meth:`raw` returns an array of its own; then the others
-        are not weighed again after a pick
+        the other rows are, :meth:`raw` returns an array of its own, and whether it has a
+        preference does not change with a pick; then the others are not weighed again
+        after a pick
     """
 
     multiplier_option: ClassVar[str] = ''
+    normalization_option: ClassVar[str] = ''
+    negated: ClassVar[bool] = False
     minval: ClassVar[float | None] = None
     maxval: ClassVar[float | None] = None
+    half: ClassVar[float] = 1.0
+    normalization: ClassVar[str] = 'nova'
     local: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not cls.multiplier_option:
+            return
+        name = cls.multiplier_option.removesuffix('_multiplier') + '_normalization'
+        cls.normalization_option = name
+        if name not in {option.name for option in cls.options}:
+            said = (
+                f'How the raw values of {cls.name} become shares: nova, fraction, rank or '
+                'absolute. Empty: as [weighers] normalization says, and where that is empty too, '
+                f'{cls.normalization}.'
+            )
+            option = Option(name, str, '', said, choices=('', *NORMALIZATIONS))
+            cls.options = (*cls.options, option)
 
     @property
     def multiplier(self) -> float:
-        """The configured multiplier; at 0 the weigher is not asked at all."""
-        return float(getattr(self, self.multiplier_option)) if self.multiplier_option else 1.0
+        """The configured multiplier; at 0 the weigher is not asked where no aggregate sets one."""
+        if not self.multiplier_option:
+            return 1.0
+        value = float(getattr(self, self.multiplier_option))
+        return -value if self.negated else value
 
     def multipliers(self, hosts: 'HostTable', rows: IntArray) -> float | FloatArray:
         """The multiplier, one for all or one per row of ``rows``."""
-        return self.multiplier
+        if self.multiplier_option not in hosts.aggregate_metadata:
+            return self.multiplier
+        said = overrides.minimum(hosts, self.multiplier_option)
+        if said is None:
+            return self.multiplier
+        mine = said.take(rows)
+        if self.negated:
+            np.negative(mine, out=mine)
+        return np.where(np.isnan(mine), self.multiplier, mine)
+
+    def normalized_by(self, otherwise: str = '') -> str:
+        """The normalization in force; ``otherwise``: for weighers without one of their own."""
+        own = getattr(self, self.normalization_option) if self.normalization_option else ''
+        return own or otherwise or self.normalization
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether it says that no pick changes what it reads."""
+        return bool(self.columns) and TAKEN.isdisjoint(self.columns)
 
     def raw(
         self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray
@@ -66,8 +114,21 @@ class Weigher(Plugin):
         assert raw is not None, 'a weigher with a preference keeps it'
         return raw[0].item()
 
+    def capacities(
+        self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray
+    ) -> FloatArray | None:
+        """What raw values of ``rows`` are fractions of; None: of nothing that a host has.
+
+        No pick changes it.
+        """
+        return None
+
+    def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
+        """Ends of the absolute scale, as far as it has any; no pick changes them."""
+        return self.minval, self.maxval
+
     def scale(self, raw: IntArray | FloatArray) -> tuple[FloatArray, float, float]:
-        """Raw values as floats within the declared bounds, and the two ends of the scale.
+        """Raw values as floats within the declared bounds, and the two ends of Nova's scale.
 
         :raises ValueError: a value is not a finite number
         """
@@ -80,7 +141,7 @@ class Weigher(Plugin):
         return values, *self._bounds(least, most)
 
     def ends(self, raw: IntArray | FloatArray) -> tuple[float, float]:
-        """The two ends of the scale alone.
+        """The two ends of Nova's scale alone.
 
         :raises ValueError: a value is not a finite number
         """
@@ -109,16 +170,6 @@ def _extremes(values: IntArray | FloatArray) -> tuple[float, float]:
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError('a raw value is not a finite number')
     return low, high
-
-
-def normalize(values: FloatArray, low: float, high: float) -> FloatArray | None:
-    """``values`` on the scale from ``low`` to ``high``, in place; None where it has no length."""
-    if high <= low:
-        return None
-    if low:
-        np.subtract(values, low, out=values)
-    np.divide(values, high - low, out=values)
-    return values
 
 
 def check_multiplier(weigher: Weigher) -> None:

@@ -3,7 +3,7 @@
 
 from typing import TYPE_CHECKING, ClassVar
 
-from gantt.core.columns import IntArray
+from gantt.core.columns import FloatArray, IntArray
 from gantt.core.request import RequestSpec
 from gantt.core.weighers.base import Weigher
 
@@ -31,3 +31,9 @@ class FreeWeigher(Weigher):
         if code is None or code in hosts.pooled:
             return super().value(hosts, spec, row)
         return hosts.free.item(code, row)
+
+    def capacities(
+        self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray
+    ) -> FloatArray | None:
+        code = hosts.class_code(self.resource_class)
+        return None if code is None else hosts.cap_of(code).take(rows).astype(float)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from gantt.core.columns import IntArray
-from gantt.core.group import members_by_row
+from gantt.core.group import members_by_row, members_on_row
 from gantt.core.plugin import Option
 from gantt.core.request import Policy, RequestSpec
 from gantt.core.weighers.base import Weigher
@@ -19,16 +19,21 @@ class _ServerGroupWeigher(Weigher):
     policy: ClassVar[Policy]
     sign: ClassVar[int] = 1
     columns = ('placed',)
+    local = True
 
     def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:
         if spec.group is None or spec.group.policy is not self.policy:
             return None
-        members = members_by_row(hosts, spec.group)
-        if not members:
-            return None
+        # All 0 is a preference too: the next member has one, and starts from here.
         counts = np.zeros(len(hosts), np.int64)
-        counts[list(members)] = list(members.values())
+        members = members_by_row(hosts, spec.group)
+        if members:
+            counts[list(members)] = list(members.values())
         return self.sign * counts.take(rows)
+
+    def value(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> float:
+        assert spec.group is not None, 'a weigher with a preference has a group'
+        return self.sign * members_on_row(hosts, spec.group, row)
 
 
 class ServerGroupSoftAffinityWeigher(_ServerGroupWeigher):
@@ -42,6 +47,9 @@ class ServerGroupSoftAffinityWeigher(_ServerGroupWeigher):
     )  # fmt: skip
     soft_affinity_weight_multiplier: float
 
+    def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
+        return 0.0, None
+
 
 class ServerGroupSoftAntiAffinityWeigher(_ServerGroupWeigher):
     """More means: fewer members of the server group on the host."""
@@ -54,3 +62,6 @@ class ServerGroupSoftAntiAffinityWeigher(_ServerGroupWeigher):
                'Multiplier for members of a soft-anti-affinity group on a host', min=0.0),
     )  # fmt: skip
     soft_anti_affinity_weight_multiplier: float
+
+    def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
+        return None, 0.0

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics that somebody declared, and what of the reported numbers has a say.
+
+Hosts may report any number under any name.  A declaration adds what the name
+alone cannot tell: unit, bounds, and how old a value may be.  What is out of its
+bounds or too old has no say, as if it had not been reported.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from gantt import exceptions
+from gantt.core.columns import FloatArray
+from gantt.core.message import Message, Name, Text
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+    from gantt.core.report import HostReport
+
+#: Declarations at most: each may cost a column.
+DECLARED_MAX = 1024
+#: Bounds are no larger, so that sums of them are numbers.
+BOUND_MAX = 1e15
+
+
+class DeclaredMetric(Message, frozen=True, kw_only=True):
+    """What is known of a metric beforehand.
+
+    :ivar lower: the least that a value can be; None: no bound
+    :ivar upper: the most
+    :ivar stale_seconds: a value older than this has no say; None: however old
+    """
+
+    name: Name
+    unit: Text = ''
+    lower: float | None = None
+    upper: float | None = None
+    stale_seconds: float | None = None
+    description: Text = ''
+
+    def takes(self, value: float) -> bool:
+        """Whether a value is within the bounds."""
+        return (self.lower is None or value >= self.lower) and (
+            self.upper is None or value <= self.upper
+        )
+
+
+def check(metric: DeclaredMetric) -> None:
+    """What types cannot say about a declaration.
+
+    :raises InvalidMessage: names the field
+    """
+    for field in ('lower', 'upper', 'stale_seconds'):
+        value = getattr(metric, field)
+        if value is not None and not (math.isfinite(value) and abs(value) <= BOUND_MAX):
+            _refuse(field, f'expected -{BOUND_MAX:g} to {BOUND_MAX:g}, got {value:g}')
+    if metric.stale_seconds is not None and metric.stale_seconds <= 0:
+        _refuse('stale_seconds', f'expected more than 0, got {metric.stale_seconds:g}')
+    if metric.lower is not None and metric.upper is not None and metric.lower >= metric.upper:
+        _refuse('upper', f'expected more than lower ({metric.lower:g}), got {metric.upper:g}')
+
+
+def check_report(report: 'HostReport', declared: dict[str, DeclaredMetric]) -> None:
+    """For sites that let no other metrics in than those declared.
+
+    :raises InvalidMessage: a metric that nobody declared, or a value out of its bounds
+    """
+    metrics = {} if report.metrics is msgspec.UNSET else report.metrics
+    for name, metric in metrics.items():
+        known = declared.get(name)
+        field = f'stats.metrics.{name}'
+        if known is None:
+            raise exceptions.InvalidMessage(
+                field=field, problem='expected a declared metric; nobody has declared this one'
+            )
+        if not known.takes(metric.value):
+            raise exceptions.InvalidMessage(
+                field=f'{field}.value', problem=f'expected {bounds_of(known)}, got {metric.value:g}'
+            )
+
+
+def bounds_of(metric: DeclaredMetric) -> str:
+    """The bounds in words."""
+    low, high = metric.lower, metric.upper
+    if low is not None and high is not None:
+        return f'{low:g} to {high:g}'
+    if low is not None:
+        return f'{low:g} or more'
+    return 'any number' if high is None else f'{high:g} or less'
+
+
+def values(hosts: 'HostTable', name: str) -> FloatArray | None:
+    """By row what hosts measured, NaN where it has no say; None: nowhere.  Not to be written to."""
+    found = hosts.metrics.get(name)
+    declared = hosts.declared_metrics.get(name)
+    if found is None or declared is None:
+        return found
+    # A comparison with NaN is false, and warns of nothing.
+    silent = np.zeros(len(found), np.bool_)
+    if declared.lower is not None:
+        silent |= found < declared.lower
+    if declared.upper is not None:
+        silent |= found > declared.upper
+    if declared.stale_seconds is not None:
+        silent |= ages(hosts, name) > declared.stale_seconds
+    return np.where(silent, np.nan, found) if silent.any() else found
+
+
+def ages(hosts: 'HostTable', name: str) -> FloatArray:
+    """By row the seconds since a metric was measured, as far as the host says."""
+    age = hosts.now - hosts.reported_at
+    np.maximum(age, 0.0, out=age)
+    said = hosts.metric_ages.get(name)
+    return age if said is None else age + said
+
+
+def _refuse(field: str, problem: str) -> None:
+    raise exceptions.InvalidMessage(field=f'metric.{field}', problem=problem)

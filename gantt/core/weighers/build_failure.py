@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BuildFailureWeigher: hosts whose last builds failed come last."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gantt.core import metrics
+from gantt.core.columns import FloatArray, IntArray
+from gantt.core.plugin import Option
+from gantt.core.request import RequestSpec
+from gantt.core.weighers.base import Weigher
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+#: The count that hosts report; a build that succeeds sets it back.
+FAILED_BUILDS = 'stats.failed_builds'
+
+
+class BuildFailureWeigher(Weigher):
+    """More means: more builds failed there since the last one that did not; less is better."""
+
+    columns = ('metrics',)
+    local = True
+    negated = True
+    multiplier_option = 'build_failure_weight_multiplier'
+    options = (
+        Option('build_failure_weight_multiplier', float, 1_000_000.0,
+               'Multiplier for recent failed builds; it counts with its sign turned, so that '
+               'positive avoids hosts with failures'),
+    )  # fmt: skip
+    build_failure_weight_multiplier: float
+
+    def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> FloatArray | None:
+        failed = metrics.values(hosts, FAILED_BUILDS)
+        return None if failed is None else np.nan_to_num(failed.take(rows), nan=0.0)
+
+    def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
+        return 0.0, None

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CrossCellWeigher: a guest that may move to another cell stays in its own where it can."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gantt.core.columns import IntArray
+from gantt.core.plugin import Option
+from gantt.core.request import RequestSpec
+from gantt.core.weighers.base import Weigher
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+
+class CrossCellWeigher(Weigher):
+    """More means: in the cell that the move prefers, its source: 1 there, -1 elsewhere.
+
+    Only of moves that may cross cells and prefer one (``destination.preferred_cell``).
+    """
+
+    columns = ('cell',)
+    local = True
+    multiplier_option = 'cross_cell_move_weight_multiplier'
+    options = (
+        Option('cross_cell_move_weight_multiplier', float, 1_000_000.0,
+               'Multiplier for hosts in the preferred cell of a move that may leave it'),
+    )  # fmt: skip
+    cross_cell_move_weight_multiplier: float
+
+    def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:
+        wanted = spec.destination
+        if wanted is None or wanted.preferred_cell is None:
+            return None
+        code = hosts.cells.get(wanted.preferred_cell)
+        if code is None:
+            return np.full(len(rows), -1)
+        return np.where(hosts.cell.take(rows) == code, 1, -1)
+
+    def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
+        return -1.0, 1.0

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HypervisorVersionWeigher: newer hypervisors first, where the difference is worth it."""
+
+from typing import TYPE_CHECKING
+
+from gantt.core.columns import IntArray
+from gantt.core.plugin import Option
+from gantt.core.request import RequestSpec
+from gantt.core.weighers.base import Weigher
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+
+class HypervisorVersionWeigher(Weigher):
+    """More means: a newer hypervisor; one that does not tell its version counts as 0.
+
+    As a fraction of the newest: from the smallest to the largest, as Nova has it, one
+    patch level would outweigh all free memory.
+    """
+
+    columns = ('hypervisor_version',)
+    local = True
+    half = 1_000_000.0  # of versions such as 8002003
+    normalization = 'fraction'
+    multiplier_option = 'hypervisor_version_weight_multiplier'
+    options = (
+        Option('hypervisor_version_weight_multiplier', float, 1.0,
+               'Multiplier for the version of the hypervisor; negative prefers older ones'),
+    )  # fmt: skip
+    hypervisor_version_weight_multiplier: float
+
+    def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:
+        return hosts.hypervisor_version.take(rows)
+
+    def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
+        return 0.0, None

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PCIWeigher: keep hosts with passthrough devices for those who need them."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gantt.core.columns import IntArray
+from gantt.core.plugin import Option
+from gantt.core.request import RequestSpec
+from gantt.core.weighers.base import Weigher
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+#: Hosts with this many free devices, or more, are alike: none of them is scarce.
+DEVICES_MAX = 100
+
+
+class PCIWeigher(Weigher):
+    """More means: fewer free passthrough devices: 100 for none, 1 for 99 and more.
+
+    Whether the request asks for devices or not: those who do are packed, the others
+    stay away.
+    """
+
+    columns = ('free_devices',)
+    local = True
+    multiplier_option = 'pci_weight_multiplier'
+    options = (
+        Option('pci_weight_multiplier', float, 1.0,
+               'Multiplier for having few free passthrough devices', min=0.0),
+    )  # fmt: skip
+    pci_weight_multiplier: float
+
+    def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:
+        return DEVICES_MAX - np.minimum(hosts.free_devices.take(rows), DEVICES_MAX - 1)
+
+    def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
+        return 1.0, float(DEVICES_MAX)
