@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AggregateInstanceExtraSpecsFilter: the flavor's extra specs fit the host's aggregates."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gantt.core import extra_specs
+from gantt.core.columns import BoolArray, IntArray
+from gantt.core.filters.aggregate_metadata import inside, split, those
+from gantt.core.filters.base import Filter, names_of, only
+from gantt.core.plugin import Option
+from gantt.core.request import RequestSpec
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+SCOPE = 'aggregate_instance_extra_specs:'
+
+
+class AggregateInstanceExtraSpecsFilter(Filter):
+    """Every key without scope, or in the filter's own, is in an aggregate with a fitting value.
+
+    One fitting value of any aggregate of the host is enough, so ``s!= x`` passes
+    wherever some value differs.
+    """
+
+    reason = 'its aggregates do not have what the extra specs ask for'
+    public_reason = 'the extra specs of the flavor'
+    columns = ('aggregates',)
+    options = (
+        Option('extra_specs_as_nova', bool, False,
+               'Read extra specs in all as Nova does: of <or> a b c only every other word '
+               'counts, and <in> and <all-in> look into the printed form of a list instead of '
+               'for members of it'),
+    )  # fmt: skip
+    extra_specs_as_nova: bool
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        mask: BoolArray | None = None
+        for key, wanted in asked(spec):
+            fits = self._fitting(hosts, key, wanted)
+            mask = fits if mask is None else np.logical_and(mask, fits, out=mask)
+        return mask
+
+    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+        """Each host is counted for the first key that does not fit."""
+        parts: dict[str, int] = {}
+        for key, wanted in asked(spec):
+            if not len(rows):
+                break
+            wrong = ~self._fitting(hosts, key, wanted).take(rows)
+            count = int(np.count_nonzero(wrong))
+            if count:
+                without = int(np.count_nonzero(wrong & ~_has(hosts, key).take(rows)))
+                if without:
+                    parts[f'in no aggregate with {key}'] = without
+                if count > without:
+                    parts[f'in aggregates whose {key} does not fit {wanted!r}'] = count - without
+                rows = rows[~wrong]
+        return {'parts': parts}
+
+    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+        row = int(rows[0])
+        broken = [
+            f'{key} {wanted}'
+            for key, wanted in asked(spec)
+            if not self._fitting(hosts, key, wanted)[row]
+        ]
+        where = (
+            hosts.names[row] if len(rows) == 1 else f'{hosts.names[row]} and {len(rows) - 1} more'
+        )
+        return f'fits on {where} in an aggregate with: {names_of(broken)}'
+
+    def _fitting(self, hosts: 'HostTable', key: str, wanted: str) -> BoolArray:
+        requirement = extra_specs.parse(wanted, as_nova=self.extra_specs_as_nova)
+        fitting = [
+            aggregate
+            for aggregate in those(hosts, lambda metadata: key in metadata)
+            if any(map(requirement.fits, split(aggregate.metadata[key])))
+        ]
+        return inside(hosts, fitting) if fitting else only(hosts, [])
+
+
+def _has(hosts: 'HostTable', key: str) -> BoolArray:
+    return inside(hosts, those(hosts, lambda metadata: key in metadata))
+
+
+def asked(spec: RequestSpec) -> list[tuple[str, str]]:
+    """Extra specs that concern aggregates, keys without the scope."""
+    return [
+        (key.removeprefix(SCOPE), wanted)
+        for key, wanted in spec.flavor.extra_specs.items()
+        if ':' not in key or key.startswith(SCOPE)
+    ]

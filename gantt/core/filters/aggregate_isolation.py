@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Aggregates that keep projects, flavors and images apart."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gantt.core.columns import BoolArray, IntArray
+from gantt.core.filters.aggregate_metadata import inside, restricted, split, those
+from gantt.core.filters.base import EVERY_PURPOSE, Filter, names_of
+from gantt.core.plugin import Option
+from gantt.core.request import RequestSpec
+
+if TYPE_CHECKING:
+    from gantt.core.host import Aggregate
+    from gantt.core.host_table import HostTable
+
+TENANT_KEY = 'filter_tenant_id'
+TYPE_KEY = 'instance_type'
+
+#: Words for yes and no: an image says ``True`` where an operator writes ``yes``.
+_TRUTH = {'true': True, 'yes': True, 'on': True, 'false': False, 'no': False, 'off': False}
+
+
+class AggregateMultiTenancyIsolation(Filter):
+    """Hosts of aggregates with keys ``filter_tenant_id*`` admit only the projects named there."""
+
+    reason = 'kept for other projects than {spec.project_id} by its aggregates'
+    columns = ('aggregates',)
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        return restricted(
+            hosts, those(hosts, _has_tenants), lambda a: spec.project_id in _tenants(a)
+        )
+
+    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+        project = spec.project_id or '(none)'
+        return {'parts': {f'kept for other projects than {project}': len(rows)}}
+
+    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+        names = _names_at(hosts, those(hosts, _has_tenants), rows)
+        return f'{_fits(hosts, rows)} if {names} admits project {spec.project_id or "(none)"}'
+
+
+class AggregateTypeAffinityFilter(Filter):
+    """Hosts of aggregates with a key ``instance_type`` admit only the flavors named there."""
+
+    reason = 'kept for other flavors than {spec.flavor.name} by its aggregates'
+    public_reason = 'the flavor'
+    columns = ('aggregates',)
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        rule = those(hosts, lambda metadata: TYPE_KEY in metadata)
+        return restricted(hosts, rule, lambda a: spec.flavor.name in split(a.metadata[TYPE_KEY]))
+
+    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+        flavor = spec.flavor.name or '(none)'
+        return {'parts': {f'kept for other flavors than {flavor}': len(rows)}}
+
+    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+        names = _names_at(hosts, those(hosts, lambda metadata: TYPE_KEY in metadata), rows)
+        return f'{_fits(hosts, rows)} if {names} admits flavor {spec.flavor.name or "(none)"}'
+
+
+class AggregateImagePropertiesIsolation(Filter):
+    """Where an aggregate has a key of the image's properties, it has the image's value.
+
+    An image without the property passes: the isolation has one side only.
+    """
+
+    reason = 'kept for images with other properties by its aggregates'
+    public_reason = 'the properties of the image'
+    columns = ('aggregates',)
+    purposes = EVERY_PURPOSE
+    options = (
+        Option('aggregate_image_properties_isolation_namespace', str, '',
+               'Only keys of aggregates that begin with this and the separator keep images '
+               'apart; empty: all keys. The key is compared whole with the names of properties'),
+        Option('aggregate_image_properties_isolation_separator', str, '.',
+               'What stands between the namespace and the rest of a key'),
+        Option('aggregate_image_properties_isolation_as_nova', bool, False,
+               'Compare the text of a property as Nova does: True is not the same as true or '
+               'yes, and a property that is False or 0 keeps nobody out'),
+    )  # fmt: skip
+    aggregate_image_properties_isolation_namespace: str
+    aggregate_image_properties_isolation_separator: str
+    aggregate_image_properties_isolation_as_nova: bool
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        mask: BoolArray | None = None
+        for key, value in self._asked(spec).items():
+            admits = self._admitted(hosts, key, value)
+            if admits is not None:
+                mask = admits if mask is None else np.logical_and(mask, admits, out=mask)
+        return mask
+
+    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+        """Each host is counted for the first property that keeps it out."""
+        parts: dict[str, int] = {}
+        for key, value in self._asked(spec).items():
+            admits = self._admitted(hosts, key, value)
+            if admits is None or not len(rows):
+                continue
+            wrong = ~admits.take(rows)
+            count = int(np.count_nonzero(wrong))
+            if count:
+                parts[f'kept for images with another {key} than {value}'] = count
+                rows = rows[~wrong]
+        return {'parts': parts}
+
+    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+        kept = self._asked(spec)
+        names = _names_at(
+            hosts, those(hosts, lambda metadata: not kept.keys().isdisjoint(metadata)), rows
+        )
+        return f'{_fits(hosts, rows)} with an image that {names} admits'
+
+    def _asked(self, spec: RequestSpec) -> dict[str, str]:
+        """Properties of the image that count."""
+        space = self.aggregate_image_properties_isolation_namespace
+        prefix = space + self.aggregate_image_properties_isolation_separator if space else ''
+        return {
+            key: value
+            for key, value in spec.image.properties.items()
+            if key.startswith(prefix) and self._counts(value)
+        }
+
+    def _counts(self, value: str) -> bool:
+        if self.aggregate_image_properties_isolation_as_nova:
+            return value not in ('', 'False', '0')
+        return value != ''
+
+    def _admitted(self, hosts: 'HostTable', key: str, value: str) -> BoolArray | None:
+        rule = those(hosts, lambda metadata: key in metadata)
+        return restricted(
+            hosts, rule, lambda a: any(self._same(value, v) for v in split(a.metadata[key]))
+        )
+
+    def _same(self, value: str, other: str) -> bool:
+        if value == other:
+            return True
+        if self.aggregate_image_properties_isolation_as_nova:
+            return False
+        truth = _TRUTH.get(value.lower())
+        return truth is not None and truth is _TRUTH.get(other.lower())
+
+
+def _has_tenants(metadata: Any) -> bool:
+    return any(key.startswith(TENANT_KEY) for key in metadata)
+
+
+def _tenants(aggregate: 'Aggregate') -> set[str]:
+    return {
+        tenant
+        for key, value in aggregate.metadata.items()
+        if key.startswith(TENANT_KEY)
+        for tenant in split(value)
+    }
+
+
+def _names_at(hosts: 'HostTable', aggregates: list['Aggregate'], rows: IntArray) -> str:
+    """Names of those aggregates that have one of the hosts."""
+    return names_of([a.name for a in aggregates if inside(hosts, [a]).take(rows).any()])
+
+
+def _fits(hosts: 'HostTable', rows: IntArray) -> str:
+    return f'fits on {hosts.names[int(rows[0])] if len(rows) == 1 else f"{len(rows)} hosts"}'

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SimpleCIDRAffinityFilter: near an address, by the network that both are in."""
+
+import ipaddress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gantt.core.columns import BoolArray, IntArray
+from gantt.core.filters.base import Filter, only
+from gantt.core.platforms import LOW, MAPPED
+from gantt.core.request import RequestSpec
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class SimpleCIDRAffinityFilter(Filter):
+    """The host's address is in the network of hints ``build_near_host_ip`` and ``cidr`` (/24)."""
+
+    reason = 'its address is not in {network}'
+    public_reason = 'the hints build_near_host_ip and cidr'
+    columns = ('address',)
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        if not spec.hints.get('build_near_host_ip'):
+            return None
+        network = network_of(spec)
+        if isinstance(network, str):
+            return only(hosts, [])
+        start = int(network.network_address)
+        bits = network.prefixlen
+        if network.version == 4:
+            start, bits = start | MAPPED, bits + 96
+        width = (2**128 - 1) ^ (2 ** (128 - bits) - 1)
+        high, low = hosts.address
+        inside = (high & np.uint64(width >> 64)) == np.uint64(start >> 64)
+        inside &= (low & np.uint64(width & LOW)) == np.uint64(start & LOW)
+        inside &= (high | low) != 0
+        if network.version == 6:
+            # IPv4 stands among the IPv6 addresses here; it is in none of their networks.
+            inside &= (high != 0) | ((low >> np.uint64(32)) != np.uint64(0xFFFF))
+        return np.asarray(inside)
+
+    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+        network = network_of(spec)
+        if isinstance(network, str):
+            return {'network': 'any network', 'parts': {network: len(rows)}}
+        high, low = hosts.address.take(rows, axis=1)
+        unknown = int(np.count_nonzero((high | low) == 0))
+        parts = {f'not in {network}': len(rows) - unknown, 'did not say their address': unknown}
+        parts = {text: count for text, count in parts.items() if count}
+        return {'network': str(network), 'parts': parts}
+
+    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+        row = int(rows[0])
+        address = hosts.hosts[row].facts.hypervisor.host_ip or 'an address that is not known'
+        more = f' and {len(rows) - 1} more' if len(rows) > 1 else ''
+        return (
+            f'fits on {hosts.names[row]} ({address}){more} with another build_near_host_ip or cidr'
+        )
+
+
+def network_of(spec: RequestSpec) -> Network | str:
+    """The network that the hints mean, or what is wrong with them."""
+    near, cidr = spec.hints.get('build_near_host_ip', []), spec.hints.get('cidr', [])
+    if len(near) != 1 or len(cidr) > 1:
+        return 'hint build_near_host_ip or cidr has several values (expected one)'
+    bits = cidr[0] if cidr and cidr[0] else '/24'
+    text = f'{near[0]}/{bits.removeprefix("/")}'
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return f'hints {text!r} are no network (expected e.g. 192.0.2.1 and /24)'

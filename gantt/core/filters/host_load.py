@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""So many guests, and so many operations at work, on a host and no more."""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gantt.core import nova_facts
+from gantt.core.columns import BoolArray, IntArray
+from gantt.core.extra_specs import integer_of
+from gantt.core.filters.aggregate_metadata import least
+from gantt.core.filters.base import Filter, names_of
+from gantt.core.plugin import Option
+from gantt.core.request import RequestSpec
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+#: Limits in aggregates beyond this are as good as none.
+_LIMIT_MAX = 2**53
+
+_INSTANCES = Option(
+    'max_instances_per_host', int, 50, 'Guests that a host may have, at most', min=1
+)
+_IO_OPS = Option(
+    'max_io_ops_per_host', int, 8,
+    'Operations that load its disks (builds, resizes, snapshots, migrations, rescues, '
+    'unshelvings) that may be at work on a host for another one to begin', min=0,
+)  # fmt: skip
+
+
+class _Counted(Filter):
+    """Fewer of something than a limit, which is an option of the same name everywhere."""
+
+    reason = 'has too many {what} already'
+    columns: ClassVar[tuple[str, ...]] = ('instances', 'placed', 'metrics')
+    local = True
+    what: ClassVar[str]
+    key: ClassVar[str]
+
+    def counts(self, hosts: 'HostTable') -> IntArray:
+        """How many each host has."""
+        raise NotImplementedError
+
+    def limits(self, hosts: 'HostTable') -> tuple[IntArray | int, list[str]]:
+        """How many are too many, and texts that were meant to say so and do not."""
+        return int(getattr(self, self.key)), []
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        found: BoolArray = self.counts(hosts) < self.limits(hosts)[0]
+        return found
+
+    def passes(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
+        limits = self.limits(hosts)[0]
+        limit = limits if isinstance(limits, int) else limits.item(row)
+        return bool(self.counts(hosts).item(row) < limit)
+
+    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+        """Hosts by their limit."""
+        limits, wrong = self.limits(hosts)
+        parts: dict[str, int] = {}
+        for limit in (
+            [limits] * len(rows) if isinstance(limits, int) else limits.take(rows).tolist()
+        ):
+            text = f'have {limit} {self.what} or more'
+            parts[text] = parts.get(text, 0) + 1
+        least_loaded = int(self.counts(hosts).take(rows).min())
+        found: dict[str, Any] = {'what': self.what, 'parts': parts, 'least': least_loaded}
+        if wrong:
+            found['not_understood'] = f'{self.key}: {names_of(wrong)}'
+        return found
+
+    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+        counts = self.counts(hosts).take(rows)
+        best = int(counts.argmin())
+        more = f' (the same or alike on {len(rows) - 1} more)' if len(rows) > 1 else ''
+        return (
+            f'fits on {hosts.names[int(rows[best])]} with {self.key} {int(counts[best]) + 1}{more}'
+        )
+
+
+class _ByAggregate(_Counted):
+    """The least limit that the host's aggregates set under the option's name, else the option."""
+
+    columns: ClassVar[tuple[str, ...]] = ('instances', 'placed', 'metrics', 'aggregates')
+
+    def limits(self, hosts: 'HostTable') -> tuple[IntArray | int, list[str]]:
+        return least(hosts, self.key, int(getattr(self, self.key)), _limit_of)
+
+
+class NumInstancesFilter(_Counted):
+    """Fewer guests than ``max_instances_per_host``: live claims, or more if the host says so."""
+
+    what = 'guests'
+    key = 'max_instances_per_host'
+    options = (_INSTANCES,)
+    max_instances_per_host: int
+
+    def counts(self, hosts: 'HostTable') -> IntArray:
+        return nova_facts.instance_counts(hosts)
+
+
+class AggregateNumInstancesFilter(_ByAggregate, NumInstancesFilter):
+    """As NumInstancesFilter; aggregates may set ``max_instances_per_host``, the least counts."""
+
+    options = (_INSTANCES,)
+
+
+class IoOpsFilter(_Counted):
+    """Fewer operations at work than ``max_io_ops_per_host``: as reported, and open picks."""
+
+    columns = ('io_ops',)
+    what = 'operations at work'
+    key = 'max_io_ops_per_host'
+    options = (_IO_OPS,)
+    max_io_ops_per_host: int
+
+    def counts(self, hosts: 'HostTable') -> IntArray:
+        return hosts.io_ops
+
+
+class AggregateIoOpsFilter(_ByAggregate, IoOpsFilter):
+    """As IoOpsFilter; aggregates may set ``max_io_ops_per_host``, the least counts."""
+
+    columns = ('io_ops', 'aggregates')
+    options = (_IO_OPS,)
+
+
+def _limit_of(text: str) -> int | None:
+    number = integer_of(text)
+    return None if number is None else max(-_LIMIT_MAX, min(number, _LIMIT_MAX))

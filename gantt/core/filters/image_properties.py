@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ImagePropertiesFilter: the hypervisor runs images of that architecture, type, mode, version."""
+
+import operator
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from gantt import exceptions
+from gantt.core import extra_specs
+from gantt.core.columns import BoolArray, IntArray
+from gantt.core.filters.base import EVERY_PURPOSE, Filter, names_of, only
+from gantt.core.nova_facts import step_into, text_of
+from gantt.core.plugin import Option
+from gantt.core.report import Hypervisor
+from gantt.core.request import RequestSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gantt.core.host_table import HostTable
+
+#: Spellings of one thing, by position in [architecture, hypervisor type, vm mode].
+ALIASES: 'tuple[Mapping[str, str], ...]' = (
+    {'i386': 'i686', 'i486': 'i686', 'i586': 'i686', 'x86_32': 'i686', 'x86_32p': 'i686',
+     'amd64': 'x86_64'},
+    {'xapi': 'xen'},
+    {'pv': 'xen', 'hv': 'hvm', 'baremetal': 'hvm'},
+)  # fmt: skip
+PROPERTIES = ('hw_architecture', 'img_hv_type', 'hw_vm_mode')
+WORDS = ('architecture', 'hypervisor type', 'vm mode')
+ARCHITECTURES = frozenset({
+    'alpha', 'armv6', 'armv7l', 'armv7b', 'aarch64', 'cris', 'i686', 'ia64', 'lm32', 'm68k',
+    'microblaze', 'microblazeel', 'mips', 'mipsel', 'mips64', 'mips64el', 'openrisc', 'parisc',
+    'parisc64', 'ppc', 'ppcle', 'ppc64', 'ppc64le', 'ppcemb', 's390', 's390x', 'sh4', 'sh4eb',
+    'sparc', 'sparc64', 'unicore32', 'x86_64', 'xtensa', 'xtensaeb',
+})  # fmt: skip
+
+_PREDICATE = re.compile(r'\s*(<=|>=|<|>|!=|==)\s*(\d{1,9}(?:\.\d{1,9}){0,7})\s*')
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    '<': operator.lt, '<=': operator.le, '==': operator.eq,
+    '>': operator.gt, '>=': operator.ge, '!=': operator.ne,
+}  # fmt: skip
+#: Conditions of one version at most.
+_CONDITIONS_MAX = 16
+
+Version = tuple[int, ...]
+Conditions = list[tuple[str, Version]]
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What an image asks of a hypervisor.
+
+    :ivar triple: architecture, type and mode; '' where none is asked
+    :ivar version: its version as the image writes it, '' where none is asked
+    :ivar conditions: the same as comparisons; None: not to be understood
+    """
+
+    triple: tuple[str, ...]
+    version: str
+    conditions: Conditions | None
+    bits: str
+
+    @property
+    def anything(self) -> bool:
+        return any(self.triple) or bool(self.version or self.bits)
+
+
+class ImagePropertiesFilter(Filter):
+    """One of the kinds of guests that the hypervisor says it runs is what the image asks for.
+
+    A hypervisor that does not tell its version, or its address bits, passes.
+    """
+
+    reason = 'does not run such images'
+    public_reason = 'the properties of the image'
+    columns = ('platform',)
+    purposes = EVERY_PURPOSE
+    options = (
+        Option('image_properties_default_architecture', str, '',
+               'Architecture of images that do not name one, for example x86_64; empty: any'),
+        Option('image_properties_as_nova', bool, False,
+               'Match images as Nova does: each of architecture, hypervisor type and vm mode '
+               'may stand anywhere in what the host supports, and version and address bits '
+               'count only where one of the three is asked'),
+    )  # fmt: skip
+    image_properties_default_architecture: str
+    image_properties_as_nova: bool
+
+    def __init__(self, values: 'Mapping[str, Any] | None' = None) -> None:
+        super().__init__(values)
+        chosen = self.image_properties_default_architecture
+        if chosen and canonical(0, chosen) not in ARCHITECTURES:
+            raise exceptions.PluginError(
+                plugin=self.name,
+                option='image_properties_default_architecture',
+                problem=f'option image_properties_default_architecture: {chosen!r} is no '
+                'architecture that is known',
+                fix=f'Use one of {", ".join(sorted(ARCHITECTURES))}',
+            )
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        wanted = self.wanted(spec)
+        if not wanted.anything:
+            return None
+        if wanted.conditions is None:
+            return only(hosts, [])
+        platforms = hosts.platforms.values
+        said = (not self.problem(platform, wanted) for platform in platforms)
+        return np.fromiter(said, np.bool_, len(platforms)).take(hosts.platform)
+
+    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+        wanted, parts = self.wanted(spec), dict[str, int]()
+        codes, counts = np.unique(hosts.platform.take(rows), return_counts=True)
+        for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
+            text = self.problem(hosts.platforms.values[code], wanted)
+            parts[text] = parts.get(text, 0) + count
+        return {'parts': parts}
+
+    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+        row = int(rows[0])
+        text = self.problem(hosts.platforms.values[int(hosts.platform[row])], self.wanted(spec))
+        more = f' and {len(rows) - 1} more' if len(rows) > 1 else ''
+        return f'fits on {hosts.names[row]}{more} with another image: {text}'
+
+    def wanted(self, spec: RequestSpec) -> Wanted:
+        """What the image of a request asks for."""
+        properties = spec.image.properties
+        default = (self.image_properties_default_architecture, '', '')
+        asked = (properties.get(name, d) for name, d in zip(PROPERTIES, default, strict=True))
+        triple = tuple(canonical(i, text) for i, text in enumerate(asked))
+        version = properties.get('img_hv_requested_version', '')
+        bits = properties.get('hw_maxphysaddr_bits', '')
+        if self.image_properties_as_nova and not any(triple):
+            version = bits = ''
+        return Wanted(triple, version, conditions_of(version), '' if bits == '0' else bits)
+
+    def problem(self, host: Hypervisor, wanted: Wanted) -> str:
+        """What keeps a hypervisor from running the image, '' where nothing does."""
+        return (
+            self._triple_problem(host, wanted.triple)
+            or _version_problem(host.version, wanted)
+            or _bits_problem(host, wanted.bits)
+        )
+
+    def _triple_problem(self, host: Hypervisor, triple: tuple[str, ...]) -> str:
+        if not any(triple):
+            return ''
+        if not host.supported:
+            return 'does not say what images it runs'
+        kinds = [[canonical(i, text) for i, text in enumerate(kind[:3])] for kind in host.supported]
+        if any(self._matches(triple, kind) for kind in kinds):
+            return ''
+        asked = ' '.join(f'{word} {text}' for word, text in zip(WORDS, triple, strict=True) if text)
+        runs = names_of(sorted({' '.join(kind) for kind in kinds}))
+        return f'does not run {asked} (runs {runs})'
+
+    def _matches(self, triple: tuple[str, ...], kind: list[str]) -> bool:
+        if self.image_properties_as_nova:
+            return all(not text or text in kind for text in triple)
+        padded = [*kind, '', '', ''][:3]
+        return all(not text or text == other for text, other in zip(triple, padded, strict=True))
+
+
+def canonical(position: int, text: str) -> str:
+    """A name of an architecture, a hypervisor type or a mode in its usual spelling."""
+    name = text.lower()
+    return ALIASES[position].get(name, name)
+
+
+def conditions_of(text: str) -> Conditions | None:
+    """``>=2.10,<4`` as comparisons; None: it cannot be understood."""
+    found: Conditions = []
+    for part in text.split(',')[: _CONDITIONS_MAX + 1] if text else ():
+        match = _PREDICATE.fullmatch(part)
+        if match is None or len(found) == _CONDITIONS_MAX:
+            return None
+        found.append((match[1], _trimmed(int(number) for number in match[2].split('.'))))
+    return found
+
+
+def version_of(number: int) -> Version:
+    """A hypervisor's version number, three digits per part, as its parts."""
+    parts: list[int] = []
+    while number > 0:
+        number, part = divmod(number, 1000)
+        parts.insert(0, part)
+    return _trimmed(parts)
+
+
+def _trimmed(parts: Any) -> Version:
+    """Without zeroes at the end: 2.0 is 2."""
+    found = list(parts)
+    while found and not found[-1]:
+        found.pop()
+    return tuple(found)
+
+
+def _version_problem(number: int, wanted: Wanted) -> str:
+    if not wanted.version:
+        return ''
+    if wanted.conditions is None:
+        return f'hypervisor version {wanted.version!r} is not understood (expected e.g. >=2.10,<4)'
+    version = version_of(number)
+    if not number or all(_COMPARE[op](version, other) for op, other in wanted.conditions):
+        return ''
+    return f'hypervisor version {".".join(map(str, version))} is not {wanted.version}'
+
+
+def _bits_problem(host: Hypervisor, text: str) -> str:
+    if not text:
+        return ''
+    wanted = extra_specs.number_of(text)
+    if wanted is None:
+        return f'hw_maxphysaddr_bits {text!r} is not understood (expected a number)'
+    said = step_into(host.cpu_info, ['maxphysaddr', 'bits'])
+    has = extra_specs.number_of(said) if isinstance(said, str) else said
+    if not isinstance(has, int | float) or not has or has >= wanted:
+        return ''
+    return f'has {text_of(has)} address bits, {text} are asked for'

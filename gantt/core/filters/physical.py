@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filters that Nova had before Placement: RAM, cores and disk by ratio, or to the unit.
+
+ResourcesFilter and the commit hold the same inventories in any case; these add
+what some sites miss: ratios set by aggregates, which can only narrow, and hosts
+that a guest takes whole.
+"""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from gantt.core import extra_specs, nova_facts
+from gantt.core.columns import BoolArray, FloatArray, IntArray
+from gantt.core.filters.aggregate_metadata import least
+from gantt.core.filters.base import Filter, names_of
+from gantt.core.request import RequestSpec
+from gantt.core.resources import format_amount
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+
+class _Physical(Filter):
+    """About one class; a request that does not ask for it passes, and so do sharers of a pool."""
+
+    public_reason = 'the amounts asked for'
+    columns: ClassVar[tuple[str, ...]] = ('total', 'reserved', 'cap', 'free', 'pool')
+    local = True
+    resource: ClassVar[str]
+
+    def fits(self, hosts: 'HostTable', amount: int) -> BoolArray:
+        """Which hosts do, their own inventory looked at."""
+        raise NotImplementedError
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        amount = spec.resources.get(self.resource)
+        if amount is None:
+            return None
+        code = hosts.class_code(self.resource)
+        mask = self.fits(hosts, amount)
+        return mask | (hosts.pool[code] >= 0) if code in hosts.pooled else mask
+
+    def passes(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
+        mask = self.mask(hosts, spec)
+        return mask is None or bool(mask[row])
+
+
+class _ByRatio(_Physical):
+    """``total * ratio - used`` is enough, and so is the total by itself.
+
+    Reserved amounts count as used, as Nova counts them.
+    """
+
+    reason = 'too little {what} by its allocation ratio'
+    columns = (*_Physical.columns, 'ratio')
+
+    def ratios(self, hosts: 'HostTable') -> tuple[FloatArray, list[str]]:
+        """By host, and texts that were meant to be one and are not."""
+        return nova_facts.ratio_of(hosts, self.resource), []
+
+    def usable(self, hosts: 'HostTable') -> FloatArray:
+        """What the ratio leaves; never more than there is."""
+        total = nova_facts.total_amount(hosts, self.resource)
+        used = total - nova_facts.free_amount(hosts, self.resource)
+        return np.minimum(total * self.ratios(hosts)[0] - used, total)
+
+    def fits(self, hosts: 'HostTable', amount: int) -> BoolArray:
+        return np.asarray(self.usable(hosts) >= amount)
+
+    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+        amount = spec.resources.get(self.resource, 0)
+        small = nova_facts.total_amount(hosts, self.resource).take(rows) < amount
+        best = format_amount(self.resource, max(0, int(self.usable(hosts).take(rows).max())))
+        need, total = format_amount(self.resource, amount), int(np.count_nonzero(small))
+        parts = {
+            f'{self.resource} below {need} altogether': total,
+            f'{self.resource} short of {need} by ratio (best has {best})': len(rows) - total,
+        }
+        found = {'what': self.resource, 'parts': {text: n for text, n in parts.items() if n}}
+        wrong = self.ratios(hosts)[1]
+        return found | ({'not_understood': names_of(wrong)} if wrong else {})
+
+    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+        usable = self.usable(hosts).take(rows)
+        best = int(usable.argmax())
+        said = format_amount(self.resource, max(0, int(usable[best])))
+        return f'fits on {hosts.names[int(rows[best])]} if {self.resource} <= {said}'
+
+
+class _ByAggregateRatio(_ByRatio):
+    """The least ratio that the host's aggregates set, else the host's own."""
+
+    columns = (*_ByRatio.columns, 'aggregates')
+    key: ClassVar[str]
+
+    def ratios(self, hosts: 'HostTable') -> tuple[FloatArray, list[str]]:
+        own = nova_facts.ratio_of(hosts, self.resource)
+        return least(hosts, self.key, own, _ratio)
+
+
+class _Exact(_Physical):
+    """What is free is what is asked, to the unit: for hosts that a guest takes whole."""
+
+    reason = 'free amount is not exactly the one asked'
+
+    def fits(self, hosts: 'HostTable', amount: int) -> BoolArray:
+        return nova_facts.free_amount(hosts, self.resource) == amount
+
+    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+        amount = spec.resources.get(self.resource, 0)
+        free = nova_facts.free_amount(hosts, self.resource).take(rows)
+        more, need = int(np.count_nonzero(free > amount)), format_amount(self.resource, amount)
+        parts = {
+            f'{self.resource} free beyond {need}': more,
+            f'{self.resource} free below {need}': len(rows) - more,
+        }
+        return {'parts': {text: n for text, n in parts.items() if n}}
+
+    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+        amount = spec.resources.get(self.resource, 0)
+        free = nova_facts.free_amount(hosts, self.resource).take(rows)
+        near = int(abs(free - amount).argmin())
+        said = format_amount(self.resource, int(free[near]))
+        return f'fits on {hosts.names[int(rows[near])]} with exactly {said}'
+
+
+class RamFilter(_ByRatio):
+    """MEMORY_MB by the host's ratio."""
+
+    resource = 'MEMORY_MB'
+
+
+class CoreFilter(_ByRatio):
+    """VCPU by the host's ratio."""
+
+    resource = 'VCPU'
+
+
+class DiskFilter(_ByRatio):
+    """DISK_GB by the host's ratio."""
+
+    resource = 'DISK_GB'
+
+
+class AggregateRamFilter(_ByAggregateRatio):
+    """As RamFilter; aggregates may set ``ram_allocation_ratio``, the least counts."""
+
+    resource = 'MEMORY_MB'
+    key = 'ram_allocation_ratio'
+
+
+class AggregateCoreFilter(_ByAggregateRatio):
+    """As CoreFilter; aggregates may set ``cpu_allocation_ratio``, the least counts."""
+
+    resource = 'VCPU'
+    key = 'cpu_allocation_ratio'
+
+
+class AggregateDiskFilter(_ByAggregateRatio):
+    """As DiskFilter; aggregates may set ``disk_allocation_ratio``, the least counts."""
+
+    resource = 'DISK_GB'
+    key = 'disk_allocation_ratio'
+
+
+class ExactRamFilter(_Exact):
+    """Exactly the MEMORY_MB asked is free."""
+
+    resource = 'MEMORY_MB'
+
+
+class ExactCoreFilter(_Exact):
+    """Exactly the VCPU asked are free."""
+
+    resource = 'VCPU'
+
+
+class ExactDiskFilter(_Exact):
+    """Exactly the DISK_GB asked is free."""
+
+    resource = 'DISK_GB'
+
+
+def _ratio(text: str) -> float | None:
+    number = extra_specs.number_of(text)
+    return number if number is not None and 0 <= number <= 1e6 else None

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each of Nova's filters over all hosts at once says what a plain one says host by host."""
+
+import random
+
+import numpy as np
+import pytest
+
+from gantt import plugins
+from gantt.core.pipeline import Pipeline
+from tests.core.builders import a_request, decide
+from tests.core.filters import clouds
+from tests.core.filters.reference import REFERENCE
+
+CASES = 80
+MANY_CASES = 3000
+
+
+@pytest.mark.parametrize('name', sorted(REFERENCE))
+def test_a_filter_is_its_reference(name):
+    compare(name, CASES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', sorted(REFERENCE))
+def test_a_filter_is_its_reference_many_times(name):
+    compare(name, MANY_CASES)
+
+
+def compare(name: str, cases: int) -> None:
+    """One filter against its reference, on random clouds."""
+    removed = passed = 0
+    for seed in range(cases):
+        rng = random.Random(f'{name} {seed}')
+        table, spec = clouds.a_table(rng), clouds.a_spec(rng)
+        plugin = plugins.find(plugins.FILTERS, name)
+        rule = plugin(clouds.options_of(rng, plugin))
+        mask = rule.mask(table, spec)
+        mask = np.ones(len(table), np.bool_) if mask is None else mask
+        wanted = [REFERENCE[name](rule, table.host_state(row), spec) for row in range(len(table))]
+        assert mask.tolist() == wanted, (seed, spec, rule.settings())
+        assert mask.dtype == np.bool_
+        if rule.local:
+            assert [rule.passes(table, spec, row) for row in range(len(table))] == wanted, seed
+        removed, passed = removed + wanted.count(False), passed + wanted.count(True)
+    assert passed
+    assert removed or name == 'AllHostsFilter', 'the cases never show it at work'
+
+
+@pytest.mark.parametrize('name', sorted(REFERENCE))
+def test_a_filter_can_say_why_and_what_would_help(name):
+    """The parts of a removal add up, and the nearest feasible is a line of text."""
+    for seed in range(CASES // 2):
+        rng = random.Random(f'why {name} {seed}')
+        table, spec = clouds.a_table(rng), clouds.a_spec(rng)
+        plugin = plugins.find(plugins.FILTERS, name)
+        rule = plugin(clouds.options_of(rng, plugin))
+        mask = rule.mask(table, spec)
+        rows = np.flatnonzero(~mask) if mask is not None else []
+        if not len(rows):
+            continue
+        detail = rule.detail(table, spec, rows)
+        assert sum(detail.get('parts', {'': len(rows)}).values()) == len(rows), (seed, detail)
+        assert all(text for text in detail.get('parts', ()))
+        assert rule.reason_for(spec, detail)
+        assert 'fits' in rule.remedy(table, spec, rows)
+
+
+def test_in_one_pipeline_the_order_does_not_matter():
+    for seed in range(60):
+        rng = random.Random(f'order {seed}')
+        table = clouds.a_table(rng)
+        request = a_request(count=rng.randint(1, 3))
+        request = type(request)(
+            request_id=request.request_id, spec=clouds.a_spec(rng), consumers=request.consumers
+        )
+        names = rng.sample(sorted(REFERENCE), rng.randint(2, 6))
+        rules = plugins.load(names)
+        found = [
+            [
+                (m.selection and m.selection.host, m.survivors)
+                for m in decide(table.copy(), request, Pipeline(order, [])).members
+            ]
+            for order in (rules, rules[::-1])
+        ]
+        assert found[0] == found[1], (seed, names)
