@@ -19,8 +19,10 @@ from gantt.rpc.stats import Dictionary, Facts, Ratios
 
 T = TypeVar('T')
 
-#: Keys of cpu_info that are worth keeping; the feature list is in the traits.
-_CPU_KEYS = ('arch', 'model', 'vendor', 'topology', 'cells')
+#: Keys of cpu_info that filters and extra specs ask for.
+_CPU_KEYS = ('arch', 'model', 'vendor', 'topology', 'cells', 'features', 'maxphysaddr')
+#: Texts in stats that change with every report and that nobody places by.
+_RESTLESS = frozenset({'uptime'})
 
 
 def facts(name: str, stats: dict[str, Any], defaults: Ratios) -> Facts:
@@ -173,7 +175,20 @@ def _hypervisor(said: Dictionary) -> Hypervisor:
         host_ip=said.host_ip or '',
         cpu_info={k: info[k] for k in _CPU_KEYS if k in info} if info else '',
         supported=_supported(specs),
+        stats=_texts(said),
     )
+
+
+def _texts(said: Dictionary) -> dict[str, str]:
+    """What stats say as text; their numbers are metrics."""
+    found: dict[str, str] = {}
+    for name, value in (said.stats or {}).items():
+        if value is None or _as_number(value) is not None or name in _RESTLESS:
+            continue
+        text = str(value)
+        if 0 < len(name) <= 255 and len(text) <= message.TEXT_MAX and len(found) < 256:
+            found[name] = text
+    return found
 
 
 def _version(value: int | str | None) -> int:

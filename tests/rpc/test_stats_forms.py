@@ -27,13 +27,16 @@ def a_dictionary(**more):
         'vcpus': 16, 'memory_mb': 32768, 'local_gb': 500, 'vcpus_used': 3, 'memory_mb_used': 4608,
         'local_gb_used': 40, 'free_ram_mb': 28160, 'running_vms': 2, 'hypervisor_type': 'QEMU',
         'hypervisor_version': 8002000, 'hypervisor_hostname': 'node-1', 'host_ip': '10.0.0.5',
-        'cpu_info': json.dumps({'arch': 'x86_64', 'features': ['f'] * 500}),
+        'cpu_info': json.dumps({'arch': 'x86_64', 'features': ['aes'], 'other': 1}),
         'disk_available_least': 450, 'supported_instances': [['x86_64', 'kvm', 'hvm']],
         'pci_stats': [
             {'vendor_id': '8086', 'product_id': '154d', 'count': 4, 'physical_network': 'p'}
         ],
         'metrics': [{'name': 'cpu.percent', 'value': 0.25, 'source': 'libvirt', 'timestamp': 'x'}],
-        'stats': {'num_instances': '2', 'failed_builds': '1', 'io_workload': 0},
+        'stats': {
+            'num_instances': '2', 'failed_builds': '1', 'io_workload': 0, 'boot': 'uefi',
+            'uptime': 'up 3 days', 'nothing': None,
+        },
     } | more  # fmt: skip
 
 
@@ -137,7 +140,8 @@ def test_a_dictionary_becomes_a_full_report_without_opinion_on_claims():
     assert report.inventories['MEMORY_MB'].cap == 32768
     assert report.used == {'VCPU': 3, 'MEMORY_MB': 4608, 'DISK_GB': 50}
     assert report.hypervisor.supported == [['x86_64', 'kvm', 'hvm']]
-    assert report.hypervisor.cpu_info == {'arch': 'x86_64'}
+    assert report.hypervisor.cpu_info == {'arch': 'x86_64', 'features': ['aes']}
+    assert report.hypervisor.stats == {'boot': 'uefi'}
     (pool,) = report.devices
     assert (pool.count, pool.free, pool.tags) == (4, 4, {'physical_network': 'p'})
     assert report.metrics['cpu.percent'].value == 0.25

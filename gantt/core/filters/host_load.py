@@ -107,7 +107,7 @@ class AggregateNumInstancesFilter(_ByAggregate, NumInstancesFilter):
 class IoOpsFilter(_Counted):
     """Fewer operations at work than ``max_io_ops_per_host``: as reported, and open picks."""
 
-    columns = ('io_ops',)
+    columns: ClassVar[tuple[str, ...]] = ('io_ops',)
     what = 'operations at work'
     key = 'max_io_ops_per_host'
     options = (_IO_OPS,)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gantt.core import metrics
 from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.base import Filter, names_of, only
 from gantt.core.plugin import Option
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class MetricsFilter(Filter):
-    """All metrics named in ``metrics_weight_setting`` are there, whatever they say."""
+    """All metrics named in ``metrics_weight_setting`` are there, whatever they say.
+
+    A value out of the bounds of its declaration, or too old, is not there.
+    """
 
     reason = 'does not report every metric that is weighed'
     columns = ('metrics',)
@@ -37,7 +41,8 @@ class MetricsFilter(Filter):
     @property
     def names(self) -> list[str]:
         """Names of the metrics, each once."""
-        found = (setting.partition('=')[0].strip() for setting in self.metrics_weight_setting.split(','))
+        settings = self.metrics_weight_setting.split(',')
+        found = (setting.partition('=')[0].strip() for setting in settings)
         return list(dict.fromkeys(name for name in found if name))
 
     def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
@@ -59,5 +64,5 @@ class MetricsFilter(Filter):
 
 
 def _reports(hosts: 'HostTable', name: str) -> BoolArray:
-    metric = hosts.metrics.get(name)
+    metric = metrics.values(hosts, name)
     return only(hosts, []) if metric is None else ~np.isnan(metric)
