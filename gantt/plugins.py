@@ -160,7 +160,9 @@ def changed(
     return load_pipeline(chosen[FILTERS], chosen[WEIGHERS], values, **{**kept, **settings})
 
 
-_SETTINGS = ('subset_size', 'shuffle_best', 'default_zone', 'skip_failing', 'detailed')
+_SETTINGS = (
+    'subset_size', 'shuffle_best', 'default_zone', 'skip_failing', 'detailed', 'normalization',
+)  # fmt: skip
 
 
 def from_conf(conf: Any) -> Pipeline:

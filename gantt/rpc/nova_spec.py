@@ -152,8 +152,8 @@ def _destination(wanted: dict[str, Any]) -> dict[str, Any] | None:
         return None
     field = 'spec_obj.requested_destination'
     cell = optional(wanted.get('cell'), 'CellMapping', f'{field}.cell').get('uuid')
-    if wanted.get('allow_cross_cell_move'):
-        cell = None
+    # The cell is where the guest is now: a move that may leave it rather does not.
+    may_leave = bool(wanted.get('allow_cross_cell_move'))
     # Each entry is a list of alternatives, joined by commas.
     any_of = [
         [part for part in text.split(',') if part]
@@ -162,7 +162,8 @@ def _destination(wanted: dict[str, Any]) -> dict[str, Any] | None:
     body = {
         'host': wanted.get('host'),
         'node': wanted.get('node'),
-        'cell': cell,
+        'cell': None if may_leave else cell,
+        'preferred_cell': cell if may_leave else None,
         'aggregates': any_of,
         'forbidden_aggregates': _names(
             wanted.get('forbidden_aggregates'), f'{field}.forbidden_aggregates'

@@ -111,7 +111,9 @@ def test_a_move_across_cells_is_not_tied_to_its_cell():
     def change(args, spec):
         spec['requested_destination']['nova_object.data']['allow_cross_cell_move'] = True
 
-    assert spec_of('resize', change).destination is None
+    wanted = spec_of('resize', change).destination
+    assert wanted.cell is None
+    assert wanted.preferred_cell == CELL
 
 
 def test_hosts_that_failed_before_are_ignored():

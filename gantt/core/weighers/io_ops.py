@@ -22,6 +22,7 @@ class IoOpsWeigher(Weigher):
     local = True
     minval = 0.0
     half = 8.0
+    half = 8.0
     multiplier_option = 'io_ops_weight_multiplier'
     options = (
         Option('io_ops_weight_multiplier', float, -1.0,

@@ -17,6 +17,7 @@ class NumInstancesWeigher(Weigher):
 
     columns = ('instances',)
     local = True
+    half = 10.0
     multiplier_option = 'num_instances_weight_multiplier'
     options = (
         Option('num_instances_weight_multiplier', float, 0.0,
@@ -27,6 +28,9 @@ class NumInstancesWeigher(Weigher):
 
     def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:
         return hosts.instances.take(rows)
+
+    def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
+        return 0.0, None
 
     def value(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> float:
         return hosts.instances.item(row)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weighing as one would write it down first: host by host, no arrays.
+
+Shares nothing with the weighers but the options that it is given.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from gantt.core.host import Aggregate, HostRow, Placed
+from gantt.core.request import Policy, RequestSpec
+
+Guests = Mapping[int, list[Placed]]
+
+
+class Site:
+    """Hosts with what is placed there, and the options of the weighers."""
+
+    def __init__(
+        self, hosts: list[HostRow], guests: Guests, aggregates: list[Aggregate],
+        options: Mapping[str, Any], now: float,
+    ) -> None:  # fmt: skip
+        self.hosts, self.guests, self.aggregates = hosts, guests, aggregates
+        self.options, self.now = options, now
+
+    # -- raw values ----------------------------------------------------------------
+    def raw(self, weigher: str, spec: RequestSpec) -> dict[str, float] | None:
+        """By host; None: no preference."""
+        ask = getattr(self, f'_{weigher}')
+        found = {host.name: ask(host, spec) for host in self.hosts}
+        if all(value is None for value in found.values()):
+            return None
+        return {name: 0.0 if value is None else float(value) for name, value in found.items()}
+
+    def _free(self, host: HostRow, name: str) -> float:
+        inventory = host.facts.inventories.get(name)
+        cap = inventory.cap if inventory else 0
+        return cap - host.used.get(name, 0) - host.foreign.get(name, 0)
+
+    def _RAMWeigher(self, host, spec):
+        return max(0, self._free(host, 'MEMORY_MB'))
+
+    def _CPUWeigher(self, host, spec):
+        return max(0, self._free(host, 'VCPU'))
+
+    def _DiskWeigher(self, host, spec):
+        return max(0, self._free(host, 'DISK_GB'))
+
+    def _IoOpsWeigher(self, host, spec):
+        said = host.facts.metrics.get('stats.io_workload')
+        return said.value if said else 0
+
+    def _NumInstancesWeigher(self, host, spec):
+        return len(self.guests.get(host.id, []))
+
+    def _HypervisorVersionWeigher(self, host, spec):
+        return host.facts.hypervisor.version
+
+    def _PCIWeigher(self, host, spec):
+        return 100 - min(sum(pool.free for pool in host.facts.devices), 99)
+
+    def _BuildFailureWeigher(self, host, spec):
+        said = host.facts.metrics.get('stats.failed_builds')
+        return said.value if said else None
+
+    def _CrossCellWeigher(self, host, spec):
+        wanted = spec.destination.preferred_cell if spec.destination else None
+        if wanted is None:
+            return None
+        return 1 if host.cell == wanted else -1
+
+    def _members(self, host, spec, policy):
+        if spec.group is None or spec.group.policy is not policy:
+            return None
+        here = self.guests.get(host.id, [])
+        members = {p.consumer for p in here if p.group == spec.group.uuid}
+        members |= {p.consumer for p in here} & set(spec.group.members)
+        return max(len(members), int(host.name in spec.group.hosts))
+
+    def _ServerGroupSoftAffinityWeigher(self, host, spec):
+        return self._members(host, spec, Policy.SOFT_AFFINITY)
+
+    def _ServerGroupSoftAntiAffinityWeigher(self, host, spec):
+        found = self._members(host, spec, Policy.SOFT_ANTI_AFFINITY)
+        return None if found is None else -found
+
+    # -- shares --------------------------------------------------------------------
+    def shares(self, weigher: str, spec: RequestSpec, kind: str) -> dict[str, float]:
+        """By host; of a weigher without a preference, 0."""
+        raw = self.raw(weigher, spec)
+        if raw is None:
+            return dict.fromkeys([host.name for host in self.hosts], 0.0)
+        return getattr(self, f'_by_{kind}')(weigher, raw)
+
+    def _by_nova(self, weigher: str, raw: dict[str, float]) -> dict[str, float]:
+        low, high = min(raw.values()), max(raw.values())
+        if weigher in ('RAMWeigher', 'CPUWeigher', 'DiskWeigher', 'IoOpsWeigher'):
+            low = 0.0
+        if high <= low:
+            return dict.fromkeys(raw, 0.0)
+        return {name: (value - low) / (high - low) for name, value in raw.items()}
+
+    def _by_rank(self, weigher: str, raw: dict[str, float]) -> dict[str, float]:
+        levels = sorted(set(raw.values()))
+        if len(levels) == 1:
+            return dict.fromkeys(raw, 0.0)
+        return {name: levels.index(value) / (len(levels) - 1) for name, value in raw.items()}
+
+    CLASSES = {'RAMWeigher': 'MEMORY_MB', 'CPUWeigher': 'VCPU', 'DiskWeigher': 'DISK_GB'}
+
+    def _of_capacity(self, weigher: str, raw: dict[str, float]) -> dict[str, float]:
+        caps = {
+            host.name: host.facts.inventories[self.CLASSES[weigher]].cap
+            for host in self.hosts
+            if self.CLASSES[weigher] in host.facts.inventories
+        }
+        return {name: raw[name] / caps[name] if caps.get(name) else 0.0 for name in raw}
+
+    def _by_fraction(self, weigher: str, raw: dict[str, float]) -> dict[str, float]:
+        if weigher in self.CLASSES:
+            return self._of_capacity(weigher, raw)
+        most = max(abs(value) for value in raw.values())
+        return {name: value / most if most else 0.0 for name, value in raw.items()}
+
+    def _by_absolute(self, weigher: str, raw: dict[str, float]) -> dict[str, float]:
+        if weigher in self.CLASSES:
+            return self._of_capacity(weigher, raw)
+        of = {
+            'IoOpsWeigher': lambda v: v / (v + 8),
+            'NumInstancesWeigher': lambda v: v / (v + 10),
+            'HypervisorVersionWeigher': lambda v: v / (v + 1_000_000),
+            'PCIWeigher': lambda v: (v - 1) / 99,
+            'BuildFailureWeigher': lambda v: v / (v + 1),
+            'CrossCellWeigher': lambda v: (v + 1) / 2,
+            'ServerGroupSoftAffinityWeigher': lambda v: v / (v + 1),
+            'ServerGroupSoftAntiAffinityWeigher': lambda v: 1 / (1 - v),
+        }[weigher]
+        return {name: of(value) for name, value in raw.items()}
+
+    # -- totals --------------------------------------------------------------------
+    def multiplier(self, option: str, host: HostRow) -> float:
+        """The least that an aggregate of the host says, where all say numbers."""
+        said = [
+            a.metadata[option]
+            for a in self.aggregates
+            if host.name in a.hosts and option in a.metadata
+        ]
+        try:
+            found = min(float(text) for text in said)
+        except ValueError:
+            return self.options[option]
+        return self.options[option] if any(math.isinf(float(text)) for text in said) else found
+
+    def totals(self, spec: RequestSpec, kinds: Mapping[str, tuple[str, str]]) -> dict[str, float]:
+        """By host, summed over weighers: name -> (option of the multiplier, normalization)."""
+        found = dict.fromkeys([host.name for host in self.hosts], 0.0)
+        for weigher, (option, kind) in kinds.items():
+            sign = -1 if weigher == 'BuildFailureWeigher' else 1
+            shares = self.shares(weigher, spec, kind)
+            for host in self.hosts:
+                found[host.name] += shares[host.name] * sign * self.multiplier(option, host)
+        return found

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random small sites to weigh, from hypothesis."""
+
+from hypothesis import strategies as st
+
+from gantt.core.host import Aggregate
+from gantt.core.report import DevicePool, Hypervisor, Metric
+from gantt.core.request import Destination, GroupRef, Policy
+from gantt.core.resources import Inventory
+from gantt.core.scales import NORMALIZATIONS
+from tests.core.builders import a_guest, a_host, an_id
+
+GROUP = an_id(1, 8)
+CELLS = (None, an_id(1, 9), an_id(2, 9))
+#: Weigher -> option of its multiplier.
+WEIGHERS = {
+    'RAMWeigher': 'ram_weight_multiplier',
+    'CPUWeigher': 'cpu_weight_multiplier',
+    'DiskWeigher': 'disk_weight_multiplier',
+    'IoOpsWeigher': 'io_ops_weight_multiplier',
+    'NumInstancesWeigher': 'num_instances_weight_multiplier',
+    'HypervisorVersionWeigher': 'hypervisor_version_weight_multiplier',
+    'PCIWeigher': 'pci_weight_multiplier',
+    'BuildFailureWeigher': 'build_failure_weight_multiplier',
+    'CrossCellWeigher': 'cross_cell_move_weight_multiplier',
+    'ServerGroupSoftAffinityWeigher': 'soft_affinity_weight_multiplier',
+    'ServerGroupSoftAntiAffinityWeigher': 'soft_anti_affinity_weight_multiplier',
+}
+MULTIPLIERS = st.sampled_from((0.0, 0.5, 1.0, 2.0, 3.25))
+SAID = st.sampled_from(('2.5', '-1', '0', '0.125', ' 4 ', 'many', '', 'inf', '1,2'))
+
+
+@st.composite
+def hosts(draw, most=6):
+    """Hosts of any size, with any use."""
+    found = []
+    for number in range(1, draw(st.integers(1, most)) + 1):
+        metrics = {
+            name: Metric(value=draw(st.integers(0, 5)))
+            for name in ('stats.io_workload', 'stats.failed_builds')
+            if draw(st.booleans())
+        }
+        free = draw(st.sampled_from((0, 0, 1, 3, 120)))
+        found.append(
+            a_host(
+                number,
+                inventories={
+                    'VCPU': Inventory(total=draw(st.integers(1, 8)), allocation_ratio=2.0),
+                    'MEMORY_MB': Inventory(total=draw(st.integers(0, 8)) * 1000),
+                    'DISK_GB': Inventory(total=draw(st.sampled_from((0, 50, 51, 500)))),
+                },
+                used={'VCPU': draw(st.integers(0, 9)), 'MEMORY_MB': draw(st.integers(0, 4000))},
+                metrics=metrics,
+                devices=[DevicePool(count=free, free=free)],
+                hypervisor=Hypervisor(version=draw(st.sampled_from((0, 8_000_000, 8_001_000)))),
+                cell=draw(st.sampled_from(CELLS)),
+            )
+        )
+    return found
+
+
+@st.composite
+def guests(draw, rows):
+    """Up to three guests on each host, some of the group."""
+    found, number = {}, 0
+    for row in rows:
+        placed = []
+        for _ in range(draw(st.integers(0, 3))):
+            number += 1
+            placed.append(a_guest(number, row.id, draw(st.sampled_from((None, GROUP)))))
+        found[row.id] = placed
+    return found
+
+
+@st.composite
+def aggregates(draw):
+    """Up to three aggregates that set some multipliers."""
+    return [
+        Aggregate(
+            id=number + 1,
+            uuid=an_id(number, 5),
+            name=f'agg-{number}',
+            hosts=draw(st.lists(st.sampled_from([f'cmp-{n}' for n in range(1, 7)]), unique=True)),
+            metadata=draw(st.dictionaries(st.sampled_from(list(WEIGHERS.values())), SAID)),
+        )
+        for number in range(draw(st.integers(0, 3)))
+    ]
+
+
+@st.composite
+def options(draw):
+    """Multipliers and normalizations, in part."""
+    found = {}
+    for option in WEIGHERS.values():
+        found[option] = draw(MULTIPLIERS)
+        kind = option.removesuffix('_multiplier') + '_normalization'
+        found[kind] = draw(st.sampled_from(NORMALIZATIONS))
+    return found
+
+
+@st.composite
+def specs(draw):
+    """What weighers look at in a request."""
+    fields = {}
+    if draw(st.booleans()):
+        fields['group'] = GroupRef(
+            uuid=GROUP,
+            policy=draw(st.sampled_from((Policy.SOFT_AFFINITY, Policy.SOFT_ANTI_AFFINITY))),
+            members=[an_id(n, 3) for n in draw(st.lists(st.integers(1, 6), max_size=3))],
+            hosts=draw(st.lists(st.sampled_from(('cmp-1', 'cmp-3')), max_size=2)),
+        )
+    if draw(st.booleans()):
+        fields['destination'] = Destination(preferred_cell=draw(st.sampled_from(CELLS[1:])))
+    return fields
