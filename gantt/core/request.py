@@ -96,6 +96,7 @@ class Image(Message, frozen=True, kw_only=True):
 
     uuid: Text | None = None
     properties: Extra = {}
+    disk_format: Text = ''
 
 
 class RequestSpec(Message, frozen=True, kw_only=True):
@@ -121,6 +122,7 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     different_host: Uuids = []
     flavor: Flavor = Flavor()
     image: Image = Image()
+    volume_backed: bool = False  # it boots from a volume: the image is not copied to the host
     hints: Annotated[dict[Name, list[Text]], msgspec.Meta(max_length=256)] = {}
     move_id: Uuid | None = None
 

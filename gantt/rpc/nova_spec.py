@@ -111,7 +111,12 @@ def _spec(spec: dict[str, Any], consumers: list[str], *, alternates: bool) -> di
             'name': flavor.get('name') or '',
             'extra_specs': nova_flavor.extra_specs(flavor),
         },
-        'image': {'uuid': image.get('id'), 'properties': _properties(properties)},
+        'image': {
+            'uuid': image.get('id'),
+            'properties': _properties(properties),
+            'disk_format': image.get('disk_format') or '',
+        },
+        'volume_backed': bool(spec.get('is_bfv')),
         'hints': hints,
     }
 
