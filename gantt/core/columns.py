@@ -38,6 +38,15 @@ LAYOUT: dict[str, tuple[type, object, int]] = {
     'instances': (np.int64, 0, 0),
     'io_ops': (np.int64, 0, 0),
     'free_devices': (np.int64, 0, 0),
+    'numa_cells': (np.int32, 0, 0),
+    'cell_pinned': (np.int32, -1, 1),
+    'cell_isolated': (np.int32, -1, 1),
+    'cell_paired': (np.int32, -1, 1),
+    'cell_shared': (np.int32, -1, 1),
+    'cell_memory': (np.int32, -1, 1),
+    'cell_base': (np.int32, -1, 1),
+    'cell_pages': (np.int32, -1, 1),
+    'kind_free': (np.int32, -1, 1),
     'hypervisor_version': (np.int64, 0, 0),
     'platform': (np.int32, 0, 0),
     'address': (np.uint64, 0, 2),
@@ -61,16 +70,17 @@ BY_CLASS = (
 )  # fmt: skip
 
 #: Columns that a pick changes; the rest changes with news of the host only.
-TAKEN = frozenset({'used', 'free', 'instances', 'io_ops', 'pools', 'placed'})
+TAKEN = frozenset({'used', 'free', 'instances', 'io_ops', 'pools', 'placed', 'rooms'})
 
 #: Columns written with every commit or report; the others only when a fact changes.
 LIVELY = frozenset(
     {'enabled', 'over_committed', 'open', 'reported_at', 'generation', 'version', 'instances'}
-    | {'io_ops', 'used', 'free'}
+    | {'io_ops', 'used', 'free', 'cell_pinned', 'cell_isolated', 'cell_paired', 'cell_shared'}
+    | {'cell_memory', 'cell_base', 'cell_pages', 'kind_free'}
 )
 
 #: What a plugin may say it reads, beside the arrays: facts kept per row as objects.
-OBJECTS = ('names', 'nodes', 'placed', 'pools', 'metrics', 'numa', 'devices', 'hypervisor')
+OBJECTS = ('names', 'nodes', 'placed', 'pools', 'metrics', 'rooms', 'numa', 'devices', 'hypervisor')
 
 
 class Codes:
@@ -134,6 +144,15 @@ class Columns:
     instances: IntArray
     io_ops: IntArray
     free_devices: IntArray
+    numa_cells: CodeArray
+    cell_pinned: CodeArray
+    cell_isolated: CodeArray
+    cell_paired: CodeArray
+    cell_shared: CodeArray
+    cell_memory: CodeArray
+    cell_base: CodeArray
+    cell_pages: CodeArray
+    kind_free: CodeArray
     hypervisor_version: IntArray
     platform: CodeArray
     address: BitArray

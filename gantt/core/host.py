@@ -14,6 +14,7 @@ import msgspec
 
 from gantt.core.report import DevicePool, Hypervisor, Metric, NumaCell
 from gantt.core.resources import Inventory
+from gantt.core.topology.layout import Layout
 
 
 class Kind(enum.StrEnum):
@@ -98,12 +99,16 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
 
 
 class Placed(msgspec.Struct, gc=False, frozen=True):
-    """A consumer with a live claim on a host: what group and host hints need."""
+    """A consumer with a live claim on a host: what group and host hints need.
+
+    :ivar layout: what it got inside of the host; None: plain amounts say everything
+    """
 
     claim_id: str
     consumer: str
     provider_id: int
     group: str | None = None
+    layout: Layout | None = None
 
 
 class HostChange(msgspec.Struct, gc=False, frozen=True, kw_only=True):

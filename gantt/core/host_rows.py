@@ -17,13 +17,13 @@ from gantt.core.columns import (
     BY_CLASS,
     ROWS_MIN,
     Codes,
-    Columns,
     FloatArray,
     IntArray,
     words_of,
 )
 from gantt.core.group import PlacedIndex
 from gantt.core.host import Aggregate, HostFacts, HostRow, Placed
+from gantt.core.inside_rows import InsideRows
 from gantt.core.interned import Interned
 from gantt.core.metrics import DeclaredMetric
 from gantt.core.resources import AMOUNT_MAX
@@ -36,7 +36,7 @@ IO_OPS = 'stats.io_workload'
 _TRAIT_SETS_MAX = 4096
 
 
-class HostRows(Columns):
+class HostRows(InsideRows):
     """Rows, their names and their columns.
 
     :ivar names: service host names, by row
@@ -197,6 +197,7 @@ class HostRows(Columns):
         self._rename(i, '', '')
         self.placed.replace(provider_id, {})
         self._pending.pop(provider_id, None)
+        self._forget_room(provider_id)
         del self._by_id[provider_id]
         if i != last:
             self._by_id[self.hosts[last].id] = i
@@ -257,6 +258,7 @@ class HostRows(Columns):
             self._write_membership(i, row)
             self.facts_seq += 1
         self.hosts[i] = row
+        self._facts_changed(i, old.facts, row.facts)
         arrays = self.arrays
         arrays['enabled'][i] = row.disabled is None and row.service_disabled is None
         arrays['over_committed'][i] = row.over_committed

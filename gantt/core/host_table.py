@@ -218,7 +218,9 @@ class HostTable(HostRows):
         self._pending.setdefault(provider_id, {})[placed.claim_id] = (amounts, placed)
         if placed.claim_id in self.placed.on(provider_id):
             self._there.add((provider_id, placed.claim_id))
+        is_new = placed.claim_id not in self.placed.on(provider_id)
         self.placed.add(placed)
+        self._lay(i, placed, is_new)
         self.instances[i] = len(self.placed.on(provider_id))
         self._count_io(i)
         self.seq += 1
@@ -241,7 +243,10 @@ class HostTable(HostRows):
         if (provider_id, claim_id) in self._there:
             self._there.remove((provider_id, claim_id))
         else:
+            here = self.placed.on(provider_id)
             self.placed.remove(provider_id, claim_id)
+            if claim_id in here and here[claim_id].layout is not None:
+                self._write_room(i)
         self.instances[i] = len(self.placed.on(provider_id))
         self.seq += 1
 
@@ -291,6 +296,7 @@ class HostTable(HostRows):
         other._pending = {p: dict(claims) for p, claims in self._pending.items()}
         other._there = set(self._there)
         other._trait_sets = {}
+        self._copy_inside(other)
         other.minima = {}
         self._shared_names = other._shared_names = True
         return other
@@ -311,6 +317,7 @@ class HostTable(HostRows):
             return False
         self._fold_placed(i, change)
         self._write(i, row)
+        self._layouts_changed(i)
         self._whole[i] = row.version
         self.seq += 1
         return True

@@ -35,13 +35,14 @@ _EMULATOR = ('share', 'isolate')
 _MODELS = ('amd-sev', 'amd-sev-es')
 
 
-def read(spec: RequestSpec, aliases: Aliases) -> Wish | None:
+def read(spec: RequestSpec, aliases: Aliases | None = None) -> Wish | None:
     """What the request asks of the inside of a host; None: nothing.
 
+    :param aliases: names of devices; None: devices are not looked at
     :raises InvalidMessage: names the key and what was expected
     """
     settings = Settings(spec)
-    devices = aliases.wishes(spec) if KEY in settings.flavor else ()
+    devices = aliases.wishes(spec) if aliases and KEY in settings.flavor else ()
     if not (devices or _concerns(settings)):
         return None
     policy = _cpu_policy(settings)

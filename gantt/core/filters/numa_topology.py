@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NUMATopologyFilter: the cells, cores and pages that flavor and image ask for."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gantt.core.columns import BoolArray, IntArray
+from gantt.core.filters.base import Filter
+from gantt.core.plugin import Option
+from gantt.core.request import Purpose, RequestSpec
+from gantt.core.topology import columns
+from gantt.core.topology.obstacles import Obstacle
+from gantt.core.topology.read import read
+from gantt.core.topology.room import Room
+from gantt.core.topology.search import lay_out
+from gantt.core.topology.wish import Wish
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+#: Hosts whose obstacles are looked at one by one; the others are told together.
+ASKED_MAX = 2000
+
+
+class InsideFilter(Filter):
+    """What the two filters for the inside of a host have in common.
+
+    The mask is necessary: whether a host has a layout is decided for the best of
+    those that pass, and one that has none is removed by this filter after all.
+    """
+
+    columns = ('rooms',)
+    always = True
+    local = True
+
+    def wish(self, spec: RequestSpec) -> Wish | None:
+        """What this filter looks at in a request.
+
+        :raises InvalidMessage: names the key and what was expected
+        """
+        raise NotImplementedError
+
+    def check_request(self, spec: RequestSpec) -> None:
+        """Read what the request asks for; see :meth:`wish`."""
+        if spec.purpose is not Purpose.REBUILD:
+            self.wish(spec)
+
+    def may(self, hosts: 'HostTable', wish: Wish, at: slice) -> BoolArray:
+        """Which hosts may do, by row within ``at``."""
+        raise NotImplementedError
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        wish = self.wish(spec)
+        return None if wish is None else self.may(hosts, wish, slice(None))
+
+    def passes(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
+        wish = self.wish(spec)
+        return wish is None or bool(self.may(hosts, wish, slice(row, row + 1))[0])
+
+    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+        """Each host is counted for the first thing in its way."""
+        wish = self.wish(spec)
+        if wish is None:
+            return {}
+        worst: dict[str, list[Obstacle]] = {}
+        asked = rows[:ASKED_MAX].tolist()
+        for row in asked:
+            first = self.in_the_way(wish, hosts.room(row))[0]
+            worst.setdefault(first.what, []).append(first)
+        parts: dict[str, int] = {}
+        for obstacles in worst.values():
+            best = max(obstacles, key=lambda one: (one.have, one.text))
+            parts[best.text] = parts.get(best.text, 0) + len(obstacles)
+        if len(rows) > len(asked):
+            parts[self.reason] = len(rows) - len(asked)
+        return {'parts': parts}
+
+    def in_the_way(self, wish: Wish, room: Room) -> list[Obstacle]:
+        """What keeps the wish out of a room; at least one thing."""
+        return lay_out(wish, room).obstacles or [
+            Obstacle('together', 0, 0, 'its cells and its devices do not come together')
+        ]
+
+    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+        """The host with the least in its way."""
+        wish = self.wish(spec)
+        assert wish is not None, 'a request that asks nothing removes nobody'
+        found = []
+        for row in rows[:ASKED_MAX].tolist():
+            obstacles = self.in_the_way(wish, hosts.room(row))
+            short = sum(one.lack / max(1, one.need) for one in obstacles)
+            found.append((len(obstacles), short, row, obstacles))
+        _, _, row, obstacles = min(found, key=lambda one: one[:3])
+        return f'nearest is {hosts.names[row]}: {"; ".join(map(str, obstacles))}'
+
+
+class NUMATopologyFilter(InsideFilter):
+    """Cells of the host have the processors, pages and memory that the guest's ask for."""
+
+    reason = 'its NUMA cells do not have what was asked for'
+    options = (
+        Option(
+            'packing_host_numa_cells_allocation_strategy', bool, False,
+            'Lay guests out on the fullest NUMA cells that will do, and not on the emptiest.',
+        ),
+    )  # fmt: skip
+
+    def wish(self, spec: RequestSpec) -> Wish | None:
+        if not (spec.flavor.extra_specs or spec.image.properties):
+            return None
+        return read(spec)
+
+    def may(self, hosts: 'HostTable', wish: Wish, at: slice) -> BoolArray:
+        if not wish.cells:
+            return np.ones(len(hosts.numa_cells[at]), np.bool_)
+        return columns.may_fit(hosts, wish, at)

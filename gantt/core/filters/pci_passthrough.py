@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PciPassthroughFilter: the devices that a flavor asks for by name."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gantt.core.columns import BoolArray
+from gantt.core.filters.numa_topology import InsideFilter
+from gantt.core.plugin import Option
+from gantt.core.request import RequestSpec
+from gantt.core.topology import columns
+from gantt.core.topology.aliases import KEY, Aliases, read_option
+from gantt.core.topology.wish import Wish
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+
+class PciPassthroughFilter(InsideFilter):
+    """The host has the devices of ``pci_passthrough:alias`` free.
+
+    Whether they are as near to the guest's cells as they have to be is decided
+    with the cells, for the best hosts.
+    """
+
+    reason = 'too few free devices'
+    options = (
+        Option(
+            'pci_aliases', str, '',
+            'Names of devices that flavors may ask for in pci_passthrough:alias, as a JSON list: '
+            '[{"name": "gpu", "vendor_id": "10de", "product_id": "1eb8"}]. Further keys are '
+            'device_type (type-PCI, type-PF, type-VF, vdpa), numa_policy (required, preferred, '
+            'legacy, socket), resource_class, traits, live_migratable and tags (an object). '
+            'Of several objects with one name any will do.',
+        ),
+    )  # fmt: skip
+    pci_aliases: str
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        super().__init__(values)
+        self.aliases: Aliases = read_option(self.pci_aliases, '[filters] pci_aliases')
+
+    def wish(self, spec: RequestSpec) -> Wish | None:
+        if KEY not in spec.flavor.extra_specs:
+            return None
+        devices = self.aliases.wishes(spec)
+        return Wish(devices=devices) if devices else None
+
+    def may(self, hosts: 'HostTable', wish: Wish, at: slice) -> BoolArray:
+        return columns.may_have(hosts, wish, at)
