@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 import sqlalchemy as sa
 
 from gantt.core.host import HostChange
-from gantt.db import aggregates, groups, models, providers, rows, session
+from gantt.db import aggregates, declared, groups, models, providers, rows, session
 from gantt.scheduler.ports import Everything, Feed
 
 _x = models.changes
@@ -110,7 +110,7 @@ def poll(
     now, incarnation, count, last = tx.first(HEAD, since=since)
     if last <= position and not window.is_new(since, count, last):
         return Feed(position=position, now=now, incarnation=incarnation)
-    refs: dict[str, dict[str, int]] = {'host': {}, 'aggregate': {}, 'group': {}}
+    refs: dict[str, dict[str, int]] = {'host': {}, 'aggregate': {}, 'group': {}, 'metric': {}}
     versions: dict[int, int | None] = {}
     for kind, ref, generation, version in tx.all(NEWS, since=since):
         refs.setdefault(kind, {})[ref] = generation or 0  # of a group that is gone
@@ -123,6 +123,7 @@ def poll(
         position=max(position, last),
         hosts=hosts,
         aggregates=aggregates.load(tx) if refs['aggregate'] else None,
+        metrics=declared.load(tx) if refs['metric'] else None,
         groups=refs['group'],
         now=now,
         incarnation=incarnation,
@@ -188,6 +189,7 @@ def compare(tx: session.Tx, memory: rows.Memory, known: Mapping[int, int]) -> Fe
         position=position,
         hosts=_hosts(tx, memory, versions, known),
         aggregates=aggregates.load(tx),
+        metrics=declared.load(tx),
         groups=dict(tx.all(groups.GENERATIONS)),
         now=now,
         incarnation=incarnation,
@@ -215,6 +217,7 @@ def load_everything(tx: session.Tx, memory: rows.Memory) -> Everything:
         position=position,
         hosts=hosts,
         aggregates=aggregates.load(tx),
+        metrics=declared.load(tx),
         groups=dict(tx.all(groups.GENERATIONS)),
         resource_classes=frozenset(row.name for row in tx.all(CLASSES)),
         now=now,

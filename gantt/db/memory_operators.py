@@ -1,25 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The in-memory store as operators and readers use it."""
 
-import functools
 import itertools
-import threading
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core import resources
 from gantt.core.claim import Claim, Event
 from gantt.core.commit import DecisionRecord
 from gantt.core.host import Aggregate, Group, HostChange, HostRow
 from gantt.core.message import derived_id
 from gantt.db import memory_audit
-from gantt.db.memory_tables import Tables
+from gantt.db.memory_declared import Declarations, atomic
 from gantt.scheduler.ports import ClaimFate, ClaimResult, Clock, Everything, Feed
-
-F = TypeVar('F', bound=Callable[..., Any])
 
 #: Characters that a prefix of a decision's or request's id must have.
 PREFIX_MIN = 6
@@ -27,18 +22,7 @@ PREFIX_MIN = 6
 _replace = msgspec.structs.replace
 
 
-def atomic(method: F) -> F:
-    """One transaction: nobody else is inside meanwhile."""
-
-    @functools.wraps(method)
-    def run(self: 'Operators', *args: Any, **kwargs: Any) -> Any:
-        with self._lock:
-            return method(self, *args, **kwargs)
-
-    return run  # type: ignore[return-value]
-
-
-class Operators:
+class Operators(Declarations):
     """What operators and readers do; callers and hosts are in ``MemoryStore``.
 
     :ivar incarnation: another number makes every reader load everything anew
@@ -47,8 +31,7 @@ class Operators:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.incarnation = 1
-        self._tables = Tables()
-        self._lock = threading.RLock()
+        super().__init__()
 
     @property
     def _now(self) -> float:
@@ -190,21 +173,6 @@ class Operators:
         del tables.groups[uuid]
         tables.tell('group', uuid)
 
-    @atomic
-    def declare_class(self, name: str) -> None:
-        """Declare a CUSTOM_ resource class.
-
-        :raises UnknownResourceClass: neither a standard class nor of that form
-        """
-        if not resources.is_class_name(name):
-            raise exceptions.UnknownResourceClass(field='name', name=name)
-        self._tables.classes.add(name)
-
-    @atomic
-    def declared_classes(self) -> frozenset[str]:
-        """The CUSTOM_ resource classes declared so far."""
-        return frozenset(self._tables.classes)
-
     # -- reading ------------------------------------------------------------
     @atomic
     def load_everything(self) -> Everything:
@@ -214,6 +182,7 @@ class Operators:
             position=tables.position,
             hosts=[tables.change_of(provider_id) for provider_id in sorted(tables.hosts)],
             aggregates=self._aggregates(),
+            metrics=self.declared_metrics(),
             groups={uuid: group.generation for uuid, group in tables.groups.items()},
             resource_classes=frozenset(tables.classes),
             now=self._now,
@@ -229,7 +198,9 @@ class Operators:
         """
         tables = self._tables
         news = itertools.takewhile(lambda item: item[1] > position, reversed(tables.news.items()))
-        refs: dict[str, list[Any]] = {'host': [], 'aggregate': [], 'group': []}
+        refs: dict[str, list[Any]] = {
+            'host': [], 'aggregate': [], 'group': [], 'metric': [],
+        }  # fmt: skip
         for (kind, ref), _ in news:
             refs[kind].append(ref)
         ids = {*refs['host'], *tables.hosts_of_groups(refs['group'])}
@@ -237,6 +208,7 @@ class Operators:
             position=max(position, tables.position),
             hosts=[tables.change_of(p) for p in sorted(ids) if self._is_news(p, known)],
             aggregates=self._aggregates() if refs['aggregate'] else None,
+            metrics=self.declared_metrics() if refs['metric'] else None,
             groups={
                 uuid: tables.groups[uuid].generation if uuid in tables.groups else 0
                 for uuid in refs['group']
@@ -254,6 +226,7 @@ class Operators:
             position=tables.position,
             hosts=[tables.change_of(p) for p in ids if self._is_news(p, known)],
             aggregates=self._aggregates(),
+            metrics=self.declared_metrics(),
             groups={uuid: group.generation for uuid, group in tables.groups.items()},
             now=self._now,
             incarnation=self.incarnation,

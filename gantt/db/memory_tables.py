@@ -14,6 +14,7 @@ from gantt.core import reconcile
 from gantt.core.claim import EXPIRES, Claim, Event, State, after
 from gantt.core.commit import DecisionRecord
 from gantt.core.host import Aggregate, Group, HostChange, HostRow, Placed
+from gantt.core.metrics import DeclaredMetric
 from gantt.scheduler.ports import ClaimFate
 
 _replace = msgspec.structs.replace
@@ -49,6 +50,7 @@ class Tables:
         self.groups: dict[str, Group] = {}  # members as told; claims count beside
         self.aggregates: dict[int, Aggregate] = {}
         self.classes: set[str] = set()
+        self.metrics: dict[str, DeclaredMetric] = {}
         self.decisions: dict[str, DecisionRecord] = {}  # oldest first
         self.serial = 0
         self.position = 0

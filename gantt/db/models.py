@@ -231,6 +231,18 @@ inventories = sa.Table(
     _count('foreign_use'),
 )  # fmt: skip
 
+declared_metrics = sa.Table(
+    'declared_metrics',
+    metadata,
+    sa.Column('id', Serial, primary_key=True),
+    sa.Column('name', Name, nullable=False, unique=True),
+    sa.Column('unit', Note, nullable=False),
+    sa.Column('lower', Seconds),
+    sa.Column('upper', Seconds),
+    sa.Column('stale_seconds', Seconds),
+    sa.Column('description', Note, nullable=False),
+)
+
 traits = sa.Table(
     'traits',
     metadata,
@@ -376,7 +388,7 @@ table_log = sa.Table(
     sa.Index('ix_table_log_worker_first', 'worker', 'first_event'),
 )
 
-# Kinds: host (ref: provider id), aggregate (id), group (uuid).
+# Kinds: host (ref: provider id), aggregate (id), group (uuid), metric (id).
 changes = sa.Table(
     'changes',
     metadata,

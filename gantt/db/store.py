@@ -15,12 +15,14 @@ from gantt.core import resources
 from gantt.core.claim import Claim
 from gantt.core.commit import CommitResult, DecisionRecord, RequestDraft
 from gantt.core.host import Aggregate, Group, HostChange
+from gantt.core.metrics import DeclaredMetric
 from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
 from gantt.db import (
     aggregates,
     audit,
     claims,
     decisions,
+    declared,
     feed,
     groups,
     ledger,
@@ -230,6 +232,18 @@ class SqlStore:
     def declared_classes(self) -> frozenset[str]:
         """See the port."""
         return self.database.read(lambda tx: frozenset(row.name for row in tx.all(feed.CLASSES)))
+
+    def save_metric(self, metric: DeclaredMetric) -> DeclaredMetric:
+        """See the port."""
+        return self.database.write(lambda tx: declared.save(tx, metric))
+
+    def remove_metric(self, name: str) -> None:
+        """See the port."""
+        self.database.write(lambda tx: declared.remove(tx, name))
+
+    def declared_metrics(self) -> list[DeclaredMetric]:
+        """See the port."""
+        return self.database.read(declared.load)
 
     # -- reading --------------------------------------------------------------------------
     def load_everything(self) -> Everything:

@@ -148,7 +148,7 @@ class HostCache:
                 self._fetch_everything(started)
                 return
             self._position = feed.position
-            if feed.hosts or feed.groups or feed.aggregates is not None:
+            if feed.hosts or feed.groups or (feed.aggregates, feed.metrics) != (None, None):
                 with self._queueing:
                     self._news.append(feed)
                     self._see(feed.hosts)
@@ -253,6 +253,8 @@ class HostCache:
     def _fold_feed(self, feed: Feed) -> None:
         if feed.aggregates is not None:
             self.do(table_log.Aggregates(feed.aggregates))
+        if feed.metrics is not None:
+            self.do(table_log.Metrics(feed.metrics))
         if feed.hosts:
             self._fold_hosts(feed.hosts)
         if not self._late:

@@ -15,6 +15,7 @@ from gantt.core.claim import Claim
 from gantt.core.commit import CommitResult, DecisionRecord, RequestDraft
 from gantt.core.decision import Answer
 from gantt.core.host import Aggregate, Group, HostChange
+from gantt.core.metrics import DeclaredMetric
 from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
 
 
@@ -87,6 +88,7 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     hosts: list[HostChange] = []
     aggregates: list[Aggregate] | None = None  # whole list where any changed
+    metrics: list[DeclaredMetric] | None = None  # the same
     groups: dict[str, int] = {}
     now: float = 0.0
     incarnation: int = 1
@@ -102,6 +104,7 @@ class Everything(msgspec.Struct, frozen=True, kw_only=True):
     resource_classes: frozenset[str]
     now: float
     incarnation: int
+    metrics: list[DeclaredMetric] = []
 
 
 class Store(Protocol):
@@ -188,6 +191,19 @@ class Store(Protocol):
 
     def declared_classes(self) -> frozenset[str]:
         """The CUSTOM_ resource classes declared so far."""
+
+    def save_metric(self, metric: DeclaredMetric) -> DeclaredMetric:
+        """Declare a metric, or change what is declared.
+
+        :raises InvalidMessage: a field that says nothing
+        :raises Refused: there are too many already
+        """
+
+    def remove_metric(self, name: str) -> None:
+        """:raises NotFound:"""
+
+    def declared_metrics(self) -> list[DeclaredMetric]:
+        """All declarations, by name."""
 
     # -- reading ------------------------------------------------------------
     def load_everything(self) -> Everything:

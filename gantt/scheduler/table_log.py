@@ -16,6 +16,7 @@ import msgspec
 
 from gantt.core.host import Aggregate, HostChange, HostRow, Placed
 from gantt.core.host_table import HostTable
+from gantt.core.metrics import DeclaredMetric
 from gantt.scheduler.ports import Everything, Store
 
 EVENTS_MAX = 200_000
@@ -65,6 +66,15 @@ class Aggregates(msgspec.Struct, frozen=True, tag='aggregates'):
         table.set_aggregates(self.aggregates)
 
 
+class Metrics(msgspec.Struct, frozen=True, tag='metrics'):
+    """All declarations of metrics."""
+
+    metrics: list[DeclaredMetric]
+
+    def apply(self, table: HostTable) -> None:
+        table.set_metrics(self.metrics)
+
+
 class Groups(msgspec.Struct, frozen=True, tag='groups'):
     """Generations of groups."""
 
@@ -89,7 +99,7 @@ class Checkpoint(msgspec.Struct, frozen=True, tag='checkpoint'):
     everything: Everything
 
 
-Change = Hosts | Settled | Picks | Aggregates | Groups | Clock
+Change = Hosts | Settled | Picks | Aggregates | Metrics | Groups | Clock
 Event = Change | Checkpoint
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -192,6 +202,7 @@ def everything_of(table: HostTable) -> Everything:
         aggregates=list(table.known_aggregates.values()),
         groups=table.generations(),
         resource_classes=frozenset(table.classes.names),
+        metrics=list(table.declared_metrics.values()),
         now=table.now,
         incarnation=0,
     )
@@ -205,5 +216,6 @@ def build(everything: Everything, default_zone: str = 'nova') -> HostTable:
         everything.groups,
         everything.resource_classes,
         everything.now,
+        metrics=everything.metrics,
         default_zone=default_zone,
     )

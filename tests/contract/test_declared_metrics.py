@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics that operators declare: kept, told to everybody, checked."""
+
+import pytest
+
+from gantt import exceptions
+from gantt.core import metrics
+from gantt.core.metrics import DeclaredMetric
+
+LOAD = DeclaredMetric(name='load', unit='', lower=0, upper=64.5, stale_seconds=120, description='x')
+
+
+def test_a_declaration_is_kept_whole_and_may_be_changed(store):
+    assert store.save_metric(LOAD) == LOAD
+    other = DeclaredMetric(name='power.watts', unit='W')
+    store.save_metric(other)
+    assert store.declared_metrics() == [LOAD, other]
+    wider = DeclaredMetric(name='load', upper=128)
+    assert store.save_metric(wider) == wider
+    assert store.declared_metrics() == [wider, other]
+
+
+def test_removed_it_is_gone(store):
+    store.save_metric(LOAD)
+    store.remove_metric('load')
+    assert store.declared_metrics() == []
+    with pytest.raises(exceptions.NotFound, match='load'):
+        store.remove_metric('load')
+
+
+def test_the_feed_tells_of_all_declarations_where_any_changed(store):
+    position = store.load_everything().position
+    assert store.poll(position, {}).metrics is None
+    store.save_metric(LOAD)
+    feed = store.poll(position, {})
+    assert feed.metrics == [LOAD]
+    assert store.load_everything().metrics == [LOAD]
+    assert store.compare({}).metrics == [LOAD]
+    store.remove_metric('load')
+    assert store.poll(feed.position, {}).metrics == []
+
+
+@pytest.mark.parametrize(
+    ('fields', 'field'),
+    [
+        ({'lower': 2, 'upper': 2}, 'upper'),
+        ({'lower': float('nan')}, 'lower'),
+        ({'upper': float('inf')}, 'upper'),
+        ({'stale_seconds': 0}, 'stale_seconds'),
+    ],
+)
+def test_a_declaration_that_says_nothing_is_refused(store, fields, field):
+    with pytest.raises(exceptions.InvalidMessage, match=f'metric.{field}'):
+        store.save_metric(DeclaredMetric(name='load', **fields))
+    assert store.declared_metrics() == []
+
+
+def test_there_is_a_bound(store, monkeypatch):
+    monkeypatch.setattr(metrics, 'DECLARED_MAX', 1)
+    store.save_metric(LOAD)
+    store.save_metric(LOAD)
+    with pytest.raises(exceptions.Refused, match='1 metrics'):
+        store.save_metric(DeclaredMetric(name='other'))
