@@ -36,6 +36,8 @@ COMMANDS = {
     'decision list': 'decisions:DecisionList',
     'decision show': 'decisions:DecisionShow',
     'explain': 'decisions:Explain',
+    'replay': 'replay:Replay',
+    'what-if': 'what_if:WhatIf',
     'claim list': 'claims:ClaimList',
     'claim show': 'claims:ClaimShow',
     'claim release': 'claims:ClaimRelease',

@@ -97,6 +97,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :ivar age_seconds: how old the oldest host state used may be (promise P5)
     :ivar attempts: times that the request was planned, this one included
     :ivar attempt: of the request's row: claim ids derive from it
+    :ivar planned: members that were to be placed; the last of ``members`` may have failed
     """
 
     id: str
@@ -120,6 +121,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_at: float = 0.0
     project_id: str | None = None
     attempt: int = 1
+    planned: int = 0
 
     @property
     def is_placed(self) -> bool:

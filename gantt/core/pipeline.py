@@ -204,6 +204,7 @@ def place(
         created_at=table.now,
         project_id=request.spec.project_id,
         attempt=attempt,
+        planned=len(wanted),
     )
 
 

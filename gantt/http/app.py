@@ -18,6 +18,7 @@ from gantt.http.handlers import (
     hosts,
     requests,
     root,
+    what_if,
 )
 from gantt.http.settings import HttpSettings
 from gantt.http.world import Caller, Checks, Metrics, RequestsClient, World
@@ -59,6 +60,9 @@ ROUTES = (
           'gantt:requests:cancel'),
     Route('GET', '/v1/decisions', decisions.list_decisions, 'gantt:decisions:list'),
     Route('GET', '/v1/decisions/{decision_id}', decisions.show_decision, 'gantt:decisions:show'),
+    Route('POST', '/v1/decisions/{decision_id}/replay', decisions.replay_decision,
+          'gantt:decisions:replay'),
+    Route('POST', '/v1/what-if', what_if.what_if, 'gantt:what_if:show'),
     Route('GET', '/v1/claims', claims.list_claims, 'gantt:claims:list'),
     Route('GET', '/v1/claims/{claim_id}', claims.show_claim, 'gantt:claims:show'),
     Route('DELETE', '/v1/claims/{claim_id}', claims.release_claim, 'gantt:claims:release'),

@@ -36,7 +36,10 @@ RULES: dict[str, tuple[str, ...]] = {
     'gantt:requests:show': READER,
     'gantt:requests:cancel': MEMBER,
     'gantt:decisions:list': READER,
-    'gantt:decisions:show': READER,
+    'gantt:decisions:show': READER,  # of the own project, and why in general words
+    'gantt:decisions:explain': MANAGER,  # of all, with hosts, numbers and scores
+    'gantt:decisions:replay': MANAGER,
+    'gantt:what_if:show': MANAGER,
     'gantt:claims:list': READER,
     'gantt:claims:show': READER,
     'gantt:claims:release': MANAGER,
@@ -60,8 +63,16 @@ def check(rule: str, caller: Caller) -> None:
     :raises Forbidden: no role of the caller meets the rule
     :raises Bug: a route names a rule that does not exist
     """
+    if not allows(rule, caller):
+        raise Forbidden(rule=rule, roles=', '.join(RULES[rule]))
+
+
+def allows(rule: str, caller: Caller) -> bool:
+    """Whether a role of the caller meets the rule.
+
+    :raises Bug: a handler names a rule that does not exist
+    """
     if rule not in RULES:
         raise exceptions.Bug(invariant=f'{rule} is a rule of the policy')
     roles = RULES[rule]
-    if roles and not set(roles) & set(caller.roles):
-        raise Forbidden(rule=rule, roles=', '.join(roles))
+    return not roles or bool(set(roles) & set(caller.roles))

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from gantt.core.decision import CHOSEN, PASSED, Decision, FilterCount, MemberDecision
+from gantt.core.host_steps import HostStep
 from gantt.core.request import SelectDestinations
 from gantt.scheduler import views, wording
 from gantt.scheduler.kept import Kept
@@ -22,7 +23,8 @@ WIDTH = 80
 MEMBERS_SHOWN = 10
 FINALISTS_SHOWN = 5
 CONFLICTS_SHOWN = 5
-_WEIGHERS_ACROSS = 5
+#: Columns of the screen that a weigher takes in the score table.
+_ACROSS = 11
 
 
 def shape_of(request: SelectDestinations | None) -> str:
@@ -41,6 +43,7 @@ def explain(
     provider_ids: bytes = b'',
     host: tuple[str, int] | None = None,
     is_kept: bool = True,
+    steps: tuple[str, list[HostStep]] | None = None,
 ) -> Explanation:
     """The explanation of a kept decision.
 
@@ -48,6 +51,7 @@ def explain(
     :param provider_ids: hosts in the order of the verdicts, packed int64
     :param host: name and provider id of a host to say the verdict of
     :param is_kept: False: made just now and stored nowhere
+    :param steps: what every filter says of that host, and whether ``then`` or ``now``
     """
     decision, request = kept.decision, kept.request
     verdicts = list(_verdicts(decision, provider_ids, host)) if host else []
@@ -75,6 +79,8 @@ def explain(
         age_seconds=round(max(0.0, now - created_at), 3),
         members=[_member(decision, member, request) for member in decision.members],
         host_verdicts=verdicts,
+        host_filters=steps[1] if steps else [],
+        host_filters_when=steps[0] if steps else '',
         lines=[],
     )
     return msgspec.structs.replace(
@@ -162,11 +168,12 @@ def _lines(found: Explanation, dry_run: bool, is_kept: bool) -> Iterable[str]:
     ]
     yield f'{", ".join(filter(None, said))}: {found.count} × {found.shape}'
     if found.reason:
-        yield from _wrap(found.reason)
+        yield from wrap(found.reason)
     for line in found.nearest:
-        yield from _wrap(f'nearest: {line}')
+        yield from wrap(f'nearest: {line}')
     for line in found.host_verdicts:
-        yield from _wrap(line)
+        yield from wrap(line)
+    yield from _host_filters(found)
     yield ''
     groups = _alike(found.members)
     for members in groups[:MEMBERS_SHOWN]:
@@ -175,7 +182,7 @@ def _lines(found: Explanation, dry_run: bool, is_kept: bool) -> Iterable[str]:
         yield f'and {len(groups) - MEMBERS_SHOWN} more members; -f json has them all'
         yield ''
     for line in found.relaxed:
-        yield from _wrap(f'given up: {line}')
+        yield from wrap(f'given up: {line}')
     yield from _races(found)
     if is_kept:
         yield f'decision {found.id}'
@@ -187,16 +194,38 @@ def _lines(found: Explanation, dry_run: bool, is_kept: bool) -> Iterable[str]:
         f'seed {found.seed}',
         f'configuration {found.config_digest}' if found.config_digest else '',
     ]
-    yield from _wrap('decided  ' + ', '.join(fact for fact in facts if fact), 9)
+    yield from wrap('decided  ' + ', '.join(fact for fact in facts if fact), 9)
+
+
+def _host_filters(found: Explanation) -> Iterable[str]:
+    if not found.host_filters:
+        return
+    when = {
+        'then': 'each filter on its own, on the host as it was then',
+        'now': 'each filter on its own, on the host as it is now (the table of then is gone)',
+    }
+    yield from wrap(f'  {when[found.host_filters_when]}', 4)
+    asked = [step for step in found.host_filters if step.passes is not None]
+    size = max((len(step.filter) for step in asked), default=0)
+    for step in asked:
+        head = f'  {"passes" if step.passes else "REMOVES"}'
+        facts = ', '.join(step.facts)
+        said = facts if step.passes else step.why
+        if not step.passes and facts and not any(map(str.isdigit, step.why)):
+            said = f'{step.why} ({facts})'
+        yield from wrap(f'{head:<9}  {step.filter:<{size}}  {said}'.rstrip(), size + 13)
+    silent = len(found.host_filters) - len(asked)
+    if silent:
+        yield f'  {wording.count(silent, "further filter")} did not concern the request'
 
 
 def _races(found: Explanation) -> Iterable[str]:
     for line in found.conflicts[:CONFLICTS_SHOWN]:
-        yield from _wrap(f'lost a race and planned again: {line}')
+        yield from wrap(f'lost a race and planned again: {line}')
     if len(found.conflicts) > CONFLICTS_SHOWN:
         yield f'and {len(found.conflicts) - CONFLICTS_SHOWN} more lost races'
     if found.spread > 1:
-        yield from _wrap(f'picked by the seed among the best {found.spread}: races were lost')
+        yield from wrap(f'picked by the seed among the best {found.spread}: races were lost')
 
 
 def _alike(members: Sequence[MemberExplanation]) -> list[list[MemberExplanation]]:
@@ -224,12 +253,12 @@ def _about(found: Explanation, members: Sequence[MemberExplanation]) -> Iterable
         if len(members) > 1:
             which = f'members {one.member} to {members[-1].member}'
         where = f' on {one.host}' if one.host else ': no host'
-        yield from _wrap(f'{which}{where}')
+        yield from wrap(f'{which}{where}')
     yield from _funnel(found.hosts, one)
     if one.scores:
         yield from _scores(found.weighers, one)
     if one.alternates:
-        yield from _wrap(f'  alternates: {", ".join(one.alternates)}', 14)
+        yield from wrap(f'  alternates: {", ".join(one.alternates)}', 14)
     yield ''
 
 
@@ -241,7 +270,7 @@ def _funnel(hosts: int, member: MemberExplanation) -> Iterable[str]:
     for step in steps:
         removed = f'-{step.removed}'
         head = f'  {step.left:>{digits}} left  {removed:>{digits + 1}} {step.filter:<{size}}  '
-        yield from _wrap(head + step.reason, len(head))
+        yield from wrap(head + step.reason, len(head))
     silent = len(member.funnel) - len(steps)
     if silent:
         yield f'  {wording.count(silent, "further filter")} removed none'
@@ -257,8 +286,11 @@ def _scores(weighers: Sequence[str], member: MemberExplanation) -> Iterable[str]
         for i in range(len(weighers))
         if any(i < len(score.weighted) and score.weighted[i] for score in member.scores)
     ]
-    across = useful[:_WEIGHERS_ACROSS]
     size = min(30, max(4, *(len(score.host) for score in shown)))
+    # The heaviest where there is no room for all; below the table all of them stand.
+    weight = {i: max(abs(score.weighted[i]) for score in shown) for i in useful}
+    heaviest = sorted(useful, key=lambda i: -weight[i])[: (WIDTH - size - 13) // _ACROSS]
+    across = sorted(heaviest)
     of = f' of {member.survivors}' if member.survivors > len(shown) else ''
     best = f'{len(shown)}'
     if chosen is not None and chosen not in member.scores[:FINALISTS_SHOWN]:
@@ -268,17 +300,17 @@ def _scores(weighers: Sequence[str], member: MemberExplanation) -> Iterable[str]
     yield f'    {"HOST":<{size}}    TOTAL{titles}'
     for score in shown:
         mark = '>' if score.chosen else ' '
-        parts = ''.join(f'  {score.weighted[i]:>9.4g}' for i in across)
+        parts = ''.join(f'  {score.weighted[i] + 0.0:>9.4g}' for i in across)  # never "-0"
         yield f'  {mark} {score.host[:size]:<{size}}  {score.total:>7.4g}{parts}'
     if not useful:
         yield '    no weigher preferred any of them; the tie is broken by the seed'
     if chosen is not None and useful:
-        yield from _wrap(f'  {chosen.host}: raw → normalized → weighted', 4)
+        yield from wrap(f'  {chosen.host}: raw → normalized → weighted', 4)
         names = [_short(weighers[i]) for i in useful]
         pad = max(map(len, names))
         for i, name in zip(useful, names, strict=True):
             raw, normalized, weighted = chosen.raw[i], chosen.normalized[i], chosen.weighted[i]
-            yield f'    {name:<{pad}}  {raw:.7g} → {normalized:.4g} → {weighted:.4g}'
+            yield f'    {name:<{pad}}  {raw:.7g} → {normalized:.4g} → {weighted + 0.0:.4g}'
 
 
 def _short(weigher: str) -> str:
@@ -288,7 +320,8 @@ def _short(weigher: str) -> str:
     return name[:9]
 
 
-def _wrap(text: str, indent: int = 2) -> list[str]:
+def wrap(text: str, indent: int = 2) -> list[str]:
+    """A line as so many as it takes, the further ones indented."""
     if len(text) <= WIDTH:
         return [text]
     kept = len(text) - len(text.lstrip())

@@ -16,16 +16,19 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.decision import Answer, Outcome
+from gantt.core.edits import HostEdits
 from gantt.core.host import Aggregate, HostChange
 from gantt.core.host_table import HostTable
 from gantt.core.pipeline import Pipeline
 from gantt.core.request import RequestSpec, SelectDestinations
 from gantt.scheduler import explaining, views
+from gantt.scheduler.decision_reader import DecisionReader, Replayed
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.host_views import Asked, HostPage, HostReader
-from gantt.scheduler.kept import unpack
+from gantt.scheduler.kept import PREFIX_MIN, unpack
 from gantt.scheduler.planning import Planner
 from gantt.scheduler.ports import Clock, Store, StoredRequest
+from gantt.scheduler.replaying import Otherwise
 from gantt.scheduler.settings import Settings
 from gantt.scheduler.views import (
     Capacity,
@@ -37,7 +40,7 @@ from gantt.scheduler.views import (
     RefusalGroup,
     Status,
 )
-from gantt.scheduler.what_if import WhatIf
+from gantt.scheduler.what_if import WhatIf, WhatIfAnswer
 from gantt.version import version_string
 
 #: Claims of one host that are read to explain it.
@@ -47,7 +50,6 @@ REFUSALS_MAX = 200
 WINDOW_SECONDS = 3600.0
 #: Outcomes of decisions that are no placement and are kept.
 REFUSED = (Outcome.NO_VALID_HOST, Outcome.CONFLICT, Outcome.UNKNOWN, Outcome.FAILED)
-PREFIX_MIN = 6
 _SHAPES_MAX = 5000
 
 
@@ -83,6 +85,7 @@ class Insights:
             default_zone=self.settings.default_zone,
         )
         self._what_if = WhatIf(store, self.cache, pipeline, self.settings)
+        self._reader_of_decisions = DecisionReader(store, pipeline, self.settings)
         self._max_age = max_age
         self._look_again = False
         self._shapes: dict[str, str] = {}
@@ -272,53 +275,33 @@ class Insights:
         self, *, outcome: str | None = None, limit: int = 100, marker: str | None = None
     ) -> list[DecisionSummary]:
         """Decisions, newest first."""
-        now = self._now()
-        return [
-            DecisionSummary(
-                id=record.id,
-                request_id=record.request_id,
-                outcome=record.outcome,
-                reason=record.reason,
-                project_id=record.project_id,
-                worker=record.worker,
-                created_at=views.when(record.created_at),
-                age_seconds=round(max(0.0, now - record.created_at), 3),
-            )
-            for record in self.store.decisions(outcome=outcome, limit=limit, marker=marker)
-        ]
+        return self._reader_of_decisions.summaries(outcome, limit, marker, self._now())
 
-    def explain(self, decision_id: str, host: str | None = None) -> Explanation:
-        """A decision, explained; by its id, a request id, or a unique prefix of either.
+    def explain(
+        self, decision_id: str, host: str | None = None, public: bool = False
+    ) -> Explanation:
+        """A decision, explained; see ``DecisionReader.explain``.
 
-        :param host: say the verdict of this host as well
-        :raises NotFound: no such decision, or no longer kept
-        :raises InvalidMessage: too short a prefix
+        :param public: only what everybody may know
         """
-        if len(decision_id) < PREFIX_MIN:
-            raise exceptions.InvalidMessage(
-                field='decision id', problem=f'expected at least {PREFIX_MIN} characters of it'
-            )
-        found = self.store.load_decision(decision_id)
-        if found is None:
-            raise exceptions.NotFound(
-                f'decision {decision_id!r} is not known here: it is no decision or request id, '
-                'not enough of one, or past the time that decisions are kept',
-                kind='decision',
-                name=decision_id,
-            )
-        packed, provider_ids, created_at = found
-        wanted = None
-        table = self.table()
-        if host is not None:
-            reader = HostReader(table, self.settings.stale_after_seconds)
-            wanted = (host, table.hosts[reader.row(host)].id)
-        kept = unpack(packed)
-        return explaining.explain(kept, created_at, table.now, provider_ids, wanted)
+        if public:
+            return self._reader_of_decisions.public(decision_id, self._now())
+        return self._reader_of_decisions.explain(decision_id, self.table(), host)
+
+    def replay(self, decision_id: str, otherwise: Otherwise | None = None) -> Replayed:
+        """A decision made again, with other settings where asked; see ``DecisionReader``."""
+        return self._reader_of_decisions.replay(decision_id, self.table(), otherwise)
 
     # -- what if -------------------------------------------------------------------------
-    def dry_run(self, request: SelectDestinations) -> tuple[Answer, Explanation]:
+    def dry_run(
+        self, request: SelectDestinations, public: bool = False
+    ) -> tuple[Answer, Explanation]:
         """Place a request on a copy of the table and claim nothing; see ``WhatIf``."""
-        return self._what_if.dry_run(self.table(), request)
+        return self._what_if.dry_run(self.table(), request, public)
+
+    def what_if(self, request: SelectDestinations, hosts: HostEdits) -> WhatIfAnswer:
+        """A request placed as it is and with hosts edited; see ``WhatIf.compare``."""
+        return self._what_if.compare(self.table(), request, hosts)
 
     def capacity(self, spec: RequestSpec) -> Capacity:
         """How many more of a shape fit now, where, and what runs out first."""

@@ -14,6 +14,8 @@ from gantt.core.decision import Decision, MemberDecision
 from gantt.core.request import SelectDestinations
 
 _ROW = np.dtype('<i4')
+#: Characters of an id that are enough to look for it.
+PREFIX_MIN = 6
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):

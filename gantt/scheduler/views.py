@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from gantt.core.claim import Claim
+from gantt.core.host_steps import HostStep
 
 T = TypeVar('T')
 
@@ -230,6 +231,8 @@ class Explanation(View, frozen=True, kw_only=True):
     :ivar count: how many consumers the request has
     :ivar spread: picked by the seed among so many best, because races were lost; 1: the best one
     :ivar host_verdicts: of the host that was asked for, a sentence per member
+    :ivar host_filters: of that host, what every filter says of it on its own
+    :ivar host_filters_when: then | now: whether it is said of the host as it was decided
     """
 
     id: str
@@ -255,6 +258,8 @@ class Explanation(View, frozen=True, kw_only=True):
     age_seconds: float
     members: list[MemberExplanation]
     host_verdicts: list[str]
+    host_filters: list[HostStep]
+    host_filters_when: str
     lines: list[str]
 
 

@@ -7,14 +7,16 @@ that the answer is what a real request would get on the same table.
 
 import msgspec
 
+from gantt.core import edits
 from gantt.core import request as requests
 from gantt.core.decision import Answer, Outcome, error_of
+from gantt.core.edits import HostEdits
 from gantt.core.host_table import HostTable
 from gantt.core.message import derived_id
 from gantt.core.pipeline import Pipeline
 from gantt.core.request import RequestSpec, SelectDestinations
 from gantt.scheduler import capacity as room
-from gantt.scheduler import explaining
+from gantt.scheduler import explaining, redacting, side_by_side
 from gantt.scheduler.admission import Call
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.kept import Kept
@@ -22,7 +24,19 @@ from gantt.scheduler.plan import Plan
 from gantt.scheduler.planning import Planner
 from gantt.scheduler.ports import Store
 from gantt.scheduler.settings import Settings
-from gantt.scheduler.views import Capacity, Explanation
+from gantt.scheduler.views import Capacity, Explanation, View
+
+
+class WhatIfAnswer(View, frozen=True, kw_only=True):
+    """A request placed as it is and with hosts edited, beside each other.
+
+    :ivar edits: what is otherwise about the hosts, a line each
+    """
+
+    edits: list[str]
+    now: Explanation
+    then: Explanation
+    lines: list[str]
 
 
 class WhatIf:
@@ -36,18 +50,21 @@ class WhatIf:
         self._pipeline = pipeline
         self._settings = settings
 
-    def dry_run(self, table: HostTable, request: SelectDestinations) -> tuple[Answer, Explanation]:
+    def dry_run(
+        self, table: HostTable, request: SelectDestinations, public: bool = False
+    ) -> tuple[Answer, Explanation]:
         """Place a request on a copy of the table and claim nothing.
 
+        :param public: tell only what everybody may know
         :raises GanttError: it is no placement, as for a real request; the
             explanation's lines travel in the error's details
         """
         requests.check(request, self._cache.knows_classes(request.spec.resources))
-        plan = self._plan(table, msgspec.structs.replace(request, dry_run=True))
-        answer = plan.answer()
-        kept = Kept(plan.decision, plan.request)
-        now = self._cache.database_now
-        explanation = explaining.explain(kept, now, now, plan.decision.provider_ids, is_kept=False)
+        answer, explanation = self._placed(table, request)
+        if public:
+            words = redacting.words_of(self._pipeline.filters)
+            explanation = redacting.redacted(explanation, words)
+            answer = msgspec.structs.replace(answer, reason=explanation.reason)
         error = error_of(answer)
         if error is not None:
             # The decision is kept nowhere: its explanation goes with the refusal.
@@ -56,6 +73,30 @@ class WhatIf:
             error.kwargs['explanation'] = explanation.lines
             raise error
         return answer, explanation
+
+    def compare(
+        self, table: HostTable, request: SelectDestinations, hosts: HostEdits
+    ) -> WhatIfAnswer:
+        """Place a request on the table as it is, and with hosts added, removed or changed.
+
+        :raises InvalidMessage, NotFound: the request or an edit cannot be
+        """
+        requests.check(request, self._cache.knows_classes(request.spec.resources))
+        other = table.copy()
+        said = edits.apply(other, hosts)
+        _, now = self._placed(table, request)
+        _, then = self._placed(other, request)
+        lines = [line for text in said for line in explaining.wrap(text)]
+        lines += ['', *side_by_side.lines(('as it is', 'what if'), now, then), '']
+        lines += ['what if:', *(f'  {line}'.rstrip() for line in then.lines)]
+        return WhatIfAnswer(edits=said, now=now, then=then, lines=lines)
+
+    def _placed(self, table: HostTable, request: SelectDestinations) -> tuple[Answer, Explanation]:
+        plan = self._plan(table, msgspec.structs.replace(request, dry_run=True))
+        kept = Kept(plan.decision, plan.request)
+        now = self._cache.database_now
+        ids = plan.decision.provider_ids
+        return plan.answer(), explaining.explain(kept, now, now, ids, is_kept=False)
 
     def capacity(self, table: HostTable, spec: RequestSpec) -> Capacity:
         """How many more of a shape fit now, where, and what runs out first.

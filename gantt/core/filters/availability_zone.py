@@ -17,6 +17,7 @@ class AvailabilityZoneFilter(Filter):
     """A host's zone: of an aggregate that has one, else reported, else the default."""
 
     reason = 'not in availability zone {spec.availability_zone}'
+    public_reason = 'the availability zone asked for'
     columns = ('zone',)
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:

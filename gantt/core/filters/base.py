@@ -27,6 +27,8 @@ class Filter(Plugin):
 
     :cvar reason: why a host was removed; ``{…}`` are the spec's fields under
         ``spec`` and what :meth:`detail` returns
+    :cvar public_reason: what in the request was in the way, in words that tell nothing of
+        hosts or of other users: those who may not see reasons read this; '' tells nothing
     :cvar purposes: the requests it applies to
     :cvar always: runs for forced hosts as well
     :cvar pairwise: depends on the other members of the request or its group
@@ -35,6 +37,7 @@ class Filter(Plugin):
     """
 
     reason: ClassVar[str] = 'removed by {name}'
+    public_reason: ClassVar[str] = ''
     purposes: ClassVar[frozenset[Purpose]] = PLACING
     always: ClassVar[bool] = False
     pairwise: ClassVar[bool] = False

@@ -21,6 +21,7 @@ class ResourcesFilter(Filter):
     """
 
     reason = 'too little is free'
+    public_reason = 'the amounts asked for'
     columns = ('cap', 'used', 'free', 'min_unit', 'largest', 'step', 'pools')
     always = True
     local = True

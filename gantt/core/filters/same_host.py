@@ -15,6 +15,7 @@ class SameHostFilter(Filter):
     """At least one of the consumers named is on the host."""
 
     reason = 'has none of the consumers of same_host'
+    public_reason = 'the hint same_host'
     columns = ('placed',)
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
@@ -27,6 +28,7 @@ class DifferentHostFilter(Filter):
     """None of the consumers named is on the host."""
 
     reason = 'has a consumer of different_host'
+    public_reason = 'the hint different_host'
     columns = ('placed',)
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:

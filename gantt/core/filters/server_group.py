@@ -21,6 +21,7 @@ class ServerGroupAntiAffinityFilter(PairwiseFilter):
     """Fewer than ``max_per_host`` other members are on the host."""
 
     reason = 'holds {spec.group.max_per_host} of the server group already'
+    public_reason = 'the rule of the server group'
     columns = ('placed',)
     always = True
 
@@ -43,6 +44,7 @@ class ServerGroupAffinityFilter(PairwiseFilter):
     """The host that the other members are on; any host for the first of them."""
 
     reason = 'not where the server group is'
+    public_reason = 'the rule of the server group'
     columns = ('placed', 'names')
     always = True
 

@@ -17,6 +17,7 @@ class TraitsFilter(Filter):
     """Has every required trait, none of the forbidden, one of each ``any_traits`` list."""
 
     reason = 'lacks a required trait or has a forbidden one'
+    public_reason = 'the traits asked for'
     columns = ('traits',)
     purposes = EVERY_PURPOSE
 

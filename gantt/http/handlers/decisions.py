@@ -3,10 +3,17 @@
 
 import msgspec
 
+from gantt import exceptions
+from gantt.http import policy
 from gantt.http.dispatch import Raw
 from gantt.http.queries import DecisionsQuery, ExplainQuery
 from gantt.http.world import Caller, World
+from gantt.scheduler.decision_reader import Replayed
+from gantt.scheduler.replaying import Otherwise
 from gantt.scheduler.views import DecisionSummary, Explanation
+
+#: Who meets it reads every decision with its reasons; others their own, in general words.
+WHOLE = 'gantt:decisions:explain'
 
 
 class Decisions(msgspec.Struct, frozen=True):
@@ -21,14 +28,22 @@ def list_decisions(world: World, caller: Caller, query: DecisionsQuery) -> Decis
     outcome = query.outcome.value if query.outcome else None
     found = world.insights.decisions(outcome=outcome, limit=query.limit + 1, marker=query.marker)
     page = found[: query.limit]
-    return Decisions(decisions=page, next_marker=page[-1].id if len(found) > len(page) else None)
+    marker = page[-1].id if len(found) > len(page) else None
+    if not policy.allows(WHOLE, caller):
+        page = [_brief(d) for d in page if d.project_id == caller.project]
+    return Decisions(decisions=page, next_marker=marker)
 
 
 def show_decision(
     world: World, caller: Caller, decision_id: str, query: ExplainQuery
 ) -> Explanation | DecisionSummary:
     """Show one decision, by its id, a request id, or a unique prefix of either."""
-    explanation = world.insights.explain(decision_id, query.host)
+    whole = policy.allows(WHOLE, caller)
+    if query.host is not None:
+        policy.check(WHOLE, caller)
+    explanation = world.insights.explain(decision_id, query.host, public=not whole)
+    if not whole and explanation.project_id != caller.project:
+        raise exceptions.NotFound(kind='decision', name=decision_id)
     if query.format == 'text':
         text = '\n'.join(explanation.lines) + '\n'
         return Raw(text.encode(), 'text/plain; charset=utf-8')  # type: ignore[return-value]
@@ -44,3 +59,12 @@ def show_decision(
         created_at=explanation.created_at,
         age_seconds=explanation.age_seconds,
     )
+
+
+def replay_decision(world: World, caller: Caller, decision_id: str, body: Otherwise) -> Replayed:
+    """Make a decision again on the table that it saw, with other settings where given."""
+    return world.insights.replay(decision_id, body)
+
+
+def _brief(decision: DecisionSummary) -> DecisionSummary:
+    return msgspec.structs.replace(decision, reason='', worker='')

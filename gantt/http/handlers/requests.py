@@ -7,8 +7,10 @@ dry run and a look are answered from what this process knows.
 
 import msgspec
 
+from gantt import exceptions
 from gantt.core.decision import Answer
 from gantt.core.request import SelectDestinations
+from gantt.http import policy
 from gantt.http.queries import CancelQuery
 from gantt.http.world import Caller, World
 from gantt.scheduler.views import Change, ClaimView, Explanation
@@ -45,10 +47,19 @@ def create_request(world: World, caller: Caller, body: SelectDestinations) -> Pl
     Repeating it with the same request id has the effect of one.  With
     ``dry_run`` nothing is claimed and no scheduler is asked.
     """
-    if body.dry_run:
-        answer, explanation = world.insights.dry_run(body)
-        return Placement(answer=answer, explanation=explanation)
-    answer = world.client.select_destinations(body)
+    whole = policy.allows('gantt:decisions:explain', caller)
+    try:
+        if body.dry_run:
+            answer, explanation = world.insights.dry_run(body, public=not whole)
+            return Placement(answer=answer, explanation=explanation)
+        answer = world.client.select_destinations(body)
+    except exceptions.NoValidHost as e:
+        if whole or body.dry_run:
+            raise
+        # The decision, once it is kept, tells this caller what it may know.
+        raise exceptions.NoValidHost(
+            reason='no host fits', decision_id=e.kwargs.get('decision_id', '')
+        ) from None
     world.insights.reload_soon()
     return Placement(answer=answer)
 

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt what-if``: a request on hosts as they are, and as they might be."""
+
+import argparse
+import uuid
+from typing import Any
+
+from gantt.cli import base, spec
+from gantt.cli.endpoint import Exit, Failure
+
+_FORM = 'NAME[,KEY=VALUE...]'
+_KEYS = (
+    'enabled=no, reporting=yes, empty=yes, CLASS=TOTAL, trait=T, no-trait=T, aggregate=A, '
+    'zone=Z, cell=UUID, location=PATH'
+)
+_FLAGS = ('enabled', 'reporting', 'empty')
+_LISTS = {'trait': 'traits', 'no-trait': 'without_traits', 'aggregate': 'aggregates'}
+_TEXTS = ('zone', 'cell', 'location', 'like')
+
+
+class WhatIf(base.Base):
+    """Say where a request would go if hosts were added, removed or changed; claim nothing.
+
+    Exit codes: 0 it would be placed, 2 no valid host even so.
+    """
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """What to place, and what is otherwise."""
+        spec.arguments(parser)
+        many: dict[str, Any] = {'action': 'append', 'default': [], 'metavar': _FORM}
+        parser.add_argument('--count', type=base.whole_number(1, 1000), default=1,
+                            help='how many consumers (default: 1)')  # fmt: skip
+        parser.add_argument(
+            '--add-host', **many, help='a further host: like=HOST, count=N, and the keys below'
+        )
+        parser.add_argument('--change-host', **many, help=f'a host otherwise: {_KEYS}')
+        parser.add_argument('--remove-host', action='append', default=[], metavar='HOST',
+                            help='without this host')  # fmt: skip
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """POST and print."""
+        request = spec.body(parsed_args)
+        request.setdefault('request_id', str(uuid.uuid4()))
+        if 'consumers' not in request:
+            request['consumers'] = [str(uuid.uuid4()) for _ in range(parsed_args.count)]
+        hosts = {
+            'add': dict(map(edit_of, parsed_args.add_host)),
+            'change': dict(map(edit_of, parsed_args.change_host)),
+            'remove': parsed_args.remove_host,
+        }
+        found = self.endpoint.post('/v1/what-if', {'request': request, 'hosts': hosts})
+        self.show(parsed_args.form, found, found['lines'])
+        return Exit.PLACED if found['then']['outcome'] == 'placed' else Exit.NO_VALID_HOST
+
+
+def edit_of(value: str) -> tuple[str, dict[str, Any]]:
+    """``NAME,KEY=VALUE,...`` as the interface wants it.
+
+    :raises Failure: it has another form
+    """
+    name, *pairs = value.split(',')
+    edit: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition('=')
+        if not (name and equals and text):
+            raise Failure(f'{value!r}: expected {_FORM}, got {pair!r}', Exit.USAGE)
+        _set(edit, key, text, value)
+    return name, edit
+
+
+def _set(edit: dict[str, Any], key: str, text: str, whole: str) -> None:
+    if key in _FLAGS:
+        if text not in ('yes', 'no', 'true', 'false'):
+            raise Failure(f'{whole!r}: {key}: expected yes or no, got {text!r}', Exit.USAGE)
+        edit[key] = text in ('yes', 'true')
+    elif key in _LISTS:
+        edit.setdefault(_LISTS[key], []).append(text)
+    elif key in _TEXTS:
+        edit[key] = text
+    elif key == 'count' or key.isupper():
+        if not text.isdigit():
+            raise Failure(f'{whole!r}: {key}: expected a whole number, got {text!r}', Exit.USAGE)
+        if key == 'count':
+            edit[key] = int(text)
+        else:
+            edit.setdefault('resources', {})[key] = int(text)
+    else:
+        raise Failure(f'{whole!r}: no key {key!r}; expected like, count, {_KEYS}', Exit.USAGE)

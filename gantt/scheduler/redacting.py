@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An explanation for those who may not know hosts, numbers of hosts, or other users.
+
+What is left is what became of the request, and what in it was in the way in the
+public words of the filters; a filter without such words tells nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from gantt.core.filters.base import Filter
+from gantt.scheduler import wording
+from gantt.scheduler.views import Explanation, MemberExplanation
+
+OTHER = 'what only operators see'
+
+
+def words_of(filters: Iterable[Filter]) -> dict[str, str]:
+    """Filter name -> its public words."""
+    return {rule.name: rule.public_reason for rule in filters}
+
+
+def redacted(found: Explanation, words: Mapping[str, str]) -> Explanation:
+    """The same without what only operators see."""
+    reason = _reason(found, words)
+    brief = msgspec.structs.replace(
+        found,
+        reason=reason,
+        hosts=0,
+        weighers=[],
+        seed=0,
+        spread=1,
+        table_seq=0,
+        config_digest='',
+        conflicts=[],
+        relaxed=[],
+        nearest=[],
+        worker='',
+        members=[_member(member) for member in found.members],
+        host_verdicts=[],
+        host_filters=[],
+        host_filters_when='',
+    )
+    outcome = found.outcome.replace('_', ' ')
+    lines = [f'{outcome}, {wording.age(found.age_seconds)} ago: {found.count} × {found.shape}']
+    lines += [reason] if reason else []
+    return msgspec.structs.replace(brief, lines=[*lines, f'decision {found.id}'])
+
+
+def _reason(found: Explanation, words: Mapping[str, str]) -> str:
+    if found.outcome == 'placed':
+        return ''
+    if found.outcome != 'no_valid_host' or not found.members:
+        return found.outcome.replace('_', ' ')
+    removed = [step for step in found.members[-1].funnel if step.removed]
+    removed.sort(key=lambda step: -step.removed)
+    said = list(dict.fromkeys(words.get(step.filter) or OTHER for step in removed))
+    said.sort(key=lambda text: text == OTHER)
+    return f'no host fits; in the way: {", ".join(said)}' if said else 'no host fits'
+
+
+def _member(member: MemberExplanation) -> MemberExplanation:
+    return msgspec.structs.replace(
+        member, host=None, alternates=[], funnel=[], survivors=0, scores=[]
+    )

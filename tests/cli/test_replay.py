@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt replay`` and ``gantt what-if`` against a live server."""
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Gantt
+from tests.http.site import Site, fixed
+
+
+def flush(site: Site) -> None:
+    site.world.turn()
+    site.world.scheduler.cache.log.flush(site.world.store)
+    site.insights.reload_soon()
+
+
+def test_a_decision_is_replayed_the_same_and_otherwise(site: Site, gantt: Gantt) -> None:
+    site.place(1, 2)
+    flush(site)
+    done = gantt('replay', fixed(1))
+    assert done.code == 0, done.err
+    assert 'the same, bit for bit' in done.out
+    other = gantt('replay', fixed(1)[:8], '--set', 'ram_weight_multiplier=-1', '--shuffle')
+    assert other.code == 0, other.err
+    assert other.out.startswith('replayed with ram_weight_multiplier -1; shuffle_best True')
+    whole = json.loads(gantt('replay', fixed(1), '--seed', '7', '-f', 'json').out)
+    assert whole['otherwise'] == ['seed 7']
+    wrong = gantt('replay', fixed(1), '--set', 'ram_weight=1')
+    assert wrong.code == 1
+    assert "no filter or weigher that runs has the option 'ram_weight'" in wrong.err
+    assert gantt('replay', fixed(1), '--set', 'ram_weight').code == 64
+
+
+def test_hosts_are_edited_on_the_command_line(site: Site, gantt: Gantt) -> None:
+    shape = ('--resource', 'VCPU=30', '--resource', 'MEMORY_MB=1024')
+    assert gantt('what-if', *shape).code == 2
+    done = gantt(
+        'what-if', *shape, '--count', '2', '--remove-host', 'cmp-1',
+        '--add-host', 'new,like=cmp-2,count=2,VCPU=32,trait=CUSTOM_X,zone=az9',
+        '--change-host', 'cmp-3,enabled=no',
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert 'without cmp-1' in done.out
+    assert 'cmp-3 disabled' in done.out
+    assert 'new-1' in done.out
+    assert all(len(line) <= 80 for line in done.out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ('edit', 'said'),
+    [
+        ('cmp-1,colour=red', "no key 'colour'"),
+        ('cmp-1,enabled=maybe', 'expected yes or no'),
+        ('cmp-1,VCPU=many', 'expected a whole number'),
+        ('cmp-1,empty', 'expected NAME[,KEY=VALUE...]'),
+    ],
+    ids=range(4),
+)
+def test_a_wrong_edit_is_a_usage_error(gantt: Gantt, edit: str, said: str) -> None:
+    done = gantt('what-if', '--resource', 'VCPU=1', '--change-host', edit)
+    assert done.code == 64
+    assert said in done.err

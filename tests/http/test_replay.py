@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kept decisions made again, hosts edited, and who may read what of it."""
+
+import httpx
+import msgspec
+import pytest
+
+from gantt import exceptions
+from gantt.core.edits import HostEdit, HostEdits
+from gantt.core.request import GroupRef, Policy, RequestSpec, SelectDestinations
+from gantt.http import auth
+from gantt.http.app import make_app
+from gantt.http.world import Caller
+from gantt.scheduler.replaying import Otherwise
+from tests.http.site import Site, fixed
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def ask(number: int, count: int = 1, **spec) -> SelectDestinations:
+    spec.setdefault('resources', {'VCPU': 2, 'MEMORY_MB': 4096, 'DISK_GB': 20})
+    return SelectDestinations(
+        request_id=fixed(number),
+        spec=RequestSpec(**spec),
+        consumers=[fixed(number * 1000 + i) for i in range(count)],
+    )
+
+
+def refused(site: Site, request: SelectDestinations) -> None:
+    with pytest.raises(exceptions.NoValidHost):
+        site.client.select_destinations(request)
+
+
+def busy(site: Site) -> list[int]:
+    """Placed and refused, alone and together, with groups; their numbers."""
+    group = GroupRef(uuid=fixed(9), policy=Policy.ANTI_AFFINITY)
+    site.place(1)
+    site.place(2, 4)
+    refused(site, ask(3, resources={'VCPU': 400}))
+    site.client.select_destinations(ask(4, 2, group=group))
+    refused(site, ask(5, 4, group=group))
+    refused(site, ask(6, 30, resources={'MEMORY_MB': 12_000}))
+    site.world.store.disable_host('cmp-1', 'fan', 'ann')
+    site.world.turn(1.0)
+    site.client.select_destinations(ask(7, availability_zone='az1'))
+    flush(site)
+    return [1, 2, 3, 4, 5, 6, 7]
+
+
+def flush(site: Site) -> None:
+    site.world.turn()
+    site.world.scheduler.cache.log.flush(site.world.store)
+    site.insights.reload_soon()
+
+
+def test_every_kept_decision_is_made_again_bit_for_bit(site: Site) -> None:
+    for number in busy(site):
+        found = site.insights.replay(fixed(number))
+        assert found.same, (number, found.differences)
+        assert found.differences == []
+        assert 'the same, bit for bit' in found.lines
+        assert found.config_then == found.config_again
+        assert found.again.reason == found.then.reason
+
+
+def test_other_settings_are_shown_beside_those_in_force(site: Site) -> None:
+    busy(site)
+    otherwise = Otherwise(options={'ram_weight_multiplier': -1.0}, shuffle_best=True)
+    found = site.insights.replay(fixed(1), otherwise)
+    assert not found.same
+    assert found.otherwise == ['ram_weight_multiplier -1.0', 'shuffle_best True']
+    assert found.config_then != found.config_again
+    assert found.then.members[0].host != found.again.members[0].host
+    assert any(line.split()[:2] == ['then', 'replayed'] for line in found.lines)
+    assert all(len(line) <= 80 for line in found.lines)
+    fewer = site.insights.replay(fixed(3), Otherwise(filters=['ComputeFilter']))
+    assert fewer.again.outcome == 'placed'
+
+
+def test_what_cannot_be_replayed_says_so_and_why(site: Site) -> None:
+    busy(site)
+    with pytest.raises(exceptions.PluginError, match="did you mean 'ram_weight_multiplier'"):
+        site.insights.replay(fixed(1), Otherwise(options={'ram_weight_multiplyer': 2.0}))
+    site.world.clock.advance(7200)
+    site.world.store.purge_table_log(1800)
+    with pytest.raises(exceptions.NotFound, match='can be explained but not replayed'):
+        site.insights.replay(fixed(2))
+
+
+def test_of_a_host_every_filter_says_its_numbers(site: Site) -> None:
+    busy(site)
+    found = site.insights.explain(fixed(3), 'cmp-5')
+    assert found.host_filters_when == 'then'
+    said = {step.filter: step for step in found.host_filters}
+    room = said['ResourcesFilter']
+    assert room.passes is False
+    assert room.why == 'too little free VCPU (need 400 vCPU, has 4 vCPU)'
+    assert said['ComputeFilter'].passes is True
+    assert any('reported' in fact for fact in said['ComputeFilter'].facts)
+    assert said['AvailabilityZoneFilter'].passes is None
+    assert any('REMOVES' in line for line in found.lines)
+
+
+def test_a_host_is_seen_as_the_member_that_failed_saw_it(site: Site) -> None:
+    busy(site)
+    found = site.insights.explain(fixed(6), 'cmp-4')
+    room = {step.filter: step for step in found.host_filters}['ResourcesFilter']
+    assert room.passes is False  # what the members before it took counts
+    assert 'need 11.72 GiB' in room.why
+
+
+def test_where_the_table_of_then_is_gone_the_host_is_shown_as_it_is(site: Site) -> None:
+    busy(site)
+    site.world.clock.advance(7200)
+    site.world.store.purge_table_log(1800)
+    site.insights.reload_soon()
+    found = site.insights.explain(fixed(3), 'cmp-5')
+    assert found.host_filters_when == 'now'
+    assert any('the table of then is gone' in line for line in found.lines)
+
+
+# -- what if -----------------------------------------------------------------------------
+def test_hosts_are_added_removed_and_changed(site: Site) -> None:
+    busy(site)
+    large = ask(20, resources={'VCPU': 40})
+    edits = HostEdits(
+        add={'new': HostEdit(like='cmp-4', count=2, resources={'VCPU': 64})},
+        change={'cmp-1': HostEdit(enabled=True), 'cmp-3': HostEdit(empty=True)},
+        remove=['cmp-2'],
+    )
+    found = site.insights.what_if(large, edits)
+    assert found.now.outcome == 'no_valid_host'
+    assert found.then.outcome == 'placed'
+    assert found.then.members[0].host in ('new-1', 'new-2')
+    assert (found.now.hosts, found.then.hosts) == (6, 7)
+    assert found.edits[0] == 'without cmp-2'
+    assert site.insights.table().row_of('new-1') is None
+    assert any(line.split()[:4] == ['as', 'it', 'is', 'what'] for line in found.lines)
+
+
+def test_an_edit_that_changes_nothing_changes_no_answer(site: Site) -> None:
+    busy(site)
+    found = site.insights.what_if(ask(20, 3), HostEdits(change={'cmp-4': HostEdit()}))
+    assert found.now.members == found.then.members
+
+
+@pytest.mark.parametrize(
+    ('edits', 'said'),
+    [
+        ({'remove': ['cmp-9']}, 'hosts.remove'),
+        ({'change': {'cmp-9': HostEdit()}}, 'did you mean cmp-'),
+        ({'change': {'cmp-1': HostEdit(like='cmp-2')}}, 'hosts.change.cmp-1.like'),
+        ({'add': {'new': HostEdit()}}, 'hosts.add.new'),
+        ({'add': {'cmp-1': HostEdit(like='cmp-2')}}, 'there is a host cmp-1 already'),
+        ({'add': {'new': HostEdit(resources={'RAM': 1})}}, 'RAM'),
+        ({'change': {'cmp-1': HostEdit(aggregates=['x'])}}, 'hosts.change.cmp-1.aggregates'),
+        ({'add': {'a': HostEdit(like='cmp-1', count=10_000), 'b': HostEdit(like='cmp-1')}},
+         'at most 10000'),
+    ],
+    ids=range(8),
+)  # fmt: skip
+def test_an_impossible_edit_is_refused_by_its_field(site: Site, edits, said) -> None:
+    with pytest.raises(exceptions.GanttError, match=said):
+        site.insights.what_if(ask(20), HostEdits(**edits))
+
+
+# -- who may read what -------------------------------------------------------------------
+@pytest.fixture
+def member(site: Site, monkeypatch: pytest.MonkeyPatch):
+    """A client of the interface who is a plain member of a project."""
+    plain = Caller(user='eve', project='red', roles=('member',))
+    monkeypatch.setitem(auth.STRATEGIES, 'noauth', lambda req: plain)
+    app = make_app(site.insights, site.world.store, site.client, site.metrics)
+    transport = httpx.WSGITransport(app=app)
+    with httpx.Client(transport=transport, base_url='http://gantt') as client:
+        yield client
+
+
+def test_plain_users_read_what_was_in_the_way_and_nothing_of_hosts(site: Site, member) -> None:
+    refused(site, ask(3, resources={'VCPU': 400}, project_id='red'))
+    site.client.select_destinations(ask(4, project_id='red'))
+    flush(site)
+    shown = member.get(f'/v1/decisions/{fixed(3)}', params={'explain': 'true'})
+    assert shown.status_code == 200
+    reason = shown.json()['reason']
+    assert reason == 'no host fits; in the way: the amounts asked for, what only operators see'
+    for number in (3, 4):
+        text = member.get(f'/v1/decisions/{fixed(number)}', params={'explain': 'true'}).text
+        assert 'cmp-' not in text
+        assert 'Filter' not in text
+        assert 'worker' not in msgspec.json.decode(text)['worker']
+    denied = member.get(f'/v1/decisions/{fixed(3)}', params={'host': 'cmp-1'})
+    assert denied.status_code == 403
+
+
+def test_plain_users_read_of_their_own_project_only(site: Site, member) -> None:
+    refused(site, ask(3, resources={'VCPU': 400}, project_id='blue'))
+    flush(site)
+    assert member.get(f'/v1/decisions/{fixed(3)}').status_code == 404
+    assert member.get('/v1/decisions').json()['decisions'] == []
+
+
+def test_plain_users_are_refused_without_the_reasons(site: Site, member) -> None:
+    body = msgspec.to_builtins(ask(3, resources={'VCPU': 400}))
+    for dry_run in (True, False):
+        answer = member.post('/v1/requests', json={**body, 'dry_run': dry_run})
+        assert answer.status_code == 409
+        assert 'no host fits' in answer.text
+        assert 'cmp-' not in answer.text
+        assert '/6' not in answer.text
+
+
+@pytest.mark.parametrize('path', ['decisions/x/replay', 'what-if'])
+def test_plain_users_neither_replay_nor_ask_what_if(member, path) -> None:
+    assert member.post(f'/v1/{path}', json={}).status_code == 403
