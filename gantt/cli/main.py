@@ -42,6 +42,9 @@ COMMANDS = {
     'claim show': 'claims:ClaimShow',
     'claim release': 'claims:ClaimRelease',
     'capacity': 'capacity:Capacity',
+    'metric list': 'metrics:MetricList',
+    'metric set': 'metrics:MetricSet',
+    'metric remove': 'metrics:MetricRemove',
 }
 
 

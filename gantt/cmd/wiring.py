@@ -156,6 +156,7 @@ def settings(conf: Any, pipeline: Pipeline) -> Settings:
         report_queue_limit=s.report_queue_limit,
         reports_per_commit=s.reports_per_commit,
         report_wait_ms=s.report_wait_ms,
+        refuse_undeclared_metrics=s.refuse_undeclared_metrics,
         decisions_kept=d.kept,
         decision_queue_limit=d.queue_limit,
         tombstone_seconds=c.tombstone_seconds,

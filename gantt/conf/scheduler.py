@@ -48,6 +48,10 @@ OPTS = [
     cfg.FloatOpt('report_wait_ms', mutable=True, default=200.0, min=0.0, max=1000.0,
                  help='Milliseconds to gather reports before they are folded. A report whose '
                       'sender waits for an answer is not kept waiting.'),
+    cfg.BoolOpt('refuse_undeclared_metrics', mutable=True, default=False,
+                help='Refuse a report with a metric that nobody has declared, or with a value '
+                     'out of its declared bounds. Otherwise such a value is kept, and one out of '
+                     'bounds has no say.'),
 ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from gantt.http.handlers import (
     capacity,
     claims,
     decisions,
+    declared_metrics,
     groups,
     hosts,
     requests,
@@ -70,6 +71,12 @@ ROUTES = (
     Route('GET', '/v1/resource-classes', capacity.list_classes, 'gantt:resource_classes:list'),
     Route('PUT', '/v1/resource-classes/{name}', capacity.set_class,
           'gantt:resource_classes:set'),
+    Route('GET', '/v1/declared-metrics', declared_metrics.list_metrics,
+          'gantt:declared_metrics:list'),
+    Route('PUT', '/v1/declared-metrics/{name}', declared_metrics.set_metric,
+          'gantt:declared_metrics:set'),
+    Route('DELETE', '/v1/declared-metrics/{name}', declared_metrics.remove_metric,
+          'gantt:declared_metrics:remove'),
 )  # fmt: skip
 
 

@@ -46,6 +46,9 @@ RULES: dict[str, tuple[str, ...]] = {
     'gantt:capacity:show': READER,
     'gantt:resource_classes:list': READER,
     'gantt:resource_classes:set': MANAGER,
+    'gantt:declared_metrics:list': READER,
+    'gantt:declared_metrics:set': MANAGER,
+    'gantt:declared_metrics:remove': MANAGER,
 }
 
 

@@ -42,6 +42,7 @@ class Settings(msgspec.Struct, kw_only=True):
     report_queue_limit: int = 20_000
     reports_per_commit: int = 64
     report_wait_ms: float = 200.0
+    refuse_undeclared_metrics: bool = False
     # decisions
     decisions_kept: int = 100_000
     decision_queue_limit: int = 2000

@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from msgspec import UNSET
 
 from gantt import exceptions
+from gantt.core import metrics
 from gantt.core import report as reports
 from gantt.core.report import HostReport
 from gantt.scheduler.host_cache import HostCache
@@ -74,6 +75,8 @@ class Intake:
         for entry in (*(report.running or ()), *(report.pending or ())):
             names.update(entry.resources)
         reports.check(report, self._cache.knows_classes(names))
+        if self._settings.refuse_undeclared_metrics:
+            metrics.check_report(report, self._cache.working.declared_metrics)
         future: Future[ReportFate] | None = Future() if tell else None
         try:
             self._queue.put_nowait((report, future))

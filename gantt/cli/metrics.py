@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt metric``: list, set, remove."""
+
+import argparse
+from typing import Any
+
+from gantt.cli import base, text
+from gantt.cli.text import Column
+
+
+def _number(key: str) -> Any:
+    return lambda row: '-' if row[key] is None else f'{row[key]:g}'
+
+
+def _hosts(row: dict[str, Any]) -> str:
+    return f'{row["hosts"]} ({row["silent"]} silent)' if row['silent'] else str(row['hosts'])
+
+
+class MetricList(base.Lister):
+    """List the declared metrics, and those that hosts report."""
+
+    path = '/v1/declared-metrics'
+    member = 'metrics'
+    nothing = 'no metric is declared, and no host reports one'
+    columns = (
+        Column('METRIC', text.key('name'), least=16),
+        Column('DECLARED', lambda r: 'yes' if r['declared'] else 'no'),
+        Column('UNIT', lambda r: r['unit'] or '-'),
+        Column('LOWER', _number('lower'), right=True),
+        Column('UPPER', _number('upper'), right=True),
+        Column('STALE AFTER', _number('stale_seconds'), right=True),
+        Column('HOSTS', _hosts, right=True),
+    )
+
+
+class MetricSet(base.Write):
+    """Declare a metric, or change what is declared; what is left out is not declared."""
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """What to declare."""
+        parser.add_argument('metric', help='its name, as hosts report it')
+        parser.add_argument('--unit', default='', help='what 1 means')
+        parser.add_argument(
+            '--lower', type=float, metavar='NUMBER', help='the least that a value can be'
+        )
+        parser.add_argument(
+            '--upper', type=float, metavar='NUMBER', help='the most that a value can be'
+        )
+        parser.add_argument(
+            '--stale-after',
+            type=float,
+            metavar='SECONDS',
+            help='a value older than this has no say',
+        )
+        parser.add_argument('--description', default='', help='what it is, for people')
+
+    def change(self, args: argparse.Namespace) -> dict[str, Any]:
+        """PUT it."""
+        body = {
+            'unit': args.unit,
+            'lower': args.lower,
+            'upper': args.upper,
+            'stale_seconds': args.stale_after,
+            'description': args.description,
+        }
+        path = f'/v1/declared-metrics/{base.path_part(args.metric)}'
+        return self.endpoint.put(path, body, dry_run=args.dry_run)
+
+
+class MetricRemove(base.Write):
+    """Take a declaration back; what hosts report under the name goes on to count."""
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which."""
+        parser.add_argument('metric', help='its name')
+
+    def change(self, args: argparse.Namespace) -> dict[str, Any]:
+        """DELETE it."""
+        path = f'/v1/declared-metrics/{base.path_part(args.metric)}'
+        return self.endpoint.delete(path, dry_run=args.dry_run)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics that hosts report: which there are, and what is declared of them."""
+
+from typing import Annotated
+
+import msgspec
+import numpy as np
+
+from gantt import exceptions
+from gantt.core import message, metrics
+from gantt.core.message import Message, Name, Text
+from gantt.core.metrics import DeclaredMetric
+from gantt.http.queries import DryRun
+from gantt.http.world import Caller, World
+from gantt.scheduler.views import Change
+
+Number = Annotated[float, msgspec.Meta(ge=-metrics.BOUND_MAX, le=metrics.BOUND_MAX)]
+
+
+class MetricView(msgspec.Struct, frozen=True):
+    """A metric that is declared, or that some host reports.
+
+    :ivar hosts: how many report it
+    :ivar silent: of them, whose value is out of the declared bounds or too old, and has no say
+    """
+
+    name: str
+    declared: bool
+    unit: str
+    lower: float | None
+    upper: float | None
+    stale_seconds: float | None
+    description: str
+    hosts: int
+    silent: int
+
+
+class MetricViews(msgspec.Struct, frozen=True):
+    """All metrics, by name."""
+
+    metrics: list[MetricView]
+
+
+class SetMetric(Message, frozen=True, kw_only=True):
+    """What is declared, whole: what is left out is not declared."""
+
+    unit: Text = ''
+    lower: Number | None = None
+    upper: Number | None = None
+    stale_seconds: Number | None = None
+    description: Text = ''
+
+
+def list_metrics(world: World, caller: Caller) -> MetricViews:
+    """List the declared metrics, and those that hosts report."""
+    table = world.insights.table()
+    found = []
+    for name in sorted({*table.declared_metrics, *table.metrics}):
+        known = table.declared_metrics.get(name)
+        said, heard = table.metrics.get(name), metrics.values(table, name)
+        reporting = 0 if said is None else int(np.count_nonzero(~np.isnan(said)))
+        if known is None and not reporting:
+            continue
+        with_say = 0 if heard is None else int(np.count_nonzero(~np.isnan(heard)))
+        body = msgspec.structs.asdict(known or DeclaredMetric(name=name))
+        found.append(
+            MetricView(
+                declared=known is not None, hosts=reporting, silent=reporting - with_say, **body
+            )
+        )
+    return MetricViews(metrics=found)
+
+
+def set_metric(
+    world: World, caller: Caller, name: str, query: DryRun, body: SetMetric
+) -> Change[DeclaredMetric]:
+    """Declare a metric, or change what is declared."""
+    message.decode(name, Name, inside='name')
+    metric = DeclaredMetric(name=name, **msgspec.structs.asdict(body))
+    metrics.check(metric)
+    if query.dry_run:
+        return Change(dry_run=True, what=f'metric {name} would be declared', now=metric)
+    saved = world.store.save_metric(metric)
+    world.insights.reload_soon()
+    return Change(dry_run=False, what=f'metric {saved.name} is declared', now=saved)
+
+
+def remove_metric(world: World, caller: Caller, name: str, query: DryRun) -> Change[DeclaredMetric]:
+    """Take a declaration back; what hosts report under the name goes on to count."""
+    if query.dry_run:
+        known = {metric.name: metric for metric in world.store.declared_metrics()}
+        if name not in known:
+            raise exceptions.NotFound(kind='declared metric', name=name)
+        said = f'metric {name} would be no longer declared'
+        return Change(dry_run=True, what=said, now=known[name])
+    world.store.remove_metric(name)
+    world.insights.reload_soon()
+    return Change(dry_run=False, what=f'metric {name} is no longer declared', now=None)
