@@ -72,10 +72,28 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lease_seconds: float = 0.0
 
 
+class Contradiction(msgspec.Struct, frozen=True):
+    """Rules that no host meets together; leave any one out and some host does.
+
+    :ivar says: who does not meet them
+    :ivar rules: each with its source
+    """
+
+    says: str
+    rules: list[str]
+
+    @property
+    def line(self) -> str:
+        """As one sentence."""
+        return f'{self.says}: {"; ".join(self.rules)}'
+
+
 class MemberDecision(msgspec.Struct, frozen=True, kw_only=True):
     """The decision for one member of a request.
 
     :ivar selection: None where no host fits
+    :ivar level: 0: a perfect match; else the last of the steps that had to be given up
+    :ivar given_up: the rules that the chosen host does not meet
     """
 
     member: int
@@ -86,6 +104,8 @@ class MemberDecision(msgspec.Struct, frozen=True, kw_only=True):
     survivors: int = 0
     scores: list[Score] = []  # finalists, best first
     verdicts: bytes = b''
+    level: int = 0
+    given_up: list[str] = []
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,6 +136,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     relaxed: list[str] = []
     reason: str = ''  # the one-line verdict
     nearest: list[str] = []
+    contradiction: Contradiction | None = None
     provider_ids: bytes = b''
     worker: str = ''
     created_at: float = 0.0
@@ -138,6 +159,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ''
     retry_after_ms: int | None = None
     age_seconds: float = 0.0
+    level: int = 0  # of the ladder of rules; 0: every member has a perfect match
+    given_up: list[str] = []
     dry_run: bool = False
 
 

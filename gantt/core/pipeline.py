@@ -16,6 +16,7 @@ from gantt import exceptions
 from gantt.core import verdict
 from gantt.core.decision import PASSED, Decision, FilterCount, Outcome
 from gantt.core.filters.base import Filter
+from gantt.core.filters.closing import ClosingFilter
 from gantt.core.group import without_older
 from gantt.core.request import Purpose, RequestSpec, SelectDestinations
 from gantt.core.run import Run
@@ -59,7 +60,9 @@ class Pipeline:
             )
         for plugin in (*filters, *weighers):
             plugin.check_columns()
-        self.filters = list(filters)
+        closing = [f for f in filters if isinstance(f, ClosingFilter)]
+        self.filters = [*(f for f in filters if not isinstance(f, ClosingFilter)), *closing]
+        self.closing = {len(filters) - len(closing) + k: f for k, f in enumerate(closing)}
         self._weighings = Weighings(weighers, normalization)
         usual = self._weighings.usual
         self.weighers, self.weigher_names = usual.weighers, usual.names
@@ -77,6 +80,9 @@ class Pipeline:
         """What is known of each filter by its place in the order."""
         self.volatile = [is_volatile(f) for f in self.filters]
         self.local = [f.local and not f.pairwise for f in self.filters]
+        self.checking = [
+            f for f in self.filters if type(f).check_request is not Filter.check_request
+        ]
         self.asked_again = [k for k, changes in enumerate(self.volatile) if changes]
         self.explains = [type(f).detail is not Filter.detail for f in self.filters]
         self.general = [_general(f) for f in self.filters]
@@ -155,15 +161,18 @@ def place(
 
     :param spread: pick among so many best at least, and all that equal the best one,
         whatever the pipeline says: where races for the best one are lost
-    :raises InvalidMessage: the request names a group without its rule
+    :raises InvalidMessage: the request names a group without its rule, or says something
+        that a filter does not understand
     """
     _check_group(request.spec)
+    for rule in pipeline.checking:
+        rule.check_request(request.spec)
     if pipeline.default_zone is not None:
         table.default_zone = pipeline.default_zone
     run = Run(table, request, pipeline, seed, attempt, spread)
     wanted = range(len(request.consumers)) if members is None else members
     seq = table.seq
-    outcome, reason, nearest = Outcome.PLACED, '', []
+    outcome, reason, nearest, contradiction = Outcome.PLACED, '', [], None
     try:
         with without_older(table, request, attempt):
             for position, member in enumerate(wanted):
@@ -171,6 +180,9 @@ def place(
                     outcome = Outcome.NO_VALID_HOST
                     reason = run.failure(len(wanted))
                     nearest = verdict.nearest(run.survey, request.consumers[member])
+                    contradiction = run.survey.contradiction()
+                    if contradiction is not None:
+                        reason = f'{reason}; {contradiction.line}'
                     break
             else:
                 run.add_alternates()
@@ -196,9 +208,10 @@ def place(
         table_seq=seq,
         age_seconds=run.age_seconds,
         config_digest=pipeline.digest,
-        relaxed=run.survey.skipped,
+        relaxed=[*verdict.given_up(run.decisions), *run.survey.skipped],
         reason=reason,
         nearest=nearest,
+        contradiction=contradiction,
         provider_ids=table.provider_ids_bytes(),
         worker=worker,
         created_at=table.now,

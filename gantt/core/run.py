@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What place() does, member by member, and how it is taken back."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,8 +76,10 @@ class Run:
         reports = self.table.reported_at.take(ranking.rows.take(finalists))
         self.oldest = min(self.oldest, *reports.tolist())
         self.survey.verdict[row] = CHOSEN
+        # Before the pick is laid over the host: it may change what the host meets.
+        given_up = self.survey.given_up(row) if self.pipeline.closing else []
         selection = self._take(member, consumer, row)
-        self._decide(member, counts, selection, scores, len(ranking.rows))
+        self._decide(member, counts, selection, scores, len(ranking.rows), given_up)
         return True
 
     def _rank(self, again: bool) -> Ranking:
@@ -157,6 +160,7 @@ class Run:
         selection: Selection | None,
         scores: list[Score],
         survivors: int,
+        given_up: Sequence[tuple[int, str]] = (),
     ) -> None:
         bytes_ = b''
         self._verdict_bytes += len(self.table)
@@ -172,6 +176,8 @@ class Run:
                 survivors=survivors,
                 scores=scores,
                 verdicts=bytes_,
+                level=max((step for step, _ in given_up), default=0),
+                given_up=[rule for _, rule in given_up],
             )
         )
 
@@ -232,6 +238,8 @@ class Run:
                 d,
                 selection=None,
                 alternates=[],
+                level=0,
+                given_up=[],
                 verdicts=d.verdicts.replace(bytes([CHOSEN]), bytes([PASSED])),
             )
             for d in self.decisions

@@ -16,8 +16,9 @@ import numpy as np
 from gantt import exceptions
 from gantt.core import scales
 from gantt.core.columns import TAKEN, BoolArray, IntArray
-from gantt.core.decision import PASSED, FilterCount
+from gantt.core.decision import PASSED, Contradiction, FilterCount
 from gantt.core.filters.base import Filter, PairwiseFilter, PerHostFilter
+from gantt.core.filters.closing import ClosingFilter
 from gantt.core.ranking import Part, Ranking
 from gantt.core.request import Purpose, RequestSpec
 from gantt.core.weighers.base import Weigher
@@ -201,6 +202,32 @@ class Survey:
             self._failed(rule.name, e)
             return None
 
+    def given_up(self, row: int) -> list[tuple[int, str]]:
+        """What a survivor does not meet of the rules that may be given up: (step, rule)."""
+        found: list[tuple[int, str]] = []
+        for k, rule in self.pipeline.closing.items():
+            if not self._applies[k]:
+                continue
+            try:
+                found += rule.given_up(self.table, self.spec, row)
+            except Exception as e:
+                self._failed(rule.name, e)
+        return found
+
+    def contradiction(self) -> Contradiction | None:
+        """Rules that stand in each other's way, after a look that left nobody."""
+        for k, rule in self.pipeline.closing.items():
+            if not self._applies[k]:
+                continue
+            try:
+                found = rule.contradiction(self.table, self.spec, self.verdict >= k)
+            except Exception as e:
+                self._failed(rule.name, e)
+                continue
+            if found is not None:
+                return found
+        return None
+
     # -- inside ------------------------------------------------------------------
 
     def _keep_prefix(self, k: int, counts: list[FilterCount]) -> None:
@@ -246,7 +273,9 @@ class Survey:
         try:
             if walks(rule):
                 return self._mask_per_host(k, rule)
-            if isinstance(rule, PairwiseFilter):
+            if isinstance(rule, ClosingFilter):
+                mask = rule.mask_among(self.table, self.spec, self.alive)
+            elif isinstance(rule, PairwiseFilter):
                 mask = rule.mask_for(self.table, self.spec, consumer)
             else:
                 mask = rule.mask(self.table, self.spec)

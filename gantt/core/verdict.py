@@ -51,6 +51,19 @@ def placed_line(members: list[MemberDecision], hosts: int) -> str:
     return f'{many}placed on {", ".join(names[:_NAMED_MAX])}{more}; {fit}/{hosts} hosts fit'
 
 
+def given_up(members: list[MemberDecision]) -> list[str]:
+    """What had to be given up, one line for each different answer."""
+    of: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+    for member in members:
+        if member.selection is not None and member.given_up:
+            of.setdefault((member.level, tuple(member.given_up)), []).append(member.member)
+    lines = []
+    for (level, rules), who in of.items():
+        which = f'for {len(who)} members ' if len(members) > 1 else ''
+        lines.append(f'{which}up to step {level}: {"; ".join(rules)}')
+    return lines
+
+
 def nearest(survey: 'Survey', consumer: str) -> list[str]:
     """The smallest changes that would let some host in, one line per filter.
 
@@ -69,6 +82,8 @@ def nearest(survey: 'Survey', consumer: str) -> list[str]:
             failing += ~mask
     _ask_per_host(survey, failing, masks)
     least = int(failing.min())
+    if not least:
+        return []  # only who else is there keeps it out
     if least > 1:
         rows = np.flatnonzero(failing == least)
         row = int(rows[0])

@@ -86,6 +86,8 @@ class Plan:
             selections=[self._selections(done[i]) for i in sorted(done)],
             reason=self.decision.reason,
             age_seconds=round(self.decision.age_seconds, 3),
+            level=max((m.level for m in done.values()), default=0),
+            given_up=list(dict.fromkeys(rule for m in done.values() for rule in m.given_up)),
             dry_run=self.request.dry_run,
         )
 

@@ -43,6 +43,12 @@ class Filter(Plugin):
     pairwise: ClassVar[bool] = False
     local: ClassVar[bool] = False
 
+    def check_request(self, spec: RequestSpec) -> None:
+        """Look at what the request asks of this filter, before anything is placed.
+
+        :raises InvalidMessage: names the field and what was expected
+        """
+
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         """Which hosts pass, one bool per row; None: all of them."""
         raise NotImplementedError

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RulesFilter: the rules of operators and users, and which of them have to be given up."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gantt import exceptions
+from gantt.core.columns import BoolArray, IntArray
+from gantt.core.decision import Contradiction
+from gantt.core.filters.base import names_of
+from gantt.core.filters.closing import ClosingFilter
+from gantt.core.plugin import Option
+from gantt.core.request import RequestSpec
+from gantt.core.rules import ladder, layers
+from gantt.core.rules.facts import FACTS
+from gantt.core.rules.layers import Layer
+from gantt.core.rules.rule import Rule, Strength
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+FEWER = 'meeting fewer of the rules that may be given up than others'
+
+
+class RulesFilter(ClosingFilter):
+    """Meets every hard rule, and as many as anybody of those that may be given up."""
+
+    reason = 'against the rules'
+    columns = tuple(sorted({column for fact in FACTS.values() for column in fact.reads}))
+    options = (
+        Option('operator_rules', str, '',
+               'Rules for every request, hard or to be dropped in order, separated by semicolons. '
+               'No user can relax them.'),
+        Option('user_facts', list, [],
+               'Facts of hosts that rules of users may be about. Empty: all.'),
+    )  # fmt: skip
+    operator_rules: str
+    user_facts: list[str]
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        super().__init__(values)
+        try:
+            self._configured = layers.configured(self.operator_rules)
+        except exceptions.InvalidRule as e:
+            raise self._refused('operator_rules', e.message) from None
+        for rule in self._configured:
+            if rule.strength is Strength.SOFT:
+                raise self._refused(
+                    'operator_rules',
+                    f'{rule.text}: a soft rule; expected it in [weighers] operator_preferences',
+                )
+        self._users = frozenset(self.user_facts)
+        for name in sorted(self._users - FACTS.keys()):
+            raise self._refused('user_facts', f'there is no fact {name}; known: {", ".join(FACTS)}')
+
+    def _refused(self, option: str, problem: str) -> exceptions.PluginError:
+        return exceptions.PluginError(
+            plugin=self.name, option=option, problem=f'option {option}: {problem}', fix='Correct it'
+        )
+
+    # -- the request -----------------------------------------------------------
+
+    def check_request(self, spec: RequestSpec) -> None:
+        if spec.flavor.extra_specs:
+            layers.flavor_rules(spec)
+        texts = spec.hints.get(layers.HINT)
+        if not texts:
+            return
+        for number, rule in enumerate(layers.user_rules(tuple(texts))):
+            hidden = [fact.name for fact in rule.condition.facts if not self._may_ask(fact.name)]
+            if hidden:
+                raise exceptions.InvalidRule(
+                    field=f'request.spec.hints.{layers.HINT}[{number}]',
+                    problem=f'rules of users may not be about {hidden[0]}; '
+                    f'expected one of {", ".join(sorted(self._users))}',
+                    at=0,
+                )
+
+    def _may_ask(self, fact: str) -> bool:
+        return not self._users or fact in self._users or fact.startswith('request.')
+
+    def _layers(self, hosts: 'HostTable', spec: RequestSpec) -> Sequence[Layer]:
+        operator = layers.of_operator(hosts, spec, self._configured)
+        user = layers.of_user(spec)
+        return (operator, user) if operator.binding or user.binding else ()
+
+    # -- the hosts -------------------------------------------------------------
+
+    def mask_among(
+        self, hosts: 'HostTable', spec: RequestSpec, alive: BoolArray
+    ) -> BoolArray | None:
+        found = self._layers(hosts, spec)
+        return ladder.narrow(hosts, spec, alive, found) if found else None
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        rules = [rule for layer in self._layers(hosts, spec) for rule in layer.hard]
+        if not rules:
+            return None
+        mask = rules[0].mask(hosts, spec)
+        for rule in rules[1:]:
+            mask &= rule.mask(hosts, spec)
+        return mask
+
+    def passes(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
+        found = self._layers(hosts, spec)
+        if not ladder.steadfast(found):
+            return False  # others may be the better ones now
+        return all(
+            rule.is_met(hosts, spec, row)
+            for layer in found for rule in layer.hard if rule.volatile
+        )  # fmt: skip
+
+    def given_up(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> list[tuple[int, str]]:
+        return ladder.given_up(hosts, spec, row, self._layers(hosts, spec))
+
+    # -- why ---------------------------------------------------------------------
+
+    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+        parts: dict[str, int] = {}
+        left = rows
+        for rule in self._hard(hosts, spec):
+            met = rule.mask(hosts, spec, left)
+            if not met.all():
+                text = f'against the rule {rule}'
+                parts[text] = parts.get(text, 0) + int(np.count_nonzero(~met))
+                left = left[met]
+        if len(left):
+            parts[FEWER] = len(left)
+        return {'parts': parts}
+
+    def _hard(self, hosts: 'HostTable', spec: RequestSpec) -> list[Rule]:
+        return [rule for layer in self._layers(hosts, spec) for rule in layer.hard]
+
+    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+        row = int(rows[0])
+        broken = [str(r) for r in self._hard(hosts, spec) if not r.is_met(hosts, spec, row)]
+        name = hosts.names[row]
+        where = name if len(rows) == 1 else f'{name} and {len(rows) - 1} more'
+        return f'fits on {where} but for: {names_of(broken)}'
+
+    def contradiction(
+        self, hosts: 'HostTable', spec: RequestSpec, alive: BoolArray
+    ) -> Contradiction | None:
+        rules, by_all = ladder.conflict(hosts, spec, alive, self._layers(hosts, spec))
+        if not rules:
+            return None
+        if not by_all:
+            count = int(np.count_nonzero(alive))
+            fit = 'the one host that fits' if count == 1 else f'the {count} hosts that fit'
+            says = f'of {fit} otherwise none meets'
+        elif any(rule.volatile for rule in rules):
+            says = 'no host now meets'
+        else:
+            says = 'no host, however empty, meets'
+        what = 'this rule' if len(rules) == 1 else 'all of these rules'
+        return Contradiction(says=f'{says} {what}', rules=[str(rule) for rule in rules])

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Perfect matches first, then rules given up in their order; and what stands in the way.
+
+Of the rules that may be given up each step is a bit of a number per host, set where
+the host does not meet it, the step that is given up last being the highest.  Who has
+the least number is who a ladder would come to that tries one step after the other,
+with this on top: a rule that can be kept although an earlier one was given up is kept.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gantt.core.columns import BoolArray, IntArray
+from gantt.core.request import RequestSpec
+from gantt.core.rules.layers import Layer
+from gantt.core.rules.rule import Rule
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+
+def narrow(
+    hosts: 'HostTable', spec: RequestSpec, alive: BoolArray, layers: Sequence[Layer]
+) -> BoolArray:
+    """Who of those ``alive`` is left: layer by layer its hard rules, then its ladder."""
+    left = alive.copy()
+    for layer in layers:
+        for rule in layer.hard:
+            left &= rule.mask(hosts, spec)
+        if layer.steps and left.any():
+            unmet = _unmet(hosts, spec, layer)
+            left &= unmet == unmet[left].min()
+    return left
+
+
+def _unmet(hosts: 'HostTable', spec: RequestSpec, layer: Layer) -> IntArray:
+    """By host, a bit for each step that it does not meet."""
+    unmet = np.zeros(len(hosts), np.int64)
+    for number, step in enumerate(layer.steps):
+        missed = ~step[0].mask(hosts, spec)
+        for rule in step[1:]:
+            missed |= ~rule.mask(hosts, spec)
+        unmet |= missed.astype(np.int64) << number
+    return unmet
+
+
+def given_up(
+    hosts: 'HostTable', spec: RequestSpec, row: int, layers: Sequence[Layer]
+) -> list[tuple[int, str]]:
+    """(step, rule) of what a host does not meet; the last layer's steps come first."""
+    found, before = [], 0
+    for layer in reversed(layers):
+        for number, step in enumerate(layer.steps, before + 1):
+            found += [(number, str(rule)) for rule in step if not rule.is_met(hosts, spec, row)]
+        before += len(layer.steps)
+    return found
+
+
+def steadfast(layers: Sequence[Layer]) -> bool:
+    """Whether a pick changes nothing that the ladder looks at."""
+    return not any(rule.volatile for layer in layers for step in layer.steps for rule in step)
+
+
+def conflict(
+    hosts: 'HostTable', spec: RequestSpec, alive: BoolArray, layers: Sequence[Layer]
+) -> tuple[list[Rule], bool]:
+    """Rules that no host meets together, none of them in vain.
+
+    :param alive: those that pass everything else
+    :returns: the rules, and whether no host at all meets them, however full it is
+    """
+    rules, masks = _bound(hosts, spec, alive, layers)
+    if not rules:
+        return [], False
+    everybody = np.ones(len(hosts), np.bool_)
+    if not _all_of(everybody, masks).any():
+        return [rules[i] for i in minimal(everybody, masks)], True
+    if alive.any() and not _all_of(alive, masks).any():
+        return [rules[i] for i in minimal(alive, masks)], False
+    return [], False
+
+
+def _bound(
+    hosts: 'HostTable', spec: RequestSpec, alive: BoolArray, layers: Sequence[Layer]
+) -> tuple[list[Rule], list[BoolArray]]:
+    """The rules that may not be given up, with who meets them.
+
+    Of the layers but the last also those steps that they kept: nobody may give
+    them up for the sake of a later layer.
+    """
+    rules: list[Rule] = []
+    masks: list[BoolArray] = []
+    for at, layer in enumerate(layers):
+        bound = list(layer.hard)
+        left = narrow(hosts, spec, alive, layers[: at + 1])
+        if layer.steps and at + 1 < len(layers) and left.any():
+            row = int(np.flatnonzero(left)[0])
+            bound += [
+                rule for step in layer.steps
+                if all(one.is_met(hosts, spec, row) for one in step) for rule in step
+            ]  # fmt: skip
+        rules += bound
+        masks += [rule.mask(hosts, spec) for rule in bound]
+    return rules, masks
+
+
+def _all_of(base: BoolArray, masks: Sequence[BoolArray]) -> BoolArray:
+    left = base.copy()
+    for mask in masks:
+        left &= mask
+    return left
+
+
+def minimal(base: BoolArray, masks: Sequence[BoolArray]) -> list[int]:
+    """Indices of masks that nobody of ``base`` passes together; without any one somebody does.
+
+    One after the other is left out where the rest is still too much; the earlier
+    ones are left out first.
+    """
+    behind = [base.copy()]
+    for mask in reversed(masks):
+        behind.append(behind[-1] & mask)
+    behind.reverse()
+    kept, left = [], base.copy()
+    for i, mask in enumerate(masks):
+        if (left & behind[i + 1]).any():
+            kept.append(i)
+            left &= mask
+    return kept

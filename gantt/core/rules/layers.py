@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose rules bind a request.
+
+The operator's are in the configuration, in extra specs ``rule:NAME`` of the flavor
+and in metadata ``rule:NAME`` of aggregates, which bind the aggregate's hosts only.
+A user's are in the hint ``rules``.  The operator's are looked at first, and what
+they came to is never looked at again on behalf of a user.
+"""
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.host import Aggregate
+from gantt.core.request import RequestSpec
+from gantt.core.rules import tree
+from gantt.core.rules.expression import Expression
+from gantt.core.rules.rule import RULES_MAX, Rule, Strength, read
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+#: Keys of extra specs and of metadata that are rules.
+PREFIX = 'rule:'
+#: The hint with a user's rules.
+HINT = 'rules'
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """The rules of one party.
+
+    :ivar hard: given up by nobody
+    :ivar steps: given up together, the first step first
+    :ivar soft: with weights
+    """
+
+    hard: Sequence[Rule] = ()
+    steps: Sequence[Sequence[Rule]] = ()
+    soft: Sequence[Rule] = ()
+
+    @property
+    def binding(self) -> bool:
+        """Whether any of them can keep a host out."""
+        return bool(self.hard or self.steps)
+
+
+_EMPTY = Layer()
+
+
+def layer_of(rules: Iterable[Rule]) -> Layer:
+    """Rules by how much they bind; of equal order is one step."""
+    hard, soft, drops = [], [], dict[int, list[Rule]]()
+    for rule in rules:
+        if rule.strength is Strength.HARD:
+            hard.append(rule)
+        elif rule.strength is Strength.SOFT:
+            soft.append(rule)
+        else:
+            drops.setdefault(rule.order, []).append(rule)
+    return Layer(hard, [drops[order] for order in sorted(drops)], soft) if rules else _EMPTY
+
+
+def of_operator(hosts: 'HostTable', spec: RequestSpec, configured: Sequence[Rule]) -> Layer:
+    """The operator's rules for a request.
+
+    :raises InvalidRule: of the flavor
+    """
+    of_aggregates = _of_aggregates(hosts.known_aggregates)
+    of_flavor = flavor_rules(spec) if spec.flavor.extra_specs else ()
+    if not (configured or of_flavor or of_aggregates):
+        return _EMPTY
+    return layer_of([*configured, *of_flavor, *of_aggregates])
+
+
+def of_user(spec: RequestSpec) -> Layer:
+    """The rules of who asks.
+
+    :raises InvalidRule: names the rule, the character and what was expected there
+    """
+    texts = spec.hints.get(HINT)
+    return layer_of(user_rules(tuple(texts))) if texts else _EMPTY
+
+
+def flavor_rules(spec: RequestSpec) -> list[Rule]:
+    """Rules among the extra specs of the flavor.
+
+    :raises InvalidRule: names the extra spec
+    """
+    specs = spec.flavor.extra_specs
+    names = sorted(name for name in specs if name.startswith(PREFIX))
+    where = 'request.spec.flavor.extra_specs'
+    _check_count(len(names), where)
+    return [_said_by(read(specs[name], f'{where}.{name}'), f'flavor {name}') for name in names]
+
+
+@functools.lru_cache(maxsize=512)
+def user_rules(texts: tuple[str, ...]) -> Sequence[Rule]:
+    """Rules of the hint.
+
+    :raises InvalidRule: names which one
+    """
+    where = f'request.spec.hints.{HINT}'
+    _check_count(len(texts), where)
+    return [_said_by(read(text, f'{where}[{i}]'), 'user') for i, text in enumerate(texts)]
+
+
+def configured(text: str) -> list[Rule]:
+    """Rules of an option.
+
+    :raises InvalidRule: names which one
+    """
+    from gantt.core.rules.rule import split
+
+    texts = split(text)
+    _check_count(len(texts), 'rules')
+    return [
+        _said_by(read(one, f'rule {number}'), 'configuration')
+        for number, one in enumerate(texts, 1)
+    ]
+
+
+_NEVER = Expression(tree.Always(value=False))
+_last: list[tuple[Mapping[str, Aggregate], list[Rule]]] = []
+
+
+def _of_aggregates(known: Mapping[str, Aggregate]) -> list[Rule]:
+    """Rules in the metadata of aggregates; remembered for as long as these are the same.
+
+    The table never edits what it knows of aggregates, it takes another mapping.
+    """
+    for seen, rules in _last:
+        if seen is known:
+            return rules
+    rules = [
+        _of_aggregate(aggregate, key)
+        for aggregate in known.values()
+        for key in sorted(aggregate.metadata)
+        if key.startswith(PREFIX)
+    ]
+    _last[:] = [(known, rules), *_last[:3]]
+    return rules
+
+
+def _of_aggregate(aggregate: Aggregate, key: str) -> Rule:
+    source = f'aggregate {aggregate.name}, {key}'
+    try:
+        rule = read(aggregate.metadata[key], key)
+    except exceptions.InvalidRule as e:
+        # What is not understood cannot be kept: nothing lands there until it is mended.
+        rule = Rule(f'{e.kwargs["field"]}, which is not understood: {e.kwargs["problem"]}', _NEVER)
+    return msgspec.structs.replace(rule, source=source, aggregate=aggregate.uuid)
+
+
+def _said_by(rule: Rule, source: str) -> Rule:
+    return msgspec.structs.replace(rule, source=source)
+
+
+def _check_count(count: int, where: str) -> None:
+    if count > RULES_MAX:
+        raise exceptions.InvalidRule(
+            field=where, problem=f'expected at most {RULES_MAX} rules, got {count}', at=0
+        )

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rule: a condition, how much it binds, and who says so.
+
+free.MEMORY_MB >= 4096                 hard: a host that does not meet it is out
+soft 2.5: location in "site1"          preferred, by its weight
+drop 1: metrics.load < 0.8             hard, until nothing fits: then 1 goes before 2
+"""
+
+import enum
+import functools
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from gantt import exceptions
+from gantt.core.columns import BoolArray
+from gantt.core.filters.base import has_any
+from gantt.core.request import RequestSpec
+from gantt.core.rules import parser, tree
+from gantt.core.rules.expression import Expression
+from gantt.core.rules.facts import Rows
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+#: Rules that one layer may have.
+RULES_MAX = 32
+WEIGHT_MAX = 1000.0
+ORDER_MAX = 1000
+
+_SOFT = re.compile(r'\s*soft\b([^:"\']{0,40}):')
+_DROP = re.compile(r'\s*drop\b([^:"\']{0,40}):')
+_HARD = re.compile(r'\s*hard\s{0,40}:')
+_WEIGHT = re.compile(r'\s+([0-9]{1,4}(?:\.[0-9]{1,6})?)\s*')
+_ORDER = re.compile(r'\s+([0-9]{1,4})\s*')
+
+
+class Strength(enum.StrEnum):
+    """How much a rule binds."""
+
+    HARD = 'hard'
+    SOFT = 'soft'
+    DROP = 'drop'
+
+
+class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule as JSON; hard where it is neither soft nor to be dropped."""
+
+    rule: tree.Expr
+    soft: float | None = None
+    drop: int | None = None
+
+
+class Rule(msgspec.Struct, frozen=True, eq=False):
+    """One rule.
+
+    :ivar text: as it was written
+    :ivar weight: of a soft one
+    :ivar order: of one that is dropped: the smaller goes first
+    :ivar source: who says so, for people; '' for the rule by itself
+    :ivar aggregate: uuid of the only hosts that it binds; None: all of them
+    """
+
+    text: str
+    condition: Expression
+    strength: Strength = Strength.HARD
+    weight: float = 0.0
+    order: int = 0
+    source: str = ''
+    aggregate: str | None = None
+
+    def __str__(self) -> str:
+        return f'{self.text} ({self.source})' if self.source else self.text
+
+    @property
+    def volatile(self) -> bool:
+        """Whether a pick may change what it says of the picked host."""
+        return self.condition.volatile
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec, rows: Rows = None) -> BoolArray:
+        """Which hosts, or which of ``rows``, meet it, or are not bound by it."""
+        met = self.condition.mask(hosts, spec, rows)
+        if self.aggregate is None:
+            return met
+        bits = hosts.aggregates if rows is None else hosts.aggregates.take(rows, axis=1)
+        return met | ~has_any(bits, hosts.aggregate_bits([self.aggregate]))
+
+    def is_met(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
+        """Whether one host meets it."""
+        return bool(self.mask(hosts, spec, np.array([row]))[0])
+
+
+def read(text: str, field: str = 'rule') -> Rule:
+    """A rule from its text, or from JSON.
+
+    :param field: what the text is called in an error
+    :raises InvalidRule: names the character and what was expected there
+    """
+    found = _read(text) if len(text) <= tree.TEXT_MAX else _attempt(text)
+    if isinstance(found, Rule):
+        return found
+    at, problem = found
+    where = f'character {at}: ' if at else ''
+    raise exceptions.InvalidRule(field=field, problem=where + problem, at=at)
+
+
+@functools.lru_cache(maxsize=2048)
+def _read(text: str) -> Rule | tuple[int, str]:
+    return _attempt(text)
+
+
+def _attempt(text: str) -> Rule | tuple[int, str]:
+    try:
+        if text.lstrip().startswith('{'):
+            return _from_json(text)
+        rule, start = _prefix(text)
+        condition = parser.parse(text[start:], 'rule')
+        return msgspec.structs.replace(rule, text=text.strip(), condition=condition)
+    except exceptions.InvalidRule as e:
+        at = int(str(e.kwargs['at']))
+        said = str(e.kwargs['problem']).removeprefix(f'character {at}: ')
+        return (at + start if at else 0), said
+    except _Prefix as e:
+        return e.at, str(e)
+
+
+class _Prefix(Exception):
+    def __init__(self, at: int, problem: str) -> None:
+        super().__init__(problem)
+        self.at = at
+
+
+_TRUE = Expression(tree.Always(value=True))
+
+
+def _prefix(text: str) -> tuple[Rule, int]:
+    """How much the rule binds, and where its condition begins."""
+    found = _HARD.match(text)
+    if found:
+        return Rule('', _TRUE), found.end()
+    found = _SOFT.match(text)
+    if found:
+        number = _WEIGHT.fullmatch(found[1])
+        weight = float(number[1]) if number else 0.0
+        if not 0 < weight <= WEIGHT_MAX:
+            raise _Prefix(
+                found.start(1) + 1,
+                f'expected a weight above 0 and of at most {WEIGHT_MAX:g}, as in soft 2.5:',
+            )
+        return Rule('', _TRUE, Strength.SOFT, weight=weight), found.end()
+    found = _DROP.match(text)
+    if found:
+        number = _ORDER.fullmatch(found[1])
+        order = int(number[1]) if number else 0
+        if not 0 < order <= ORDER_MAX:
+            raise _Prefix(
+                found.start(1) + 1,
+                f'expected a number from 1 to {ORDER_MAX}, as in drop 1:; the smaller goes first',
+            )
+        return Rule('', _TRUE, Strength.DROP, order=order), found.end()
+    return Rule('', _TRUE), 0
+
+
+def _from_json(text: str) -> Rule | tuple[int, str]:
+    try:
+        form = msgspec.json.decode(text, type=Form)
+    except msgspec.MsgspecError as e:
+        return 0, str(e)
+    except RecursionError:
+        return 0, f'expected at most {tree.DEPTH_MAX} levels of nesting'
+    if form.soft is not None and form.drop is not None:
+        return 0, 'expected one of soft and drop, got both'
+    condition = parser.checked(form.rule)
+    if form.soft is not None:
+        if not 0 < form.soft <= WEIGHT_MAX:
+            return 0, f'soft: expected a weight above 0 and of at most {WEIGHT_MAX:g}'
+        said = f'soft {form.soft:g}: {condition.text}'
+        return Rule(said, condition, Strength.SOFT, weight=form.soft)
+    if form.drop is not None:
+        if not 0 < form.drop <= ORDER_MAX:
+            return 0, f'drop: expected a number from 1 to {ORDER_MAX}'
+        return Rule(f'drop {form.drop}: {condition.text}', condition, Strength.DROP,
+                    order=form.drop)  # fmt: skip
+    return Rule(condition.text, condition)
+
+
+def split(text: str) -> list[str]:
+    """Rules that stand in one text, separated by semicolons or line ends outside quotes."""
+    parts, start, quote, at = [], 0, '', 0
+    while at < len(text):
+        sign = text[at]
+        if quote:
+            if sign == '\\':
+                at += 1
+            elif sign == quote:
+                quote = ''
+        elif sign in '"\'':
+            quote = sign
+        elif sign in ';\n':
+            parts.append(text[start:at])
+            start = at + 1
+        at += 1
+    parts.append(text[start:])
+    return [part.strip() for part in parts if part.strip()]

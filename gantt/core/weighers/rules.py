@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RulesWeigher: soft rules, by the share of their weight that a host meets."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gantt import exceptions
+from gantt.core.columns import FloatArray, IntArray
+from gantt.core.plugin import Option
+from gantt.core.request import RequestSpec
+from gantt.core.rules import layers
+from gantt.core.rules.facts import FACTS
+from gantt.core.rules.rule import Rule, Strength
+from gantt.core.weighers.base import Weigher
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+
+class RulesWeigher(Weigher):
+    """More means: a larger share of the soft rules is met, each by its weight; from 0 to 1.
+
+    All rules of a user together weigh half of the operator's lightest one: they choose
+    among hosts that are the same to the operator.
+    """
+
+    columns = tuple(sorted({column for fact in FACTS.values() for column in fact.reads}))
+    multiplier_option = 'rules_weight_multiplier'
+    normalization = 'absolute'
+    minval = 0.0
+    maxval = 1.0
+    local = True
+    options = (
+        Option('rules_weight_multiplier', float, 1.0, 'Multiplier for the soft rules of a request'),
+        Option('operator_preferences', str, '',
+               'Soft rules for every request, separated by semicolons.'),
+    )  # fmt: skip
+    rules_weight_multiplier: float
+    operator_preferences: str
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        super().__init__(values)
+        try:
+            self._configured = layers.configured(self.operator_preferences)
+        except exceptions.InvalidRule as e:
+            raise self._refused(e.message) from None
+        for rule in self._configured:
+            if rule.strength is not Strength.SOFT:
+                raise self._refused(f'{rule.text}: expected a weight, as in soft 2.5: …')
+
+    def _refused(self, problem: str) -> exceptions.PluginError:
+        return exceptions.PluginError(
+            plugin=self.name,
+            option='operator_preferences',
+            problem=f'option operator_preferences: {problem}',
+            fix='Correct it',
+        )
+
+    def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> FloatArray | None:
+        weighed = weights(
+            layers.of_operator(hosts, spec, self._configured).soft, layers.of_user(spec).soft
+        )
+        if not weighed:
+            return None
+        total = np.zeros(len(rows))
+        for rule, weight in weighed:
+            total += rule.mask(hosts, spec, rows) * weight
+        # The sum in the same order, so that a host that meets all of them gets 1.
+        return total / sum(weight for _, weight in weighed)
+
+
+def weights(operator: Sequence[Rule], user: Sequence[Rule]) -> list[tuple[Rule, float]]:
+    """Each soft rule with the weight that counts."""
+    found = [(rule, rule.weight) for rule in operator]
+    together = sum(rule.weight for rule in user)
+    scale = 1.0
+    if operator and user:
+        scale = min(rule.weight for rule in operator) / 2 / together
+    return found + [(rule, rule.weight * scale) for rule in user]

@@ -1,0 +1,417 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Perfect matches first, then rules given up in order; and who is in whose way."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gantt import exceptions
+from gantt.core.decision import Outcome
+from gantt.core.filters.forced_hosts import ForcedHostsFilter
+from gantt.core.filters.rules import RulesFilter
+from gantt.core.pipeline import Pipeline
+from gantt.core.request import Purpose
+from gantt.core.rules import ladder, layers
+from gantt.core.rules.rule import read, split
+from tests.core.builders import NOW, a_host, a_table, hosts_of, state_of
+from tests.core.rules import trees
+from tests.core.rules.reference import World
+from tests.core.rules.worlds import a_pipeline, a_site, an_aggregate, asked, decide
+
+
+def placed(*rules, table=None, pipeline=None, **spec):
+    decision = decide(table or a_site(), asked(*rules, **spec), pipeline or a_pipeline())
+    return decision, hosts_of(decision)
+
+
+# -- the ladder ----------------------------------------------------------------------
+
+
+def test_without_rules_the_filter_says_nothing():
+    table, request = a_site(), asked()
+    assert RulesFilter().mask_among(table, request.spec, np.ones(3, bool)) is None
+    decision, hosts = placed()
+    assert hosts == ['cmp-3']
+    assert decision.relaxed == [] and decision.contradiction is None
+    assert decision.members[0].level == 0
+
+
+def test_a_hard_rule_is_kept_whatever_the_weights():
+    assert placed('location in "s1"')[1] == ['cmp-2']
+    assert placed('hard: location in "s1" and "SSD" in traits')[1] == ['cmp-1']
+
+
+def test_a_perfect_match_is_taken_before_any_rule_is_given_up():
+    decision, hosts = placed('drop 1: location in "s1"', 'drop 2: "SSD" in traits')
+    assert hosts == ['cmp-1']
+    assert decision.members[0].level == 0
+    assert decision.relaxed == []
+
+
+def test_rules_are_given_up_in_their_order_and_the_answer_says_which():
+    decision, hosts = placed('drop 2: location in "s1"', 'drop 1: "GPU" in traits')
+    assert hosts == ['cmp-2']
+    member = decision.members[0]
+    assert member.level == 1
+    assert member.given_up == ['drop 1: "GPU" in traits (user)']
+    assert decision.relaxed == ['up to step 1: drop 1: "GPU" in traits (user)']
+    assert placed('drop 1: location in "s1"', 'drop 2: "GPU" in traits')[1] == ['cmp-3']
+
+
+def test_a_rule_that_can_be_kept_is_kept_although_an_earlier_step_was_given_up():
+    # Nobody is in s9; of the others only cmp-1 has SSD in s1.
+    decision, hosts = placed(
+        'drop 3: location in "s9"', 'drop 1: "SSD" in traits', 'drop 2: location in "s1"'
+    )
+    assert hosts == ['cmp-1']
+    assert decision.members[0].level == 3
+    assert decision.members[0].given_up == ['drop 3: location in "s9" (user)']
+
+
+def test_rules_of_one_step_go_together():
+    decision, hosts = placed('drop 1: location in "s1"', 'drop 1: "GPU" in traits')
+    assert hosts == ['cmp-3']  # each misses one of the two: the step is gone for all
+    assert decision.members[0].given_up == ['drop 1: location in "s1" (user)']
+
+
+def test_soft_rules_weigh_and_are_never_in_the_way():
+    assert placed('soft 5: location in "s1.r1"')[1] == ['cmp-1']
+    decision, hosts = placed('soft 5: location in "s9"')
+    assert hosts == ['cmp-3']
+    score = decision.members[0].scores[0]
+    assert score.raw[1] == 0.0
+    decision, _ = placed('soft 3: location in "s1"', 'soft 1: "SSD" in traits')
+    shares = {s.host: s.normalized[1] for s in decision.members[0].scores}
+    assert shares == {'cmp-1': 1.0, 'cmp-2': 0.75, 'cmp-3': 0.25}
+
+
+def test_each_member_has_the_best_level_that_is_left_for_it():
+    table = a_site()
+    decision = decide(table, asked('drop 1: location in "s1.r1"', count=6), a_pipeline())
+    assert hosts_of(decision) == ['cmp-1'] * 4 + ['cmp-3', 'cmp-3']
+    assert [m.level for m in decision.members] == [0] * 4 + [1] * 2
+    assert decision.relaxed == ['for 2 members up to step 1: drop 1: location in "s1.r1" (user)']
+
+
+def test_a_rule_about_what_picks_change_is_asked_after_each_pick():
+    decision, hosts = placed('drop 1: instances < 2', count=7)
+    assert [hosts.count(name) for name in ('cmp-1', 'cmp-2', 'cmp-3')] == [2, 2, 3]
+    assert [m.level for m in decision.members] == [0] * 6 + [1]
+    decision, hosts = placed('instances < 2', count=7)
+    assert decision.outcome is Outcome.NO_VALID_HOST
+    assert 'member 7 of 7' in decision.reason
+
+
+def test_a_refused_request_gives_up_nothing_and_leaves_the_table_as_it_was():
+    table = a_site()
+    before = state_of(table)
+    decision = decide(table, asked('drop 1: location in "s9"', 'instances < 1', count=4),
+                      a_pipeline())  # fmt: skip
+    assert decision.outcome is Outcome.NO_VALID_HOST
+    assert decision.relaxed == []
+    assert all(m.level == 0 and not m.given_up for m in decision.members)
+    assert state_of(table) == before
+
+
+def test_rules_are_not_asked_for_a_rebuild_nor_of_forced_hosts():
+    usual = a_pipeline()
+    pipeline = Pipeline([ForcedHostsFilter(), *usual.filters], usual.weighers)
+    forced = {'force_hosts': ['cmp-1'], 'pipeline': pipeline}
+    assert placed('location in "s9"', **forced)[1] == ['cmp-1']
+    assert placed('location in "s9"', purpose=Purpose.REBUILD, **forced)[1] == ['cmp-1']
+
+
+# -- layers --------------------------------------------------------------------------
+
+
+def test_rules_of_the_configuration_bind_everybody():
+    pipeline = a_pipeline('location in "s1"; request.resources.VCPU < 8 or "SSD" in traits')
+    assert placed(pipeline=pipeline)[1] == ['cmp-2']
+    big = {'VCPU': 8, 'MEMORY_MB': 1024}
+    assert placed(pipeline=pipeline, resources=big)[1] == ['cmp-1']
+
+
+def test_rules_of_a_flavor_bind_whoever_takes_it():
+    assert placed(flavor={'ssd': '"SSD" in traits', 'site': 'location in "s1"'})[1] == ['cmp-1']
+
+
+def test_rules_of_an_aggregate_bind_its_hosts_only():
+    gold = an_aggregate(1, 'gold', 'cmp-3', rule__big='request.resources.VCPU >= 8')
+    table = a_table(a_host(1), a_host(3, ram=65536), aggregates=[gold])
+    assert placed(table=table)[1] == ['cmp-1']
+    assert placed(table=table, resources={'VCPU': 8})[1] == ['cmp-3']
+    decision, _ = placed('name == "cmp-3"', table=table)
+    assert decision.contradiction.rules == [
+        'request.resources.VCPU >= 8 (aggregate gold, rule:big)', 'name == "cmp-3" (user)',
+    ]  # fmt: skip
+
+
+def test_a_rule_of_an_aggregate_that_is_not_understood_closes_its_hosts():
+    bad = an_aggregate(1, 'gold', 'cmp-3', rule__big='request.resources.VCPUS ?')
+    table = a_table(a_host(1), a_host(3, ram=65536), aggregates=[bad])
+    assert placed(table=table)[1] == ['cmp-1']
+    decision, _ = placed('name == "cmp-3"', table=table)
+    assert 'against the rule rule:big, which is not understood: character 25' in decision.reason
+    table.set_aggregates([an_aggregate(1, 'gold', 'cmp-3', rule__big='true')])
+    assert placed('name == "cmp-3"', table=table)[1] == ['cmp-3']
+
+
+def test_no_user_can_relax_or_contradict_a_rule_of_the_operator():
+    for operator in ('location in "s1"', 'drop 1: location in "s1"'):
+        pipeline = a_pipeline(operator)
+        for user in ('name == "cmp-3"', 'hard: "GPU" in traits', 'location not in "s1"'):
+            decision, _ = placed(user, pipeline=pipeline)
+            assert decision.outcome is Outcome.NO_VALID_HOST, (operator, user)
+            said = [f'{operator} (configuration)', f'{user} (user)']
+            assert decision.contradiction.rules == said
+        decision, hosts = placed('drop 1: "GPU" in traits', pipeline=pipeline)
+        assert hosts == ['cmp-2']
+        assert decision.members[0].given_up == ['drop 1: "GPU" in traits (user)']
+
+
+def test_the_operator_gives_up_its_own_rules_where_nobody_fits():
+    pipeline = a_pipeline('drop 1: location in "s1"')
+    decision, hosts = placed(pipeline=pipeline, resources={'MEMORY_MB': 60000})
+    assert hosts == ['cmp-3']
+    assert decision.relaxed == ['up to step 1: drop 1: location in "s1" (configuration)']
+    decision, _ = placed(
+        'drop 1: "NPU" in traits', pipeline=pipeline, resources={'MEMORY_MB': 60000}
+    )
+    assert decision.members[0].level == 2  # the steps of users come before the operator's
+
+
+def test_all_soft_rules_of_a_user_weigh_less_than_the_lightest_of_the_operator():
+    pipeline = a_pipeline(preferences='soft 0.1: location in "s1.r1"; soft 4: enabled')
+    mine = [f'soft 1000: location in "s1.r{n}"' for n in (2, 2, 2)]
+    decision, _ = placed(*mine, pipeline=pipeline)
+    raw = {s.host: s.raw[1] for s in decision.members[0].scores}
+    assert raw['cmp-1'] > raw['cmp-2'] > raw['cmp-3']
+
+
+def test_which_facts_users_may_ask_about_is_the_operators_choice():
+    rule = RulesFilter({'user_facts': ['zone', 'location']})
+    rule.check_request(asked('zone == "a" and request.resources.VCPU < 8').spec)
+    rule.check_request(asked(flavor={'x': 'name == "cmp-1"'}).spec)
+    with pytest.raises(exceptions.InvalidRule, match='may not be about name') as caught:
+        rule.check_request(asked('zone == "a"', 'name == "cmp-1"').spec)
+    assert caught.value.kwargs['field'] == 'request.spec.hints.rules[1]'
+
+
+@pytest.mark.parametrize(
+    ('options', 'said'),
+    [
+        ({'operator_rules': 'zone = "a"'}, 'rule 1: character 6: expected a relation'),
+        ({'operator_rules': 'enabled; soft 1: enabled'}, 'a soft rule'),
+        ({'user_facts': ['zome']}, 'there is no fact zome'),
+        ({'operator_rules': 'enabled;' * 33}, 'at most 32 rules, got 33'),
+    ],
+    ids=range(4),
+)
+def test_options_are_checked_when_they_are_read(options, said):
+    with pytest.raises(exceptions.PluginError, match=said):
+        RulesFilter(options)
+
+
+def test_a_wrong_rule_is_refused_before_anything_is_placed():
+    table = a_site()
+    with pytest.raises(exceptions.InvalidRule) as caught:
+        decide(table, asked('enabled', 'drop 1: free.VCPU >'), a_pipeline())
+    assert caught.value.message.startswith('request.spec.hints.rules[1]: character 20: ')
+    with pytest.raises(exceptions.InvalidRule, match=r'extra_specs\.rule.x: character 1: '):
+        decide(table, asked(flavor={'x': 'zome == "a"'}), a_pipeline())
+    with pytest.raises(exceptions.InvalidRule, match='at most 32 rules'):
+        decide(table, asked(*['enabled'] * 33), a_pipeline())
+
+
+WRONG = [
+    ('soft: enabled', 5, 'a weight above 0'),
+    ('soft x: enabled', 5, 'a weight above 0'),
+    ('soft 0: enabled', 5, 'a weight above 0'),
+    ('soft 1001: enabled', 5, 'a weight above 0'),
+    ('soft -1: enabled', 5, 'a weight above 0'),
+    ('drop 0: enabled', 5, 'a number from 1'),
+    ('drop 1.5: enabled', 5, 'a number from 1'),
+    ('  drop 1: enabledd', 11, 'did you mean enabled?'),
+    ('{"rule": {"op": "known", "fact": "zone"}, "soft": 1, "drop": 1}', 0, 'got both'),
+    ('{"rule": {"op": "known", "fact": "zone"}, "soft": -1}', 0, 'a weight above 0'),
+    ('{"rule": {"op": "known", "fact": "zone"}, "drop": 0}', 0, 'a number from 1'),
+    ('{"rule": {"op": "known", "fact": "zome"}}', 0, 'did you mean zone?'),
+    ('{"rules": 1}', 0, 'unknown field `rules`'),
+]
+
+
+@pytest.mark.parametrize(('text', 'at', 'said'), WRONG, ids=range(len(WRONG)))
+def test_how_much_a_rule_binds_is_checked(text, at, said):
+    with pytest.raises(exceptions.InvalidRule) as caught:
+        read(text)
+    assert caught.value.kwargs['at'] == at
+    assert said in caught.value.message
+
+
+@given(st.text(max_size=80) | st.sampled_from(WRONG).map(lambda w: w[0]), st.text(max_size=10))
+def test_any_text_is_a_rule_with_its_strength_or_refused(text, more):
+    for each in (text, more + text, text + more, 'soft ' + text, 'drop 1:' + text, '{' + text):
+        try:
+            read(each)
+        except exceptions.InvalidRule as e:
+            assert 0 <= e.kwargs['at'] <= len(each) + 1
+
+
+def test_rules_in_one_text_end_at_semicolons_outside_quotes():
+    assert split('a; b\n c == "x;\\"y" ;; d == \';\'') == ['a', 'b', 'c == "x;\\"y"', "d == ';'"]
+    assert split(' \n;') == []
+
+
+# -- against plain forms -------------------------------------------------------------
+
+drops = st.builds(lambda n, expr: (f'drop {n}: ', expr), st.integers(1, 3), trees.conditions)
+hards = trees.conditions.map(lambda expr: ('', expr))
+
+
+@given(
+    st.lists(st.one_of(drops, hards), max_size=3), st.lists(st.one_of(drops, drops, hards),
+    max_size=4), trees.clouds(), trees.specs, st.integers(0, 2**32),
+)  # fmt: skip
+def test_the_ladder_is_the_one_that_tries_step_after_step(operator, user, cloud, spec, seed):
+    hosts, aggregates = cloud
+    table, world = a_table(*hosts, aggregates=aggregates), World(aggregates, spec, NOW)
+    alive = np.array([random.Random(seed + i).random() < 0.7 for i in range(len(hosts))])
+    left = [h for h, yes in zip(hosts, alive, strict=True) if yes]
+    found = []
+    for layer in (operator, user):
+        left, kept = _climbed(layer, left, world)
+        found.append(layers.layer_of([read(prefix + trees.tree.to_text(e)) for prefix, e in layer]))
+    mask = ladder.narrow(table, spec, alive, found)
+    assert [h for h, yes in zip(hosts, mask, strict=True) if yes] == left
+    for row in np.flatnonzero(mask):
+        missed = {(step, text) for step, text in ladder.given_up(table, spec, row, found)}
+        assert len({step for step, _ in missed}) <= sum(len(f.steps) for f in found)
+
+
+def _climbed(layer, hosts, world):
+    """Steps are tried from none given up to all, later ones given up as late as can be."""
+    hard = [e for prefix, e in layer if not prefix]
+    hosts = [h for h in hosts if all(world.holds(e, h) for e in hard)]
+    orders = sorted({prefix for prefix, _ in layer if prefix})
+    # Sets of steps to give up, in the order of trying: the last steps last.
+    for gone in sorted(itertools.product((0, 1), repeat=len(orders)), key=lambda bits: bits[::-1]):
+        kept = [e for prefix, e in layer if prefix and not gone[orders.index(prefix)]]
+        left = [h for h in hosts if all(world.holds(e, h) for e in kept)]
+        if left:
+            return left, kept
+    return [], []
+
+
+@given(st.lists(st.one_of(drops, hards), max_size=4), trees.clouds(), st.integers(1, 6))
+def test_members_one_by_one_are_placed_as_by_a_fresh_look_at_each(rules, cloud, count):
+    hosts, aggregates = cloud
+    texts = [prefix + trees.tree.to_text(expr) for prefix, expr in rules]
+    request = asked(*texts, count=count, resources={'VCPU': 1}, alternates=1)
+    quick = decide(a_table(*hosts, aggregates=aggregates), request, a_pipeline())
+    fresh = decide(a_table(*hosts, aggregates=aggregates), request, a_pipeline(detailed=True))
+    assert hosts_of(quick) == hosts_of(fresh)
+    assert quick.relaxed == fresh.relaxed
+    for one, other in zip(quick.members, fresh.members, strict=True):
+        assert (one.verdicts, one.scores, one.level) == (other.verdicts, other.scores, other.level)
+
+
+@given(st.lists(st.one_of(drops, hards), max_size=3), trees.clouds(), st.randoms())
+def test_the_order_of_filters_changes_nobody(rules, cloud, rng):
+    hosts, aggregates = cloud
+    texts = [prefix + trees.tree.to_text(expr) for prefix, expr in rules]
+    request = asked(*texts, resources={'VCPU': 2})
+    usual = a_pipeline()
+    filters = list(usual.filters)
+    rng.shuffle(filters)
+    other = Pipeline(filters, usual.weighers)
+    tables = [a_table(*hosts, aggregates=aggregates) for _ in range(2)]
+    one, two = (decide(t, request, p) for t, p in zip(tables, (usual, other), strict=True))
+    assert hosts_of(one) == hosts_of(two)
+    assert one.members[0].survivors == two.members[0].survivors
+
+
+# -- contradictions ------------------------------------------------------------------
+
+
+def test_the_rules_that_stand_in_the_way_are_named_and_no_others():
+    decision, _ = placed('location in "s1"', '"GPU" in traits', 'enabled', 'free.VCPU >= 4')
+    assert decision.contradiction.rules == [
+        'location in "s1" (user)', '"GPU" in traits (user)',
+    ]  # fmt: skip
+    assert decision.contradiction.says == 'no host, however empty, meets all of these rules'
+    assert decision.reason.endswith(decision.contradiction.line)
+    decision, _ = placed('free.VCPU >= 400')
+    assert decision.contradiction.line == 'no host now meets this rule: free.VCPU >= 400 (user)'
+    decision, _ = placed('location in "s1"', resources={'MEMORY_MB': 60000})
+    assert decision.contradiction.line == (
+        'of the one host that fits otherwise none meets this rule: location in "s1" (user)'
+    )
+
+
+def test_rules_are_not_blamed_where_nobody_has_room():
+    decision, _ = placed('location in "s1"', resources={'MEMORY_MB': 600000})
+    assert decision.outcome is Outcome.NO_VALID_HOST
+    assert decision.contradiction is None
+    decision, _ = placed('location in "s9"', resources={'MEMORY_MB': 600000})
+    assert decision.contradiction.rules == ['location in "s9" (user)']
+
+
+def test_the_counts_of_a_refusal_name_the_rules_and_add_up():
+    decision, _ = placed('location in "s1"', '"GPU" in traits')
+    assert decision.reason.startswith(
+        '0/3 hosts fit: 2 against the rule "GPU" in traits (user), '
+        '1 against the rule location in "s1" (user)'
+    )
+    assert decision.nearest == [
+        'fits on cmp-1 and 2 more but for: "GPU" in traits (user)',
+    ]  # fmt: skip
+
+
+@given(
+    st.lists(st.lists(st.booleans(), min_size=5, max_size=5), max_size=7),
+    st.lists(st.booleans(), min_size=5, max_size=5),
+)
+def test_a_conflict_is_minimal_by_brute_force(lines, base):
+    base, masks = np.array(base), [np.array(line) for line in lines]
+
+    def somebody(chosen):
+        left = base.copy()
+        for i in chosen:
+            left &= masks[i]
+        return left.any()
+
+    if somebody(range(len(masks))):
+        return
+    found = ladder.minimal(base, masks)
+    assert not somebody(found)
+    for size in range(len(found)):
+        for fewer in itertools.combinations(found, size):
+            assert somebody(fewer)
+
+
+@given(st.lists(hards, min_size=1, max_size=5), st.lists(drops | hards, max_size=3), trees.clouds())
+def test_a_conflict_of_rules_is_minimal_among_the_hosts(user, operator, cloud):
+    hosts, aggregates = cloud
+    table = a_table(*hosts, aggregates=aggregates)
+    spec = trees.RequestSpec(resources={'VCPU': 1})
+    alive = np.array([h.free('VCPU') >= 1 for h in hosts])
+    found = [
+        layers.layer_of([read(prefix + trees.tree.to_text(e)) for prefix, e in rules])
+        for rules in (operator, user)
+    ]
+    rules, by_all = ladder.conflict(table, spec, alive, found)
+    fits = ladder.narrow(table, spec, alive, found).any()
+    assert not (rules and fits)
+    if alive.any() and not fits:
+        assert rules
+    base = np.ones(len(hosts), bool) if by_all else alive
+    masks = [rule.mask(table, spec) for rule in rules]
+    for chosen in itertools.combinations(range(len(rules)), max(0, len(rules) - 1)):
+        if rules:
+            assert np.logical_and.reduce([base, *(masks[i] for i in chosen)]).any()
+    if rules:
+        assert not np.logical_and.reduce([base, *masks]).any()
