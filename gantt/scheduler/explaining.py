@@ -73,6 +73,7 @@ def explain(
         conflicts=decision.conflicts,
         relaxed=decision.relaxed,
         nearest=decision.nearest,
+        contradiction=decision.contradiction,
         worker=decision.worker,
         project_id=decision.project_id,
         created_at=views.when(created_at),
@@ -119,6 +120,8 @@ def _member(
         resources=request.spec.resources if request else (chosen.resources if chosen else {}),
         funnel=funnel(decision.hosts, member),
         survivors=member.survivors,
+        level=member.level,
+        given_up=member.given_up,
         scores=[
             ScoreRow(
                 host=score.host,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from gantt.core.filters.base import Filter
+from gantt.core.rules import layers
 from gantt.scheduler import wording
 from gantt.scheduler.views import Explanation, MemberExplanation
 
@@ -36,6 +37,7 @@ def redacted(found: Explanation, words: Mapping[str, str]) -> Explanation:
         conflicts=[],
         relaxed=[],
         nearest=[],
+        contradiction=None,
         worker='',
         members=[_member(member) for member in found.members],
         host_verdicts=[],
@@ -62,5 +64,6 @@ def _reason(found: Explanation, words: Mapping[str, str]) -> str:
 
 def _member(member: MemberExplanation) -> MemberExplanation:
     return msgspec.structs.replace(
-        member, host=None, alternates=[], funnel=[], survivors=0, scores=[]
-    )
+        member, host=None, alternates=[], funnel=[], survivors=0, scores=[],
+        given_up=[rule for rule in member.given_up if layers.is_users(rule)],
+    )  # fmt: skip

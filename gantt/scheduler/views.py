@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from gantt.core.claim import Claim
+from gantt.core.decision import Contradiction
 from gantt.core.host_steps import HostStep
 
 T = TypeVar('T')
@@ -213,7 +214,11 @@ class ScoreRow(View, frozen=True, kw_only=True):
 
 
 class MemberExplanation(View, frozen=True, kw_only=True):
-    """How one member of the request was placed, or why not."""
+    """How one member of the request was placed, or why not.
+
+    :ivar level: 0: a perfect match; else the last of the steps of rules that were given up
+    :ivar given_up: the rules that its host does not meet
+    """
 
     member: int
     consumer: str
@@ -222,6 +227,8 @@ class MemberExplanation(View, frozen=True, kw_only=True):
     resources: dict[str, int]
     funnel: list[Step]
     survivors: int
+    level: int
+    given_up: list[str]
     scores: list[ScoreRow]
 
 
@@ -230,6 +237,7 @@ class Explanation(View, frozen=True, kw_only=True):
 
     :ivar count: how many consumers the request has
     :ivar spread: picked by the seed among so many best, because races were lost; 1: the best one
+    :ivar contradiction: rules that no host meets together; without any one of them some does
     :ivar host_verdicts: of the host that was asked for, a sentence per member
     :ivar host_filters: of that host, what every filter says of it on its own
     :ivar host_filters_when: then | now: whether it is said of the host as it was decided
@@ -252,6 +260,7 @@ class Explanation(View, frozen=True, kw_only=True):
     conflicts: list[str]
     relaxed: list[str]
     nearest: list[str]
+    contradiction: Contradiction | None
     worker: str
     project_id: str | None
     created_at: str

@@ -23,6 +23,7 @@ EITHER, SITE_FIRST, SITE_LAST = 'either', 'site first', 'site last'
 class LocationFilter(Filter):
     """Is at or below one of the places of the hint ``location``, at any level of the tree."""
 
+    public_reason = 'the hint location'
     reason = 'not in {spec.hints[location]}'
     columns = ('location',)
     options = (

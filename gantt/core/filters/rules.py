@@ -28,6 +28,7 @@ class RulesFilter(ClosingFilter):
     """Meets every hard rule, and as many as anybody of those that may be given up."""
 
     reason = 'against the rules'
+    public_reason = 'rules of the request, its flavor or the operator'
     columns = tuple(sorted({column for fact in FACTS.values() for column in fact.reads}))
     options = (
         Option('operator_rules', str, '',

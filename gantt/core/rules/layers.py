@@ -18,7 +18,7 @@ from gantt.core.host import Aggregate
 from gantt.core.request import RequestSpec
 from gantt.core.rules import tree
 from gantt.core.rules.expression import Expression
-from gantt.core.rules.rule import RULES_MAX, Rule, Strength, read
+from gantt.core.rules.rule import RULES_MAX, Rule, Strength, read, split
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 PREFIX = 'rule:'
 #: The hint with a user's rules.
 HINT = 'rules'
+#: Source of the rules of that hint.
+USER = 'user'
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -104,7 +106,7 @@ def user_rules(texts: tuple[str, ...]) -> Sequence[Rule]:
     """
     where = f'request.spec.hints.{HINT}'
     _check_count(len(texts), where)
-    return [_said_by(read(text, f'{where}[{i}]'), 'user') for i, text in enumerate(texts)]
+    return [_said_by(read(text, f'{where}[{i}]'), USER) for i, text in enumerate(texts)]
 
 
 def configured(text: str) -> list[Rule]:
@@ -112,14 +114,17 @@ def configured(text: str) -> list[Rule]:
 
     :raises InvalidRule: names which one
     """
-    from gantt.core.rules.rule import split
-
     texts = split(text)
     _check_count(len(texts), 'rules')
     return [
         _said_by(read(one, f'rule {number}'), 'configuration')
         for number, one in enumerate(texts, 1)
     ]
+
+
+def is_users(shown: str) -> bool:
+    """Whether a rule as it is shown is one of a user."""
+    return shown.endswith(f' ({USER})')
 
 
 _NEVER = Expression(tree.Always(value=False))

@@ -252,6 +252,7 @@ def test_how_much_a_rule_binds_is_checked(text, at, said):
     assert said in caught.value.message
 
 
+@trees.unhurried
 @given(st.text(max_size=80) | st.sampled_from(WRONG).map(lambda w: w[0]), st.text(max_size=10))
 def test_any_text_is_a_rule_with_its_strength_or_refused(text, more):
     for each in (text, more + text, text + more, 'soft ' + text, 'drop 1:' + text, '{' + text):
@@ -272,6 +273,7 @@ drops = st.builds(lambda n, expr: (f'drop {n}: ', expr), st.integers(1, 3), tree
 hards = trees.conditions.map(lambda expr: ('', expr))
 
 
+@trees.unhurried
 @given(
     st.lists(st.one_of(drops, hards), max_size=3), st.lists(st.one_of(drops, drops, hards),
     max_size=4), trees.clouds(), trees.specs, st.integers(0, 2**32),
@@ -306,6 +308,7 @@ def _climbed(layer, hosts, world):
     return [], []
 
 
+@trees.unhurried
 @given(st.lists(st.one_of(drops, hards), max_size=4), trees.clouds(), st.integers(1, 6))
 def test_members_one_by_one_are_placed_as_by_a_fresh_look_at_each(rules, cloud, count):
     hosts, aggregates = cloud
@@ -319,6 +322,7 @@ def test_members_one_by_one_are_placed_as_by_a_fresh_look_at_each(rules, cloud, 
         assert (one.verdicts, one.scores, one.level) == (other.verdicts, other.scores, other.level)
 
 
+@trees.unhurried
 @given(st.lists(st.one_of(drops, hards), max_size=3), trees.clouds(), st.randoms())
 def test_the_order_of_filters_changes_nobody(rules, cloud, rng):
     hosts, aggregates = cloud
@@ -371,6 +375,7 @@ def test_the_counts_of_a_refusal_name_the_rules_and_add_up():
     ]  # fmt: skip
 
 
+@trees.unhurried
 @given(
     st.lists(st.lists(st.booleans(), min_size=5, max_size=5), max_size=7),
     st.lists(st.booleans(), min_size=5, max_size=5),
@@ -393,6 +398,7 @@ def test_a_conflict_is_minimal_by_brute_force(lines, base):
             assert somebody(fewer)
 
 
+@trees.unhurried
 @given(st.lists(hards, min_size=1, max_size=5), st.lists(drops | hards, max_size=3), trees.clouds())
 def test_a_conflict_of_rules_is_minimal_among_the_hosts(user, operator, cloud):
     hosts, aggregates = cloud

@@ -16,6 +16,7 @@ from tests.core.rules import trees
 from tests.core.rules.reference import World
 
 
+@trees.unhurried
 @given(trees.conditions, trees.clouds(), trees.specs)
 def test_it_says_of_every_host_what_the_plain_evaluator_says(expr, cloud, spec):
     hosts, aggregates = cloud
@@ -29,6 +30,7 @@ def test_it_says_of_every_host_what_the_plain_evaluator_says(expr, cloud, spec):
     assert [expression.holds(table, spec, row) for row in range(len(table))] == said
 
 
+@trees.unhurried
 @given(trees.conditions)
 def test_both_forms_come_back_as_the_same_tree(expr):
     assert parse(tree.to_text(expr)).tree == expr
@@ -151,6 +153,7 @@ _SAID = (
 WORDS = st.sampled_from(_SAID.split(' '))
 
 
+@trees.unhurried
 @given(st.one_of(st.text(max_size=200), st.lists(WORDS, max_size=30).map(' '.join)))
 def test_any_text_is_a_rule_or_refused(text):
     table = a_table(a_host(1, location='s1.r1'))
@@ -164,6 +167,7 @@ def test_any_text_is_a_rule_or_refused(text):
     assert parse(expression.text).tree == expression.tree
 
 
+@trees.unhurried
 @given(st.one_of(st.text(max_size=200), st.lists(WORDS, max_size=30).map(' '.join)))
 def test_any_json_is_a_rule_or_refused(text):
     try:
@@ -172,6 +176,7 @@ def test_any_json_is_a_rule_or_refused(text):
         return
 
 
+@trees.unhurried
 @given(trees.conditions, st.data())
 def test_a_spoilt_rule_is_a_rule_or_refused(expr, data):
     text = tree.to_text(expr)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random conditions, hosts and requests."""
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from gantt.core.host import Aggregate
@@ -8,6 +9,13 @@ from gantt.core.report import Hypervisor, Metric
 from gantt.core.request import RequestSpec
 from gantt.core.rules import tree
 from tests.core.builders import NOW, a_host, an_id
+
+#: Other work on the machine is no fault of what is tested.
+unhurried = settings(
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 
 TEXTS = ('a', 'b', 'ab', '4.2', 'v5', '4.2.0', 'x y', 'é', '"', '\\', '1.x')
 PLACES = ('s1', 's1.r1', 's1.r1.k1', 's1.r2', 's2', 's2.r1.k1.h9', 's1.r1.k1.h1.u1')
