@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random hosts, aggregates and requests for Nova's filters, from a seed."""
 
+import json
 import random
 from typing import Any
 
@@ -129,6 +130,30 @@ def a_table(rng: random.Random) -> HostTable:
     return table
 
 
+LOOKS = (
+    '$free_ram_mb', '$vcpus_used', '$num_instances', '$host', '$hypervisor_type', '$nothing',
+    '$stats.boot', '$stats.ssd', '$stats.json.a', '$cpu_info.topology.cores', '$cpu_info.features',
+    '$service.disabled', '$host_ip', '$free_ram_mb.x', '$', '$cpu_allocation_ratio',
+)  # fmt: skip
+LITERALS = (0, 1, 4, 12, 1.5, True, False, None, '', 'cmp-1', 'QEMU', 'uefi', '10.0.0.7', {'a': 1})
+
+
+def a_query(rng: random.Random, depth: int = 0) -> list[Any]:
+    """A query with anything in it."""
+    if rng.random() < 0.05:
+        return []
+    if depth < 3 and rng.random() < 0.5:
+        parts = [a_query(rng, depth + 1) for _ in range(rng.randint(0, 3))]
+        parts += rng.choices((*LOOKS, *LITERALS), k=rng.choice((0, 0, 0, 1)))
+        return [rng.choice(('and', 'or', 'not')), *parts]
+    values: list[Any] = [*rng.choices(LOOKS, k=rng.choice((1, 1, 1, 2)))]
+    values += rng.choices(LITERALS, k=rng.randint(0, 2))
+    if rng.random() < 0.1:
+        values.append(a_query(rng, depth + 2))
+    rng.shuffle(values)
+    return [rng.choice(('=', '<', '>', '<=', '>=', 'in', 'in')), *values]
+
+
 def a_spec(rng: random.Random) -> RequestSpec:
     """A request that every filter may have something to say about."""
     properties = {
@@ -153,7 +178,8 @@ def a_spec(rng: random.Random) -> RequestSpec:
             uuid=rng.choice((None, *IMAGES)),
             properties={k: rng.choice(properties[k]) for k in some(rng, properties)},
         ),
-        hints={k: rng.choice(hints[k]) for k in some(rng, hints)},
+        hints={k: rng.choice(hints[k]) for k in some(rng, hints)}
+        | ({'query': [json.dumps(a_query(rng))]} if rng.random() < 0.9 else {}),
     )  # fmt: skip
 
 
@@ -167,6 +193,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     'isolated_hosts': ([], ['cmp-1', 'cmp-3', 'nobody']),
     'restrict_isolated_hosts_to_isolated_images': (False, True),
     'metrics_weight_setting': ('', 'cpu.percent=1.0', ' stats.ssd = 2, cpu.percent=-1', 'none'),
+    'json_filter_as_nova': (False, True),
     'max_instances_per_host': (50, 3, 1),
     'max_io_ops_per_host': (8, 2, 0),
 }

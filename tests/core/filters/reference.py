@@ -285,6 +285,77 @@ def capabilities(rule: Any, host: HostState, spec: RequestSpec) -> bool:
     return True
 
 
+# -- queries ------------------------------------------------------------------------------
+def query(rule: Any, host: HostState, spec: RequestSpec) -> bool:
+    texts = spec.hints.get('query')
+    if not texts or not texts[0]:
+        return True
+    body = json.loads(texts[0])
+    found = answer(host, body, rule.json_filter_as_nova) if body else True
+    return any(found) if isinstance(found, Nots) else bool(found)
+
+
+class Nots(list):
+    """What Nova's not gives: a list."""
+
+
+def answer(host: HostState, body: list[Any], as_nova: bool) -> Any:
+    if not body:
+        return True
+    values = [argument(host, item, as_nova) for item in body[1:]]
+    values = [value for value in values if value is not None]
+    match body[0]:
+        case 'and':
+            return all(truth(value, as_nova) for value in values)
+        case 'or':
+            return any(truth(value, as_nova) for value in values)
+        case 'not':
+            return Nots([not truth(value, as_nova) for value in values])
+    # Of what not gave only whether any of it holds counts for us; Nova has a list there.
+    if not as_nova:
+        values = [any(value) if isinstance(value, Nots) else value for value in values]
+    return compared(body[0], values)
+
+
+def truth(value: Any, as_nova: bool) -> bool:
+    if isinstance(value, Nots) and not as_nova:
+        return any(value)
+    return bool(value)
+
+
+def compared(op: str, values: list[Any]) -> bool:
+    if len(values) < 2:
+        return False
+    first, rest = values[0], values[1:]
+
+    def related(other: Any) -> bool:
+        if isinstance(first, Nots) or isinstance(other, Nots):
+            return False
+        try:
+            return {
+                '=': lambda: first == other, 'in': lambda: first == other,
+                '<': lambda: first < other, '>': lambda: first > other,
+                '<=': lambda: first <= other, '>=': lambda: first >= other,
+            }[op]()  # fmt: skip
+        except TypeError:
+            return False
+
+    return (any if op == 'in' else all)(related(other) for other in rest)
+
+
+def argument(host: HostState, item: Any, as_nova: bool) -> Any:
+    if isinstance(item, list):
+        return answer(host, item, as_nova)
+    if item == '' or item is None:
+        return None
+    if isinstance(item, str) and item.startswith('$'):
+        path = item[1:].split('.')
+        if path[0] == 'stats' and len(path) > 1:
+            return inside(stat(host, path[1]), path[2:])
+        return inside(attributes(host).get(path[0]), path[1:])
+    return item
+
+
 # -- amounts ------------------------------------------------------------------------------
 def by_ratio(resource: str, key: str = '') -> Any:
     """RamFilter and its kin."""
@@ -335,6 +406,7 @@ REFERENCE = {
     'AggregateImagePropertiesIsolation': image_isolation,
     'AggregateMultiTenancyIsolation': multi_tenancy,
     'AggregateTypeAffinityFilter': type_affinity,
+    'JsonFilter': query,
     'NumInstancesFilter': num_instances,
     'AggregateNumInstancesFilter': aggregate_num_instances,
     'IoOpsFilter': io_ops,

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JsonFilter: hosts that fit the query of a hint."""
+
+from typing import TYPE_CHECKING, Any
+
+from gantt import exceptions
+from gantt.core import nova_query
+from gantt.core.columns import BoolArray, IntArray
+from gantt.core.filters.base import Filter, only
+from gantt.core.plugin import Option
+from gantt.core.request import RequestSpec
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+
+class JsonFilter(Filter):
+    """Hint ``query``: JSON with the operators ``= < > in <= >= not or and`` and ``$fact.key``."""
+
+    reason = 'does not fit the query'
+    public_reason = 'the hint query'
+    columns = (
+        'platform', 'metrics', 'hypervisor', 'names', 'nodes', 'cell', 'enabled', 'total',
+        'reserved', 'ratio', 'cap', 'free', 'instances', 'io_ops', 'placed',
+    )  # fmt: skip
+    options = (
+        Option('json_filter_as_nova', bool, False,
+               'In queries take not within and and or for true wherever it has an argument, as '
+               'Nova does'),
+    )  # fmt: skip
+    json_filter_as_nova: bool
+
+    def check_request(self, spec: RequestSpec) -> None:
+        _query(spec)
+
+    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+        try:
+            query = _query(spec)
+        except exceptions.InvalidMessage:
+            return only(hosts, [])
+        if query is None:
+            return None
+        return nova_query.Asking(hosts, self.json_filter_as_nova).mask(query)
+
+    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+        return {'parts': {f'do not fit the query {_shown(spec)}': len(rows)}}
+
+    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+        where = hosts.names[int(rows[0])] if len(rows) == 1 else f'{len(rows)} hosts'
+        return f'fits on {where} without the query {_shown(spec)}'
+
+
+def _query(spec: RequestSpec) -> nova_query.Condition | None:
+    """The query of a request, None where it has none.
+
+    :raises InvalidMessage: it cannot be understood
+    """
+    texts = spec.hints.get('query', [])
+    if len(texts) > 1:
+        raise exceptions.InvalidMessage(
+            field=nova_query.FIELD, problem=f'expected one query, got {len(texts)}'
+        )
+    return nova_query.parse(texts[0]) if texts and texts[0] else None
+
+
+def _shown(spec: RequestSpec) -> str:
+    text = ' '.join(spec.hints.get('query', []))
+    return text if len(text) <= 80 else text[:77] + '...'
