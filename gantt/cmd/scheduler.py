@@ -51,6 +51,7 @@ def work(conf: Any, told: wiring.Told, number: int = 0) -> int:
     health = Health(scheduler, rpc)
     listener = listen(metrics, conf, number, health)
     _banner(conf, scheduler, rpc)
+    wiring.collect_seldom()
     for _ in told.until_stop():
         wiring.reload(conf, scheduler)
     health.stopping()

@@ -7,6 +7,7 @@ This is the composition root: the only place that knows all rings and adapters.
 import contextlib
 import ctypes
 import functools
+import gc
 import logging
 import os
 import queue
@@ -34,6 +35,9 @@ LOG = logging.getLogger(__name__)
 DECISIONS = logging.getLogger('gantt.decisions')
 USAGE = 64
 M_ARENA_MAX = -8  # of mallopt(3)
+#: New objects before the young are looked at; of ten such looks one is at the older ones,
+#: of fifty of these one at all.  Python's own is 700, 10 and 10.
+COLLECT_EACH = (20_000, 10, 50)
 
 
 def parse(argv: list[str], program: str, extra: list[Any] | None = None) -> Any:
@@ -75,6 +79,18 @@ def keep_memory_small() -> None:
     """Two memory arenas for all threads: glibc makes one for each and gives little back."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 2)
+
+
+def collect_seldom() -> None:
+    """Let the garbage collector look seldom, and never at what is there already.
+
+    A table of many hosts is full of objects that live for long and have no cycles among
+    them.  As Python comes, it looks at all of them again and again, each time in the
+    middle of a decision.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT_EACH)
 
 
 class Told:
@@ -143,6 +159,7 @@ def settings(conf: Any, pipeline: Pipeline) -> Settings:
         claims_per_commit=s.claims_per_commit,
         batch_wait_ms=s.batch_wait_ms,
         attempts_per_request=s.attempts_per_request,
+        order_by_cost=conf.filters.order_by_cost,
         lease_seconds=c.lease_seconds,
         lease_seconds_max=c.lease_seconds_max,
         sweep_seconds=c.sweep_seconds,
