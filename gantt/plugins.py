@@ -30,7 +30,7 @@ DEFAULT_FILTERS = (
     'ForcedHostsFilter', 'IgnoredHostsFilter', 'RequestedDestinationFilter', 'ComputeFilter',
     'AvailabilityZoneFilter', 'AggregatesFilter', 'TraitsFilter', 'ResourcesFilter',
     'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter', 'SameHostFilter',
-    'DifferentHostFilter',
+    'DifferentHostFilter', 'ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
 )  # fmt: skip
 DEFAULT_WEIGHERS = (
     'RAMWeigher', 'CPUWeigher', 'DiskWeigher', 'IoOpsWeigher', 'NumInstancesWeigher',
@@ -162,6 +162,7 @@ def changed(
 
 _SETTINGS = (
     'subset_size', 'shuffle_best', 'default_zone', 'skip_failing', 'detailed', 'normalization',
+    'prefilters',
 )  # fmt: skip
 
 
@@ -191,4 +192,5 @@ def from_conf(conf: Any) -> Pipeline:
         skip_failing=chosen.skip_failing_plugins,
         detailed=chosen.detail_placed_decisions,
         normalization=conf[section.WEIGHERS.name].normalization,
+        prefilters={opt.name: chosen[opt.name] for opt in section.PREFILTER_OPTS},
     )

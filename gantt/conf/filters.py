@@ -89,6 +89,44 @@ WEIGHER_OPTS = [
     ),
 ]
 
+#: Names and defaults are those of Nova's [scheduler].
+PREFILTER_OPTS = [
+    cfg.BoolOpt(
+        'limit_tenants_to_placement_aggregate',
+        mutable=True,
+        default=False,
+        help='Keep projects that aggregates name in a key filter_tenant_id* in these aggregates.',
+    ),
+    cfg.BoolOpt(
+        'placement_aggregate_required_for_tenants',
+        mutable=True,
+        default=False,
+        help='With limit_tenants_to_placement_aggregate: place nothing of a project that no '
+        'aggregate names.',
+    ),
+    cfg.BoolOpt(
+        'query_placement_for_image_type_support',
+        mutable=True,
+        default=False,
+        help='Require the trait COMPUTE_IMAGE_TYPE_* for the disk format of the image, unless '
+        'the guest boots from a volume.',
+    ),
+    cfg.BoolOpt(
+        'enable_isolated_aggregate_filtering',
+        mutable=True,
+        default=False,
+        help='Keep aggregates with a key trait:X whose value is required for requests that '
+        'require trait X.',
+    ),
+    cfg.BoolOpt(
+        'image_metadata_prefilter',
+        mutable=True,
+        default=False,
+        help='Require the traits that buses, models and architectures in the properties of the '
+        'image stand for.',
+    ),
+]
+
 _KINDS = {
     bool: cfg.BoolOpt, int: cfg.IntOpt, float: cfg.FloatOpt, str: cfg.StrOpt, list: cfg.ListOpt,
 }  # fmt: skip
@@ -131,7 +169,7 @@ def register_plugin(conf: Any, group: str, plugin: type[Plugin]) -> dict[str, An
 def register_opts(conf: Any) -> None:
     """Register [filters] and [weighers], with the options of the default set."""
     conf.register_group(FILTERS)
-    conf.register_opts(OPTS, group=FILTERS)
+    conf.register_opts([*OPTS, *PREFILTER_OPTS], group=FILTERS)
     conf.register_group(WEIGHERS)
     conf.register_opts(WEIGHER_OPTS, group=WEIGHERS)
     for group, names in (
@@ -153,7 +191,7 @@ def list_opts() -> list[tuple[str | None, list[Any]]]:
         for group in GROUPS
     }
     return [
-        (FILTERS.name, [*OPTS, *found[plugins.FILTERS]]),
+        (FILTERS.name, [*OPTS, *PREFILTER_OPTS, *found[plugins.FILTERS]]),
         (WEIGHERS.name, [*WEIGHER_OPTS, *found[plugins.WEIGHERS]]),
     ]
 

@@ -134,6 +134,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempts: int = 1
     conflicts: list[str] = []
     relaxed: list[str] = []
+    added: list[str] = []  # to the request, by pre-filters
     reason: str = ''  # the one-line verdict
     nearest: list[str] = []
     contradiction: Contradiction | None = None

@@ -9,8 +9,10 @@ picks on it, until ``undo`` or the truth after the commit takes their place.
 import copy
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gantt import exceptions
 from gantt.core import verdict
@@ -18,6 +20,7 @@ from gantt.core.decision import PASSED, Decision, FilterCount, Outcome
 from gantt.core.filters.base import Filter
 from gantt.core.filters.closing import ClosingFilter
 from gantt.core.group import without_older
+from gantt.core.prefilters import Prefilters
 from gantt.core.request import Purpose, RequestSpec, SelectDestinations
 from gantt.core.run import Run
 from gantt.core.survey import is_volatile
@@ -39,6 +42,7 @@ class Pipeline:
     :ivar skip_failing: leave out a plugin that raises, and say so in the
         decision, instead of failing the decision
     :ivar normalization: of weighers that name none of their own; '': each has its usual one
+    :ivar prefilters: what is added to requests before hosts are looked at
     :ivar detailed: ask filters for the numbers behind their removals where a
         host was found as well; where none was they are always asked
     """
@@ -53,6 +57,7 @@ class Pipeline:
         skip_failing: bool = False,
         detailed: bool = False,
         normalization: str = '',
+        prefilters: Mapping[str, bool] | None = None,
     ) -> None:
         if len(filters) >= PASSED:
             raise exceptions.Misconfigured(
@@ -72,6 +77,7 @@ class Pipeline:
         self.skip_failing = skip_failing
         self.detailed = detailed
         self.normalization = normalization
+        self.prefilters = Prefilters(**(prefilters or {}))
         self._index_filters()
         self._asked = (list(filters), list(weighers))
         self.digest = self._digest()
@@ -127,6 +133,7 @@ class Pipeline:
             'skip_failing': self.skip_failing,
             'detailed': self.detailed,
             'normalization': self.normalization,
+            'prefilters': msgspec.structs.asdict(self.prefilters),
         }
 
     def _digest(self) -> str:
@@ -209,6 +216,7 @@ def place(
         age_seconds=run.age_seconds,
         config_digest=pipeline.digest,
         relaxed=[*verdict.given_up(run.decisions), *run.survey.skipped],
+        added=run.survey.added,
         reason=reason,
         nearest=nearest,
         contradiction=contradiction,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import numpy as np
 
 from gantt import exceptions
-from gantt.core import scales
+from gantt.core import prefilters, scales
 from gantt.core.columns import TAKEN, BoolArray, IntArray
 from gantt.core.decision import PASSED, Contradiction, FilterCount
 from gantt.core.filters.base import Filter, PairwiseFilter, PerHostFilter
@@ -45,11 +45,15 @@ class Survey:
     :ivar left: how many survived
     :ivar verdict: after :meth:`look`, the verdict bytes
     :ivar weighing: the weighers that are asked
+    :ivar spec: what was asked for, with what the pre-filters added
+    :ivar added: what they added, one line each
     :ivar skipped: plugins that raised and were left out, with what they said
     """
 
     def __init__(self, table: 'HostTable', spec: RequestSpec, pipeline: 'Pipeline') -> None:
-        self.table, self.spec, self.pipeline = table, spec, pipeline
+        self.table, self.pipeline = table, pipeline
+        rewritten = prefilters.rewrite(spec, table, pipeline.prefilters)
+        self.spec, self.added = rewritten.spec, rewritten.added
         self.weighing = pipeline.weighing(table)
         count = len(table)
         self.alive = np.ones(count, np.bool_)
