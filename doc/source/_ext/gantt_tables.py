@@ -7,6 +7,7 @@
 .. gantt-options::
 .. gantt-message:: gantt.core.request:SelectDestinations
 .. gantt-plugins:: gantt.filters
+.. gantt-facts::
 """
 
 import ast
@@ -33,6 +34,7 @@ from gantt import exceptions
 from gantt.cli import main as cli
 from gantt.conf import opts
 from gantt.core import claim
+from gantt.core.rules.facts import FACTS
 from gantt.telemetry import metrics
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -100,6 +102,14 @@ class MetricsTable(Generated):
             for metric in metrics.TABLE
         ]
         yield from table(['Name', 'Kind', 'Labels', 'Meaning'], rows, '34 10 16 40')
+
+
+class Facts(Generated):
+    """Every fact that a rule may be about, from ``gantt.core.rules.facts``."""
+
+    def lines(self) -> Iterator[str]:
+        rows = [[f'``{fact.shown}``', fact.kind.value, fact.help] for fact in FACTS.values()]
+        yield from table(['Fact', 'Kind', 'Meaning'], rows, '30 15 55')
 
 
 class ClaimStates(Generated):
@@ -293,6 +303,7 @@ def annotated_text(tp: Any) -> str:
 def setup(app: Any) -> dict[str, Any]:
     app.add_directive('gantt-errors', Errors)
     app.add_directive('gantt-metrics', MetricsTable)
+    app.add_directive('gantt-facts', Facts)
     app.add_directive('gantt-claim-states', ClaimStates)
     app.add_directive('gantt-options', Options)
     app.add_directive('gantt-message', MessageFields)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from gantt.core import nova_facts
 from gantt.core.columns import IntArray
 from gantt.core.host import Aggregate
 from gantt.core.report import Hypervisor
@@ -133,6 +134,14 @@ def _metric(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numb
 def _age(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers:
     reported = _at(hosts.reported_at, rows)
     return Numbers(np.maximum(hosts.now - reported, 0.0), reported != 0)
+
+
+def _guests(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers:
+    return Numbers(_at(nova_facts.instance_counts(hosts), rows))
+
+
+def _failed_builds(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers:
+    return Numbers(_at(nova_facts.failed_builds(hosts), rows))
 
 
 def _hypervisor_version(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers:
@@ -273,6 +282,10 @@ _ALL = (
     Fact('age', Kind.NUMBER, 'seconds since its last report', _age, reads=('reported_at',)),
     Fact('instances', Kind.NUMBER, 'how many claims are live there', _number('instances'),
          reads=('instances',)),
+    Fact('guests', Kind.NUMBER, 'claims that are live there, or guests that it counts itself if '
+         'these are more', _guests, reads=('instances', 'metrics', 'placed')),
+    Fact('failed_builds', Kind.NUMBER, 'builds that failed there lately, as it reports',
+         _failed_builds, reads=('metrics',)),
     Fact('io_ops', Kind.NUMBER, 'how many guests are being built, moved or copied there',
          _number('io_ops'), reads=('io_ops',)),
     Fact('free_devices', Kind.NUMBER, 'how many devices are free', _number('free_devices'),
