@@ -29,6 +29,7 @@ KINDS: dict[str, type[Plugin]] = {FILTERS: Filter, WEIGHERS: Weigher}
 DEFAULT_FILTERS = (
     'ForcedHostsFilter', 'IgnoredHostsFilter', 'RequestedDestinationFilter', 'ComputeFilter',
     'AvailabilityZoneFilter', 'AggregatesFilter', 'TraitsFilter', 'ResourcesFilter',
+    'NUMATopologyFilter', 'PciPassthroughFilter',
     'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter', 'SameHostFilter',
     'DifferentHostFilter', 'ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
 )  # fmt: skip

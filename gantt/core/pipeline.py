@@ -19,6 +19,7 @@ from gantt.core import verdict
 from gantt.core.decision import PASSED, Decision, FilterCount, Outcome
 from gantt.core.filters.base import Filter
 from gantt.core.filters.closing import ClosingFilter
+from gantt.core.filters.pci_passthrough import inside_of
 from gantt.core.group import without_older
 from gantt.core.prefilters import Prefilters
 from gantt.core.request import Purpose, RequestSpec, SelectDestinations
@@ -93,6 +94,7 @@ class Pipeline:
         self.explains = [type(f).detail is not Filter.detail for f in self.filters]
         self.general = [_general(f) for f in self.filters]
         self.unmoved = [FilterCount(f.name, 0, '') for f in self.filters]
+        self.inside = inside_of(self.filters)
         self._applying: dict[tuple[Purpose, bool], list[bool]] = {}
 
     def in_order(self, names: Sequence[str]) -> 'Pipeline':

@@ -145,6 +145,12 @@ class Ranking:
                 return top(self.total, min(count, len(self.total))).tolist()
         return [i for _, i in kept[:count]]
 
+    def strike(self, indices: list[int]) -> None:
+        """Let these be worse than anybody."""
+        if indices:
+            self.total[indices] = -np.inf
+            self._kept.clear()
+
     def _keep(self, i: int, before: float) -> None:
         """Bring those kept in order up to date with one changed total.
 

@@ -10,10 +10,12 @@ from msgspec.structs import replace
 from gantt.core import verdict
 from gantt.core.claim import claim_id
 from gantt.core.decision import CHOSEN, PASSED, FilterCount, MemberDecision, Score, Selection
+from gantt.core.fitting import Fitting
 from gantt.core.host import Placed
 from gantt.core.ranking import Ranking, top
 from gantt.core.request import Purpose, SelectDestinations
 from gantt.core.survey import Survey
+from gantt.core.topology.layout import Layout, plain
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
@@ -44,6 +46,8 @@ class Run:
         self.seed, self.attempt = seed, attempt
         self.spread, self.subset = spread, max(pipeline.subset_size, spread)
         self.survey = Survey(table, request.spec, pipeline)
+        wish = pipeline.inside.wish(request.spec)
+        self.fitting = None if wish is None else Fitting(table, wish, pipeline.inside, self.survey)
         self.decisions: list[MemberDecision] = []
         self.taken: list[tuple[int, str]] = []
         self.chosen: list[int] = []
@@ -58,10 +62,13 @@ class Run:
         """Age of the oldest report among the finalists."""
         return max(0.0, self.table.now - self.oldest)
 
-    def place(self, member: int, last: bool) -> bool:
-        """One member; False where no host is left."""
+    def place(self, member: int, last: bool, fresh: bool = False) -> bool:
+        """One member; False where no host is left.
+
+        :param fresh: look at all hosts, whatever was seen of the member before
+        """
         consumer = self.request.consumers[member]
-        counts = self.survey.look_again(consumer)
+        counts = None if fresh else self.survey.look_again(consumer)
         again = counts is not None
         if counts is None:
             counts = self.survey.look(consumer, last)
@@ -69,7 +76,13 @@ class Run:
             self._decide(member, counts, None, [], 0)
             return False
         ranking = self._rank(again)
-        finalists, pick = self._pick(ranking, member)
+        if self.fitting is None:
+            (finalists, pick), layout = self._pick(ranking, member), None
+        else:
+            found = self.fitting.choose(ranking, lambda: self._pick(ranking, member))
+            if found is None:
+                return self._look_further(member, last)
+            finalists, pick, layout = found
         row = int(ranking.rows[pick])
         self.finalists = finalists
         scores = self._scores_of(ranking, finalists)
@@ -78,9 +91,16 @@ class Run:
         self.survey.verdict[row] = CHOSEN
         # Before the pick is laid over the host: it may change what the host meets.
         given_up = self.survey.given_up(row) if self.pipeline.closing else []
-        selection = self._take(member, consumer, row)
-        self._decide(member, counts, selection, scores, len(ranking.rows), given_up)
+        selection = self._take(member, consumer, row, layout)
+        self._decide(member, self.survey.counts, selection, scores, self.survey.left, given_up)
         return True
+
+    def _look_further(self, member: int, last: bool) -> bool:
+        """None of the survivors has a layout: those who gave way to them may have one."""
+        if self.pipeline.closing:
+            return self.place(member, last, fresh=True)
+        self._decide(member, self.survey.counts, None, [], 0)
+        return False
 
     def _rank(self, again: bool) -> Ranking:
         """The survivors weighed; ``again``: they are those of the member before."""
@@ -123,22 +143,23 @@ class Run:
             best = [pick, *best[:-1]] if total[pick] == total[best[0]] else [*best[:-1], pick]
         return best, pick
 
-    def _take(self, member: int, consumer: str, row: int) -> Selection:
+    def _take(self, member: int, consumer: str, row: int, layout: Layout | None) -> Selection:
         request, spec = self.request, self.request.spec
         identity: str | None = None
         if spec.purpose is not Purpose.REBUILD:
             identity = claim_id(request.request_id, self.attempt, member)
             provider_id = self.table.hosts[row].id
             group = spec.group.uuid if spec.group else None
-            self.table.take(
-                provider_id, spec.resources, Placed(identity, consumer, provider_id, group)
-            )
+            placed = Placed(identity, consumer, provider_id, group, layout)
+            self.table.take(provider_id, spec.resources, placed)
             self.taken.append((provider_id, identity))
             self.survey.picked(row)
         self.chosen.append(row)
-        return self._selection(row, consumer, None if request.dry_run else identity)
+        return self._selection(row, consumer, None if request.dry_run else identity, layout)
 
-    def _selection(self, row: int, consumer: str, identity: str | None) -> Selection:
+    def _selection(
+        self, row: int, consumer: str, identity: str | None, layout: Layout | None = None
+    ) -> Selection:
         host = self.table.hosts[row]
         return Selection(
             host=host.name,
@@ -151,6 +172,7 @@ class Run:
             zone=self.table.zone_name(row),
             build_topic=host.build_topic,
             resources=self.request.spec.resources,
+            layout=None if layout is None else plain(layout),
         )
 
     def _decide(
@@ -204,7 +226,7 @@ class Run:
         cells = self.table.cell
         # Mostly the finalists are enough; they need not be.
         rows = ranking.rows.take(self.finalists).tolist()
-        near = [row for row in rows if row not in chosen and cells[row] == cell]
+        near = [r for r in rows if r not in chosen and cells[r] == cell and self._has_layout(r)]
         if len(near) >= wanted or len(rows) == len(ranking.rows):
             return near[:wanted]
         total = np.where(cells.take(ranking.rows) == cell, ranking.total, -np.inf)
@@ -212,8 +234,13 @@ class Run:
         for index, row in zip(taken.tolist(), self.chosen, strict=True):
             if index < len(total) and ranking.rows[index] == row:
                 total[index] = -np.inf
-        best = top(total, min(wanted, len(total)))
-        return [int(ranking.rows[i]) for i in best if total[i] > -np.inf]
+        best = top(total, min(wanted if self.fitting is None else wanted + FINALISTS, len(total)))
+        found = [int(ranking.rows[i]) for i in dict.fromkeys(best.tolist()) if total[i] > -np.inf]
+        return [row for row in found if self._has_layout(row)][:wanted]
+
+    def _has_layout(self, row: int) -> bool:
+        """Whether a host that is not picked would do."""
+        return self.fitting is None or self.fitting.lay(row) is not None
 
     def failure(self, wanted: int) -> str:
         """The one-line verdict of the member that found no host."""

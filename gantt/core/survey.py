@@ -67,6 +67,7 @@ class Survey:
         self._prefix: tuple[int, BoolArray, np.ndarray, int, int, list[FilterCount]] | None = None
         self._changed: list[int] = []
         self._counts: list[FilterCount] = []
+        self._barred: tuple[int, list[int]] = (-1, [])
         #: Whether all that a pick may change is known to follow from the picked row.
         self._is_local = not (table.pooled or pipeline.detailed)
         # A rebuild names its host by force and is checked all the same.
@@ -74,6 +75,23 @@ class Survey:
         self._applies = pipeline.applying(
             spec.purpose, forced and spec.purpose is not Purpose.REBUILD
         )
+
+    @property
+    def counts(self) -> list[FilterCount]:
+        """Of the last look, with those barred since."""
+        return self._counts
+
+    def bar(self, k: int, rows: list[int]) -> None:
+        """Let filter ``k`` remove survivors that its mask lets pass, now and in later looks."""
+        self._barred = (k, self._barred[1] + rows)
+        self.alive[rows] = False
+        self.verdict[rows] = k
+        self.left -= len(rows)
+        counts = list(self._counts)
+        counts[k] = self._removed(k, counts[k].removed + len(rows))
+        if self.pipeline.detailed or not self.left:
+            counts = [self._explain(i, count) for i, count in enumerate(counts)]
+        self._counts = counts
 
     def picked(self, row: int) -> None:
         """A pick was laid over this row: per-host filters are asked about it again."""
@@ -289,6 +307,9 @@ class Survey:
             # A wall around code that is not ours: whatever it raises is its failure.
             self._failed(rule.name, e)
             mask = None
+        if mask is not None and k == self._barred[0]:
+            mask = mask.copy()
+            mask[self._barred[1]] = False
         if not self.pipeline.volatile[k]:
             self._masks[k] = mask
         return mask

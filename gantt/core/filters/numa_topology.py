@@ -106,6 +106,8 @@ class NUMATopologyFilter(InsideFilter):
         ),
     )  # fmt: skip
 
+    packing_host_numa_cells_allocation_strategy: bool
+
     def wish(self, spec: RequestSpec) -> Wish | None:
         if not (spec.flavor.extra_specs or spec.image.properties):
             return None

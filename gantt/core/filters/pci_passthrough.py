@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """PciPassthroughFilter: the devices that a flavor asks for by name."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gantt.core.columns import BoolArray
-from gantt.core.filters.numa_topology import InsideFilter
+from gantt.core.filters.base import Filter
+from gantt.core.filters.numa_topology import InsideFilter, NUMATopologyFilter
 from gantt.core.plugin import Option
 from gantt.core.request import RequestSpec
 from gantt.core.topology import columns
 from gantt.core.topology.aliases import KEY, Aliases, read_option
+from gantt.core.topology.inside import Inside
 from gantt.core.topology.wish import Wish
 
 if TYPE_CHECKING:
@@ -48,3 +50,15 @@ class PciPassthroughFilter(InsideFilter):
 
     def may(self, hosts: 'HostTable', wish: Wish, at: slice) -> BoolArray:
         return columns.may_have(hosts, wish, at)
+
+
+def inside_of(filters: Sequence[Filter]) -> Inside:
+    """What a pipeline of these filters lays out inside of hosts."""
+    numa, pci, pack = -1, -1, False
+    aliases: Aliases | None = None
+    for k, rule in enumerate(filters):
+        if isinstance(rule, NUMATopologyFilter):
+            numa, pack = k, rule.packing_host_numa_cells_allocation_strategy
+        elif isinstance(rule, PciPassthroughFilter):
+            pci, aliases = k, rule.aliases
+    return Inside(numa, pci, aliases, pack)
