@@ -73,7 +73,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Contradiction(msgspec.Struct, frozen=True):
-    """Rules that no host meets together; leave any one out and some host does.
+    """Rules that no host meets together; without any one of them that would not be so.
 
     :ivar says: who does not meet them
     :ivar rules: each with its source

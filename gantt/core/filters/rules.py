@@ -15,6 +15,7 @@ from gantt.core.plugin import Option
 from gantt.core.request import RequestSpec
 from gantt.core.rules import ladder, layers
 from gantt.core.rules.facts import FACTS
+from gantt.core.rules.ladder import Scope
 from gantt.core.rules.layers import Layer
 from gantt.core.rules.rule import Rule, Strength
 
@@ -144,13 +145,15 @@ class RulesFilter(ClosingFilter):
     def contradiction(
         self, hosts: 'HostTable', spec: RequestSpec, alive: BoolArray
     ) -> Contradiction | None:
-        rules, by_all = ladder.conflict(hosts, spec, alive, self._layers(hosts, spec))
+        rules, scope = ladder.conflict(hosts, spec, alive, self._layers(hosts, spec))
         if not rules:
             return None
-        if not by_all:
+        if scope is Scope.FITTING:
             count = int(np.count_nonzero(alive))
             fit = 'the one host that fits' if count == 1 else f'the {count} hosts that fit'
             says = f'of {fit} otherwise none meets'
+        elif scope is Scope.EVER:
+            says = 'no host could ever meet'
         elif any(rule.volatile for rule in rules):
             says = 'no host now meets'
         else:

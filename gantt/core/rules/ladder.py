@@ -7,6 +7,7 @@ the least number is who a ladder would come to that tries one step after the oth
 with this on top: a rule that can be kept although an earlier one was given up is kept.
 """
 
+import enum
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,20 @@ import numpy as np
 
 from gantt.core.columns import BoolArray, IntArray
 from gantt.core.request import RequestSpec
+from gantt.core.rules.impossible import impossible
 from gantt.core.rules.layers import Layer
 from gantt.core.rules.rule import Rule
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
+
+
+class Scope(enum.StrEnum):
+    """Whom a conflict of rules is about."""
+
+    EVER = 'any host that could be'
+    KNOWN = 'all hosts that are known'
+    FITTING = 'those that pass everything else'
 
 
 def narrow(
@@ -65,21 +75,36 @@ def steadfast(layers: Sequence[Layer]) -> bool:
 
 def conflict(
     hosts: 'HostTable', spec: RequestSpec, alive: BoolArray, layers: Sequence[Layer]
-) -> tuple[list[Rule], bool]:
+) -> tuple[list[Rule], Scope]:
     """Rules that no host meets together, none of them in vain.
 
     :param alive: those that pass everything else
-    :returns: the rules, and whether no host at all meets them, however full it is
+    :returns: the rules, and of whom that is said; no rules: they are not it
     """
     rules, masks = _bound(hosts, spec, alive, layers)
     if not rules:
-        return [], False
+        return [], Scope.FITTING
+    never = _never(rules)
+    if never:
+        return never, Scope.EVER
     everybody = np.ones(len(hosts), np.bool_)
-    if not _all_of(everybody, masks).any():
-        return [rules[i] for i in minimal(everybody, masks)], True
+    if len(hosts) and not _all_of(everybody, masks).any():
+        return [rules[i] for i in minimal(everybody, masks)], Scope.KNOWN
     if alive.any() and not _all_of(alive, masks).any():
-        return [rules[i] for i in minimal(alive, masks)], False
-    return [], False
+        return [rules[i] for i in minimal(alive, masks)], Scope.FITTING
+    return [], Scope.FITTING
+
+
+def _never(rules: Sequence[Rule]) -> list[Rule]:
+    """Rules that contradict each other by themselves; without any one they would not."""
+    kept = [rule for rule in rules if rule.aggregate is None]
+    if not impossible(rule.condition.tree for rule in kept):
+        return []
+    for rule in list(kept):
+        fewer = [one for one in kept if one is not rule]
+        if impossible(one.condition.tree for one in fewer):
+            kept = fewer
+    return kept
 
 
 def _bound(

@@ -16,6 +16,9 @@ from gantt.core.filters.rules import RulesFilter
 from gantt.core.pipeline import Pipeline
 from gantt.core.request import Purpose
 from gantt.core.rules import ladder, layers
+from gantt.core.rules.expression import Expression
+from gantt.core.rules.impossible import impossible
+from gantt.core.rules.parser import parse
 from gantt.core.rules.rule import read, split
 from tests.core.builders import NOW, a_host, a_table, hosts_of, state_of
 from tests.core.rules import trees
@@ -356,6 +359,52 @@ def test_the_rules_that_stand_in_the_way_are_named_and_no_others():
     )
 
 
+def test_rules_that_no_host_could_ever_meet_are_told_from_those_that_none_meets_now():
+    for rules, says in (
+        (['instances < 3', 'instances > 2'], 'no host now meets this rule'),
+        (['instances < 3', 'instances >= 3'], 'no host could ever meet all of these rules'),
+        (['free.VCPU == 4 and free.VCPU < 4'], 'no host could ever meet this rule'),
+        (['location in "s1"', 'location in ["s2", "s3.r1"]'], 'no host could ever meet all of'),
+    ):
+        decision, _ = placed(*rules)
+        assert decision.contradiction.says.startswith(says), rules
+
+
+@trees.unhurried
+@given(st.lists(trees.conditions, max_size=3), trees.clouds(), trees.specs)
+def test_what_is_called_impossible_holds_for_no_host(conditions, cloud, spec):
+    hosts, aggregates = cloud
+    table = a_table(*hosts, aggregates=aggregates)
+    if impossible(conditions):
+        masks = [Expression(expr).mask(table, spec) for expr in conditions]
+        assert not np.logical_and.reduce(masks).any()
+
+
+NEVER = [
+    ('instances > 3 and instances < 3', True),
+    ('instances >= 3 and instances <= 3', False),
+    ('instances > 3 and instances <= 3', True),
+    ('instances in 1..4 and instances in 5..', True),
+    ('instances in 1..4 and instances in 4..', False),
+    ('instances in [1, 2] and instances == 3', True),
+    ('instances in [1, 2] and instances > 1', False),
+    ('zone == "a" and zone == "b"', True),
+    ('zone in ["a", "b"] and zone == "b"', False),
+    ('enabled and enabled == false', True),
+    ('location in "a.b" and location in "a"', False),
+    ('location in "a.b" and location in "*.c"', True),
+    ('location in "a.b" and location in "*.b.c"', False),
+    ('false', True),
+    ('zone == v1 and zone == v1.0', False),
+    ('traits == "a" and traits == "b"', False),
+]
+
+
+@pytest.mark.parametrize(('text', 'never'), NEVER, ids=range(len(NEVER)))
+def test_what_is_impossible(text, never):
+    assert impossible([parse(text).tree]) is never
+
+
 def test_rules_are_not_blamed_where_nobody_has_room():
     decision, _ = placed('location in "s1"', resources={'MEMORY_MB': 600000})
     assert decision.outcome is Outcome.NO_VALID_HOST
@@ -409,12 +458,18 @@ def test_a_conflict_of_rules_is_minimal_among_the_hosts(user, operator, cloud):
         layers.layer_of([read(prefix + trees.tree.to_text(e)) for prefix, e in rules])
         for rules in (operator, user)
     ]
-    rules, by_all = ladder.conflict(table, spec, alive, found)
+    rules, scope = ladder.conflict(table, spec, alive, found)
     fits = ladder.narrow(table, spec, alive, found).any()
     assert not (rules and fits)
     if alive.any() and not fits:
         assert rules
-    base = np.ones(len(hosts), bool) if by_all else alive
+    if scope is ladder.Scope.EVER:
+        trees_of = [rule.condition.tree for rule in rules]
+        assert impossible(trees_of)
+        for i in range(len(rules)):
+            assert not impossible(trees_of[:i] + trees_of[i + 1 :])
+        return
+    base = np.ones(len(hosts), bool) if scope is ladder.Scope.KNOWN else alive
     masks = [rule.mask(table, spec) for rule in rules]
     for chosen in itertools.combinations(range(len(rules)), max(0, len(rules) - 1)):
         if rules:
