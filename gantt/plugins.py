@@ -8,6 +8,7 @@ columns that exist, and that its options are sane.
 
 import difflib
 import functools
+import importlib
 import importlib.metadata
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ import stevedore.exception
 from stevedore import DriverManager
 
 from gantt import exceptions
+from gantt.core import nova_filter
 from gantt.core.filters.base import Filter
 from gantt.core.pipeline import Pipeline
 from gantt.core.plugin import Plugin
@@ -52,6 +54,8 @@ def find(group: str, name: str) -> type[Plugin]:
     :raises PluginError: unknown (with the nearest known name), does not load,
         is of the wrong kind, or reads a column that does not exist
     """
+    if ':' in name:
+        return _fit(group, name, _imported(name))
     known = installed(group)
     if name not in known:
         near = difflib.get_close_matches(name, known, 1, 0.5)
@@ -75,15 +79,36 @@ def find(group: str, name: str) -> type[Plugin]:
             problem=f'does not load: {type(e).__name__}: {e}',
             fix='Mend or disable it',
         ) from e
+    return _fit(group, name, found)
+
+
+def _fit(group: str, name: str, found: Any) -> type[Plugin]:
+    """A class of the right kind; one written for Nova is put into a shape that fits."""
     kind = KINDS[group]
-    if not (isinstance(found, type) and issubclass(found, kind)):
+    if isinstance(found, type) and issubclass(found, kind):
+        found.check_columns()
+        return found
+    if group == FILTERS and nova_filter.is_for_nova(found):
+        return nova_filter.adapted(found)
+    raise exceptions.PluginError(
+        plugin=name,
+        problem=f'is {found!r}; expected a subclass of {kind.__module__}.{kind.__name__}',
+        fix='Correct its entry point',
+    )
+
+
+def _imported(name: str) -> Any:
+    """What stands at ``module:Class``, which is not installed under a name of its own."""
+    module, _, attribute = name.partition(':')
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as e:
+        # Importing runs code that is not ours: whatever it raises is its failure.
         raise exceptions.PluginError(
             plugin=name,
-            problem=f'is {found!r}; expected a subclass of {kind.__module__}.{kind.__name__}',
-            fix='Correct its entry point',
-        )
-    found.check_columns()
-    return found
+            problem=f'does not load: {type(e).__name__}: {e}',
+            fix='Write module:Class, and mend it or disable it',
+        ) from e
 
 
 def _reraise(manager: object, entry_point: object, error: BaseException) -> None:

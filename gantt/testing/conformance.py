@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The conformance kit: whether a filter or weigher keeps what Gantt relies on.
+
+On random clouds and requests: it does no I/O, changes nothing, says the same when
+asked again, says the same of a host wherever its row is and whoever else is there,
+its array form is its per-host form, it reads no column that it does not declare,
+and its reasons can be told.  Anybody can run it on a plugin of their own::
+
+    from gantt.testing import conformance
+
+    def test_my_filter_conforms():
+        conformance.check(MyFilter)
+"""
+
+import inspect
+import random
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gantt import exceptions
+from gantt.core.columns import LAYOUT
+from gantt.core.filters.base import Filter, PairwiseFilter, PerHostFilter
+from gantt.core.host_table import HostTable
+from gantt.core.plugin import Plugin
+from gantt.core.request import RequestSpec
+from gantt.core.weighers.base import Weigher
+from gantt.testing import clouds, guard
+from gantt.testing.watched import WatchedSpec, WatchedTable
+
+CASES = 60
+#: Findings reported per plugin: the rest is mostly the same again.
+FINDINGS_MAX = 10
+CONSUMER = clouds.GUESTS[0]
+
+_encode = msgspec.msgpack.Encoder(enc_hook=repr).encode
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What is wrong.
+
+    :ivar rule: pure | inside | same | place | form | columns | fields | reasons | shape
+    :ivar seed: of the case, to see it again with ``first`` and ``cases=1``
+    """
+
+    rule: str
+    said: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f'{self.rule}: {self.said} (seed {self.seed})'
+
+
+def check(plugin: type[Plugin] | Plugin, cases: int = CASES, first: int = 0) -> None:
+    """Examine a plugin, given as its class (with default options) or as an object.
+
+    :raises AssertionError: with every finding, a line each
+    """
+    found = examine(plugin, cases, first)
+    if found:
+        raise AssertionError(f'{plugin.name} does not conform:\n' + '\n'.join(map(str, found)))
+
+
+def examine(plugin: type[Plugin] | Plugin, cases: int = CASES, first: int = 0) -> list[Finding]:
+    """What is wrong with a plugin; [] where nothing is.
+
+    :param first: the first seed; ``cases`` seeds are tried
+    :raises PluginError: it is no plugin, or cannot be made with its default options
+    """
+    rule = plugin() if isinstance(plugin, type) else plugin
+    if not isinstance(rule, Filter | Weigher):
+        raise exceptions.PluginError(
+            plugin=rule.name, problem='is neither a Filter nor a Weigher', fix='Derive it from one'
+        )
+    rule.check_columns()
+    found: list[Finding] = []
+    for seed in range(first, first + cases):
+        for finding in _case(rule, seed):
+            if finding.rule not in {known.rule for known in found}:
+                found.append(finding)
+        if len(found) >= FINDINGS_MAX:
+            break
+    return found
+
+
+def _case(rule: Filter | Weigher, seed: int) -> Iterator[Finding]:
+    rng = random.Random(seed)
+    hosts, aggregates = clouds.a_cloud(rng)
+    table, spec = clouds.a_table(hosts, aggregates), clouds.a_spec(rng)
+    if isinstance(rule, Filter) and not _is_understood(rule, spec):
+        return
+    looks = _Looks(rule, table.snapshot(), spec, seed)
+    try:
+        yield from looks.findings()
+        mixed = hosts[:]
+        rng.shuffle(mixed)
+        few = [change for change in mixed if rng.random() < 0.6]
+        yield from looks.elsewhere(clouds.a_table(mixed, aggregates), 'in another row')
+        # Who else is there counts for groups only, and for scales: not for raw values.
+        if not (isinstance(rule, Filter) and rule.pairwise):
+            yield from looks.elsewhere(clouds.a_table(few, aggregates), 'with other hosts beside')
+    except guard.Outside as e:
+        yield Finding('inside', f'does {e}, which is outside', seed)
+    except exceptions.GanttError as e:
+        yield Finding('shape', f'raises {type(e).__name__}: {e.message}', seed)
+    except Exception as e:
+        # The kit runs code that is not ours: whatever it raises is what was found.
+        yield Finding('shape', f'raises {type(e).__name__}: {e}', seed)
+
+
+def _is_understood(rule: Filter, spec: RequestSpec) -> bool:
+    """Whether the request would get as far as the masks."""
+    try:
+        rule.check_request(spec)
+    except exceptions.InvalidMessage:
+        return False
+    return spec.purpose in rule.purposes
+
+
+class _Looks:
+    """One plugin on one table and spec, a snapshot: writing to it raises."""
+
+    def __init__(
+        self, rule: Filter | Weigher, table: HostTable, spec: RequestSpec, seed: int
+    ) -> None:
+        self.rule, self.table, self.spec, self.seed = rule, table, spec, seed
+
+    def answer(self, table: Any = None, spec: Any = None) -> np.ndarray | None:
+        """The mask, or the raw values of all rows, under guard."""
+        table = self.table if table is None else table
+        spec = self.spec if spec is None else spec
+        with guard.inside():
+            if isinstance(self.rule, PairwiseFilter):
+                return self.rule.mask_for(table, spec, CONSUMER)
+            if isinstance(self.rule, Filter):
+                return self.rule.mask(table, spec)
+            return self.rule.raw(table, spec, np.arange(len(table)))
+
+    def findings(self) -> Iterator[Finding]:
+        before = self._state()
+        said = self.answer()
+        yield from self._shape(said)
+        if not _same(said, self.answer()):
+            yield self._found('same', 'says something else when asked the same again')
+        if self._state() != before:
+            yield self._found('pure', 'changes the table, the spec or itself')
+        yield from self._undeclared()
+        if isinstance(self.rule, Filter):
+            yield from self._forms(self.rule, said)
+            yield from self._reasons(self.rule, said)
+        else:
+            yield from self._weigher_forms(self.rule, said)
+
+    def elsewhere(self, other: HostTable, where: str) -> Iterator[Finding]:
+        """The same hosts on another table: the same is said of each."""
+        here, there = self.answer(), self.answer(other.snapshot())
+        for row, name in enumerate(other.names):
+            mine = self.table.row_of(name)
+            one, two = _of(here, mine), _of(there, row)
+            if isinstance(self.rule, Weigher) and (here is None or there is None):
+                continue  # no preference at all: nothing is compared
+            if one != two:
+                yield self._found('place', f'says {two} of {name} {where}, else {one}')
+                return
+
+    # -- parts ---------------------------------------------------------------
+    def _found(self, rule: str, said: str) -> Finding:
+        return Finding(rule, said, self.seed)
+
+    def _state(self) -> tuple[Any, ...]:
+        arrays = {name: getattr(self.table, name).tobytes() for name in LAYOUT}
+        placed = {int(i): dict(self.table.placed.on(int(i))) for i in self.table.ids}
+        return arrays, list(self.table.names), placed, _encode(self.spec), repr(vars(self.rule))
+
+    def _shape(self, said: object) -> Iterator[Finding]:
+        count = len(self.table)
+        if said is None:
+            return
+        if not isinstance(said, np.ndarray) or said.shape != (count,):
+            yield self._found('shape', f'expected one value per host, {count} of them')
+        elif isinstance(self.rule, Filter) and said.dtype != np.bool_:
+            yield self._found('shape', f'expected a mask of bool, got {said.dtype}')
+        elif isinstance(self.rule, Weigher) and not np.isfinite(said.astype(float)).all():
+            yield self._found('shape', 'expected finite numbers')
+
+    def _undeclared(self) -> Iterator[Finding]:
+        table, spec = WatchedTable(self.table), WatchedSpec(self.spec)
+        self.answer(table, spec)
+        declared = set(self.rule.columns)
+        # A filter that declares none may read anything: it is asked again after each pick.
+        if declared and (missing := table.read - declared - _FREE - _implied(declared)):
+            yield self._found('columns', f'reads {", ".join(sorted(missing))} undeclared')
+        fields = getattr(self.rule, 'fields', None)
+        if fields is not None:
+            if missing := spec.read - set(fields):
+                yield self._found('fields', f'reads {", ".join(sorted(missing))} undeclared')
+            if 'now' in table.read or '*' in table.read:
+                yield self._found('fields', 'reads the clock or whole hosts: it cannot be kept')
+
+    def _forms(self, rule: Filter, said: np.ndarray | None) -> Iterator[Finding]:
+        rows = np.arange(len(self.table))
+        if isinstance(rule, PerHostFilter) and rule.concerns(self.spec):
+            with guard.inside():
+                each = [rule.mask_rows(self.table, self.spec, rows[i : i + 1])[0] for i in rows]
+            yield from self._compare(said, each, 'mask_rows')
+        if rule.local:
+            with guard.inside():
+                each = [rule.passes(self.table, self.spec, int(row)) for row in rows]
+            yield from self._compare(said, each, 'passes')
+
+    def _compare(
+        self, said: np.ndarray | None, each: Iterable[Any], form: str
+    ) -> Iterator[Finding]:
+        for row, one in enumerate(each):
+            if _of(said, row) != one:
+                name = self.table.names[row]
+                yield self._found('form', f'{form} says {one} of {name}, the array {not one}')
+                return
+
+    def _weigher_forms(self, rule: Weigher, said: np.ndarray | None) -> Iterator[Finding]:
+        if said is None:
+            return
+        some = np.arange(0, len(self.table), 2)
+        with guard.inside():
+            part = rule.raw(self.table, self.spec, some)
+        if part is not None and not _same(part, said.take(some)):
+            yield self._found('form', 'says something else of the same rows asked alone')
+        if rule.local:
+            for row in range(len(self.table)):
+                with guard.inside():
+                    one = rule.value(self.table, self.spec, row)
+                if one != said[row]:
+                    name = self.table.names[row]
+                    yield self._found('form', f'value is {one} for {name}, raw {said[row]}')
+                    return
+
+    def _reasons(self, rule: Filter, said: np.ndarray | None) -> Iterator[Finding]:
+        rows = np.flatnonzero(~said) if said is not None else np.zeros(0, np.int64)
+        if not len(rows):
+            return
+        with guard.inside():
+            detail = rule.detail(self.table, self.spec, rows)
+            texts = [rule.reason_for(self.spec, detail), rule.remedy(self.table, self.spec, rows)]
+        if not all(isinstance(text, str) and text.strip() for text in texts):
+            yield self._found('reasons', f'expected texts, got {texts}')
+        parts = detail.get('parts')
+        if parts is not None and sum(parts.values()) != len(rows):
+            yield self._found('reasons', f'parts {parts} do not add up to {len(rows)} hosts')
+
+
+#: Read by everybody: how many rows there are, and who they are.
+_FREE = frozenset({'ids', 'now', '*'})
+
+
+def _implied(declared: set[str]) -> set[str]:
+    """Columns that a declared one stands for."""
+    found = set()
+    if declared & {'numa', 'rooms', 'devices'}:
+        found |= {'numa', 'rooms', 'devices', 'free_devices', 'kind_free', 'numa_cells'}
+        found |= {name for name in LAYOUT if name.startswith('cell_')}
+    if declared & {'free', 'used', 'pools'}:
+        found |= {'free', 'pools', 'used', 'cap'}
+    if declared & {'names', 'nodes'}:
+        found |= {'names', 'nodes'}
+    return found
+
+
+def _of(said: np.ndarray | None, row: int | None) -> Any:
+    """What is said of one row; no mask at all lets it pass."""
+    return True if said is None or row is None else said[row].item()
+
+
+def _same(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return bool(np.array_equal(one, other, equal_nan=True))
+
+
+def describe(plugin: type[Plugin]) -> str:
+    """One line about a plugin that conforms."""
+    kind = 'filter' if issubclass(plugin, Filter) else 'weigher'
+    form = 'asked host by host' if issubclass(plugin, PerHostFilter) else 'over columns'
+    where = inspect.getmodule(plugin)
+    return f'{kind} {plugin.name} of {where.__name__ if where else "?"}, {form}'

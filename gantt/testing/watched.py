@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host table and a spec that note what is read of them."""
+
+from typing import Any
+
+from gantt.core.columns import LAYOUT, OBJECTS
+from gantt.core.host_state import HostState
+from gantt.core.host_table import HostTable
+from gantt.core.request import RequestSpec
+
+#: Methods and helpers of a table -> the columns that their answers follow from.
+READS: dict[str, tuple[str, ...]] = {
+    'free_of': ('free', 'pools'),
+    'row_of': ('names',),
+    'rows_of_names': ('names',),
+    'rows_of_nodes': ('nodes',),
+    'rows_of_consumer': ('placed',),
+    'aggregate_bits': ('aggregates',),
+    'aggregates_of': ('aggregates',),
+    'known_aggregates': ('aggregates',),
+    'aggregate_codes': ('aggregates',),
+    'trait_codes': ('traits',),
+    'zones': ('zone',),
+    'zone_name': ('zone',),
+    'default_zone': ('zone',),
+    'cells': ('cell',),
+    'cell_name': ('cell',),
+    'locations': ('location',),
+    'pool_free': ('pools',),
+    'now': ('now',),
+}
+_COLUMNS = {**{name: (name,) for name in (*LAYOUT, *OBJECTS)}, **READS, 'pool': ('pools',)}
+
+
+class WatchedTable:
+    """Passes everything on, and notes the columns that are read.
+
+    :ivar read: columns read so far; ``now`` for the clock, ``*`` where a host's whole
+        row or state was handed out, whose facts are not followed
+    """
+
+    def __init__(self, table: HostTable) -> None:
+        self._table = table
+        self.read: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __getattr__(self, name: str) -> Any:
+        self.read.update(_COLUMNS.get(name, ()))
+        if name in ('hosts', 'host_state', 'changes'):
+            self.read.add('*')
+        return getattr(self._table, name)
+
+    def host_state(self, row: int | str) -> HostState:
+        """A view of the real table: what is read of it is not followed."""
+        self.read.add('*')
+        return self._table.host_state(row)
+
+
+class WatchedSpec:
+    """Passes everything on, and notes the fields that are read."""
+
+    def __init__(self, spec: RequestSpec) -> None:
+        self._spec = spec
+        self.read: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in RequestSpec.__struct_fields__:
+            self.read.add(name)
+        return getattr(self._spec, name)

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every filter and weigher of ours conforms; who breaks a rule of the kit is found out."""
+
+import importlib.metadata
+import random
+
+import numpy as np
+import pytest
+
+from gantt import exceptions
+from gantt.core.filters.base import Filter, PerHostFilter
+from gantt.core.weighers.base import Weigher
+from gantt.testing import conformance
+
+OWN = {
+    f'{group.rpartition(".")[2]} {entry.name}': entry
+    for group in ('gantt.filters', 'gantt.weighers')
+    for entry in importlib.metadata.entry_points(group=group)
+    if entry.value.startswith('gantt.')
+}
+
+
+@pytest.mark.parametrize('name', sorted(OWN))
+def test_ours_conform(name):
+    conformance.check(OWN[name].load(), cases=30)
+
+
+class Writes(Filter):
+    columns = ('enabled',)
+
+    def mask(self, hosts, spec):
+        hosts.enabled[:1] = False
+        return hosts.enabled
+
+
+class Remembers(Filter):
+    columns = ('enabled',)
+
+    def mask(self, hosts, spec):
+        self.count = getattr(self, 'count', 0) + 1
+        return hosts.enabled.copy()
+
+
+class Dices(Filter):
+    columns = ('enabled',)
+
+    def mask(self, hosts, spec):
+        return np.array([random.random() < 0.5 for _ in range(len(hosts))], bool)
+
+
+class Opens(PerHostFilter):
+    columns = ('enabled',)
+
+    def host_passes(self, host, spec):
+        with open('/etc/hostname') as file:
+            return bool(file)
+
+
+class ByRow(Filter):
+    columns = ('ids',)
+
+    def mask(self, hosts, spec):
+        return np.arange(len(hosts)) % 2 == 0
+
+
+class ByCrowd(Filter):
+    columns = ('ids',)
+
+    def mask(self, hosts, spec):
+        return np.full(len(hosts), len(hosts) > 3)
+
+
+class TwoMinds(PerHostFilter):
+    columns = ('enabled',)
+
+    def mask(self, hosts, spec):
+        return hosts.enabled.copy()
+
+    def host_passes(self, host, spec):
+        return not host.is_enabled
+
+
+class Secretive(Filter):
+    columns = ('enabled',)
+
+    def mask(self, hosts, spec):
+        return hosts.enabled & (hosts.instances < 1)
+
+
+class Forgetful(Filter):
+    columns = ('enabled',)
+    reason = 'is off ({missing})'
+
+    def mask(self, hosts, spec):
+        return hosts.enabled.copy()
+
+
+class Miscounts(Filter):
+    columns = ('enabled',)
+
+    def mask(self, hosts, spec):
+        return hosts.enabled.copy()
+
+    def detail(self, hosts, spec, rows):
+        return {'parts': {'off': len(rows) + 1}}
+
+
+class Numbers(Filter):
+    columns = ('instances',)
+
+    def mask(self, hosts, spec):
+        return hosts.instances.copy()
+
+
+class Infinite(Weigher):
+    columns = ('instances',)
+
+    def raw(self, hosts, spec, rows):
+        return np.full(len(rows), np.inf)
+
+
+class LocalOnlyInName(Weigher):
+    columns = ('instances',)
+    local = True
+
+    def raw(self, hosts, spec, rows):
+        return hosts.instances.take(rows)
+
+    def value(self, hosts, spec, row):
+        return 7
+
+
+BAD = {
+    Writes: 'shape', Remembers: 'pure', Dices: 'same', Opens: 'inside', ByRow: 'place',
+    ByCrowd: 'place', TwoMinds: 'form', Secretive: 'columns', Forgetful: 'shape',
+    Miscounts: 'reasons', Numbers: 'shape', Infinite: 'shape', LocalOnlyInName: 'form',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('plugin', BAD, ids=lambda plugin: plugin.__name__)
+def test_who_breaks_a_rule_is_found_out(plugin):
+    found = conformance.examine(plugin)
+    assert BAD[plugin] in {finding.rule for finding in found}, found
+    with pytest.raises(AssertionError, match=f'{plugin.__name__} does not conform'):
+        conformance.check(plugin)
+
+
+def test_a_finding_can_be_seen_again_by_its_seed():
+    (found, *_) = conformance.examine(ByRow)
+    again = conformance.examine(ByRow, cases=1, first=found.seed)
+    assert str(found) in map(str, again)
+
+
+def test_what_is_no_plugin_is_refused():
+    with pytest.raises(exceptions.GanttError, match='neither a Filter nor a Weigher'):
+        conformance.examine(type('Odd', (conformance.Plugin,), {}))
