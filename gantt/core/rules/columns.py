@@ -44,11 +44,14 @@ class Coded(msgspec.Struct, frozen=True):
 
     def where(self, predicate: Predicate, negated: bool) -> BoolArray:
         """Which hosts the predicate, or its opposite, holds for."""
-        said = np.zeros(len(self.names) or 1, np.bool_)
-        for code in used_codes(self.codes, len(self.names)):
-            name = self.names[code]
-            says = predicate(name) if name else None
-            said[code] = says is not None and says != negated
+        names = self.names
+        if len(names) <= len(self.codes):
+            answers = [predicate(name) if name else None for name in names]
+            # Neither True nor False is None: who is not known is never among them.
+            return np.array([said is (not negated) for said in answers], np.bool_).take(self.codes)
+        said = np.zeros(len(names), np.bool_)
+        for code in set(self.codes.tolist()):
+            said[code] = bool(names[code]) and predicate(names[code]) is (not negated)
         return said.take(self.codes)
 
     def found(self) -> BoolArray:
