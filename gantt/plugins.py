@@ -34,11 +34,13 @@ DEFAULT_FILTERS = (
     'NUMATopologyFilter', 'PciPassthroughFilter',
     'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter', 'SameHostFilter',
     'DifferentHostFilter', 'ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
+    'LocationFilter', 'RulesFilter',
 )  # fmt: skip
 DEFAULT_WEIGHERS = (
     'RAMWeigher', 'CPUWeigher', 'DiskWeigher', 'IoOpsWeigher', 'NumInstancesWeigher',
     'HypervisorVersionWeigher', 'PCIWeigher', 'MetricsWeigher', 'BuildFailureWeigher',
     'CrossCellWeigher', 'ServerGroupSoftAffinityWeigher', 'ServerGroupSoftAntiAffinityWeigher',
+    'RulesWeigher',
 )  # fmt: skip
 
 

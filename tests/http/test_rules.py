@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules through the whole scheduler: what callers are told, and what is explained later."""
+
+import pytest
+
+from gantt import exceptions
+from gantt.core.decision import Answer
+from gantt.core.request import RequestSpec, SelectDestinations
+from tests.http.site import Site, fixed
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def ask(site: Site, *rules: str, number: int = 1, count: int = 1, **hints: list[str]) -> Answer:
+    """Place by rules; decisions are kept in the order of asking."""
+    return site.client.select_destinations(
+        SelectDestinations(
+            request_id=fixed(number),
+            spec=RequestSpec(
+                resources={'VCPU': 2}, hints={'rules': list(rules), **hints}
+            ),
+            consumers=[fixed(number * 1000 + i) for i in range(count)],
+        )
+    )  # fmt: skip
+
+
+def test_a_perfect_match_says_so_by_saying_nothing(site):
+    answer = ask(site, 'location in "hall.r1"', 'drop 1: "CUSTOM_FAST" in traits')
+    assert answer.selections[0][0].host == 'cmp-1'
+    assert (answer.level, answer.given_up) == (0, [])
+
+
+def test_the_answer_names_the_level_and_what_was_given_up(site):
+    answer = ask(site, 'drop 1: "CUSTOM_SLOW" in traits', 'drop 2: location in "hall.r0"')
+    assert answer.selections[0][0].host in ('cmp-2', 'cmp-4')
+    assert answer.level == 1
+    assert answer.given_up == ['drop 1: "CUSTOM_SLOW" in traits (user)']
+    # A repeat gets the stored answer, with all of it.
+    again = ask(site, 'drop 1: "CUSTOM_SLOW" in traits', 'drop 2: location in "hall.r0"')
+    assert again == answer
+    found = site.insights.explain(answer.decision_id)
+    assert (found.members[0].level, found.members[0].given_up) == (1, answer.given_up)
+    assert 'given up: up to step 1: drop 1: "CUSTOM_SLOW" in traits (user)' in found.lines
+
+
+def test_members_share_what_is_there_and_the_answer_has_the_lowest_level(site):
+    answer = ask(site, 'drop 1: name == "cmp-5"', count=4)
+    assert [s[0].host for s in answer.selections].count('cmp-5') == 2
+    assert answer.level == 1
+
+
+def test_a_refusal_names_the_rules_that_contradict_each_other(site):
+    with pytest.raises(exceptions.NoValidHost) as caught:
+        ask(site, 'location in "hall.r1"', 'enabled', 'location in "hall.r0"', number=7)
+    said = (
+        'no host could ever meet all of these rules: '
+        'location in "hall.r1" (user); location in "hall.r0" (user)'
+    )
+    assert said in caught.value.message
+    decision_id = caught.value.kwargs['decision_id']
+    found = site.insights.explain(decision_id)
+    assert found.contradiction.rules == [
+        'location in "hall.r1" (user)', 'location in "hall.r0" (user)',
+    ]  # fmt: skip
+    assert site.insights.explain(decision_id, public=True).contradiction is None
+
+
+def test_a_rule_that_is_not_understood_is_refused_with_its_place(site):
+    with pytest.raises(
+        exceptions.Refused, match='character 15: free is a number: expected'
+    ) as caught:
+        ask(site, 'enabled', 'free.VCPU >=  "2"')
+    assert 'request.spec.hints.rules[1]' in caught.value.message
+
+
+def test_a_location_is_a_hint_from_either_end(site):
+    assert ask(site, location=['hall.r0.cmp-4']).selections[0][0].host == 'cmp-4'
+    answer = ask(site, number=2, location=['r0.hall'])
+    assert answer.selections[0][0].host in ('cmp-2', 'cmp-4')
+    assert ask(site, number=3, location=['x', 'cmp-5.r1.hall']).selections[0][0].host == 'cmp-5'
+    with pytest.raises(exceptions.NoValidHost, match=r"not in \['cellar'\]"):
+        ask(site, number=4, location=['cellar'])
+    with pytest.raises(exceptions.Refused, match=r'hints\.location\[0\]: expected a place'):
+        ask(site, number=5, location=['hall..r1'])
