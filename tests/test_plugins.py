@@ -174,6 +174,7 @@ def test_the_pipeline_is_what_the_configuration_asks_for(tmp_path):
         tmp_path,
         """
         [filters]
+        enable_isolated_aggregate_filtering = true
         enabled_filters = ComputeFilter, ResourcesFilter
         enabled_weighers = RAMWeigher
         host_subset_size = 3
@@ -197,6 +198,13 @@ def test_the_pipeline_is_what_the_configuration_asks_for(tmp_path):
         'skip_failing': False,
         'detailed': False,
         'normalization': 'rank',
+        'prefilters': {
+            'limit_tenants_to_placement_aggregate': False,
+            'placement_aggregate_required_for_tenants': False,
+            'query_placement_for_image_type_support': False,
+            'enable_isolated_aggregate_filtering': True,
+            'image_metadata_prefilter': False,
+        },
     }
 
 

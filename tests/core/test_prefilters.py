@@ -141,9 +141,9 @@ def test_a_decision_tells_what_was_added_and_the_claims_are_for_what_was_asked()
     table = a_table(a_host(1), a_host(2, traits=['COMPUTE_ACCELERATORS']))
     decision = decide(table, request)
     assert hosts_of(decision) == ['cmp-2']
-    assert decision.added == [
-        'trait COMPUTE_ACCELERATORS is required: the flavor has a device profile'
-    ]
+    line = 'trait COMPUTE_ACCELERATORS is required: the flavor has a device profile'
+    assert decision.added == [line]
+    assert decision.members[0].selection.resources == request.spec.resources
 
 
 def test_the_switches_are_part_of_what_a_decision_depends_on():

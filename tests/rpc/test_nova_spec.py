@@ -107,6 +107,22 @@ def test_an_evacuation_to_a_named_host_and_a_rebuild():
     assert spec_of('boot', rebuild).purpose is Purpose.REBUILD
 
 
+def test_no_hints_at_all_are_no_hints():
+    def change(args, spec):
+        spec['scheduler_hints'] = None
+
+    assert spec_of('boot', change).hints == {}
+
+
+def test_the_format_of_the_image_and_a_volume_to_boot_from_are_told():
+    def change(args, spec):
+        spec['is_bfv'] = True
+
+    assert spec_of('boot').image.disk_format == 'raw'
+    assert not spec_of('boot').volume_backed
+    assert spec_of('boot', change).volume_backed
+
+
 def test_a_move_across_cells_is_not_tied_to_its_cell():
     def change(args, spec):
         spec['requested_destination']['nova_object.data']['allow_cross_cell_move'] = True
