@@ -25,9 +25,17 @@ OPTS = [
         'enabled_filters',
         mutable=True,
         default=list(plugins.DEFAULT_FILTERS),
-        help='Filters in the order of running, by the names of their entry points in '
-        'gantt.filters. The order changes cost and the counts in explanations, never who '
-        'survives. A name that is not installed stops the service at start.',
+        help='Filters by the names of their entry points in gantt.filters, or as module:Class. '
+        'Their order changes cost and the counts in explanations, never who survives; see '
+        'order_by_cost. A name that is not installed stops the service at start.',
+    ),
+    cfg.BoolOpt(
+        'order_by_cost',
+        mutable=True,
+        default=True,
+        help='Run those filters first that remove most hosts for their cost, as measured here '
+        'on real requests. Otherwise they run in the order of enabled_filters. An explanation '
+        'lists them as they ran.',
     ),
     cfg.ListOpt(
         'enabled_weighers',

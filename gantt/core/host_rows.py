@@ -25,6 +25,7 @@ from gantt.core.group import PlacedIndex
 from gantt.core.host import Aggregate, HostFacts, HostRow, Placed
 from gantt.core.inside_rows import InsideRows
 from gantt.core.interned import Interned
+from gantt.core.kept_masks import KeptMasks, Versions
 from gantt.core.metrics import DeclaredMetric
 from gantt.core.resources import AMOUNT_MAX
 
@@ -53,6 +54,7 @@ class HostRows(InsideRows):
         super().__init__(rows)
         self.now = 0.0
         self.seq = 0
+        self.versions, self.kept_masks = Versions(), KeptMasks()
         self.default_zone = default_zone
         self.names: list[str] = []
         self.nodes: list[str] = []
@@ -205,6 +207,7 @@ class HostRows(InsideRows):
         for column in (self.names, self.nodes, self.hosts, self._whole):
             self._drop(column, i)
         self.count = last
+        self.versions.rows += 1
         self._packed_ids = None
         self.facts_seq += 1
         self.membership_seq += 1
@@ -258,6 +261,7 @@ class HostRows(InsideRows):
             self._write_membership(i, row)
             self.facts_seq += 1
         self.hosts[i] = row
+        self.versions.note(old, row)
         self._facts_changed(i, old.facts, row.facts)
         arrays = self.arrays
         arrays['enabled'][i] = row.disabled is None and row.service_disabled is None

@@ -21,6 +21,7 @@ from gantt.core import overrides
 from gantt.core.host import Aggregate, HostChange, HostRow, Placed
 from gantt.core.host_rows import HostRows
 from gantt.core.host_state import HostState
+from gantt.core.kept_masks import KeptMasks
 from gantt.core.metrics import DeclaredMetric
 
 
@@ -161,6 +162,7 @@ class HostTable(HostRows):
             for name in aggregate.hosts:
                 of[name] = (*of.get(name, ()), uuid)
         self._aggregates_of = of
+        self.versions.touch(('aggregates', 'zone'))
         for i, row in enumerate(self.hosts):
             self._write_membership(i, row)
         self.facts_seq += 1
@@ -273,6 +275,7 @@ class HostTable(HostRows):
         other: HostTable = HostTable.__new__(HostTable)
         other.__dict__.update(self.__dict__)
         other._copies = {}
+        other.versions, other.kept_masks = self.versions.copy(), KeptMasks()
         self.copy_columns(other, writable)
         other.frozen = not writable
         for name in (

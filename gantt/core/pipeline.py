@@ -21,6 +21,7 @@ from gantt.core.filters.base import Filter
 from gantt.core.filters.closing import ClosingFilter
 from gantt.core.filters.pci_passthrough import inside_of
 from gantt.core.group import without_older
+from gantt.core.kept_masks import FOLLOWED
 from gantt.core.prefilters import Prefilters
 from gantt.core.request import Purpose, RequestSpec, SelectDestinations
 from gantt.core.run import Run
@@ -68,7 +69,6 @@ class Pipeline:
             plugin.check_columns()
         closing = [f for f in filters if isinstance(f, ClosingFilter)]
         self.filters = [*(f for f in filters if not isinstance(f, ClosingFilter)), *closing]
-        self.closing = {len(filters) - len(closing) + k: f for k, f in enumerate(closing)}
         self._weighings = Weighings(weighers, normalization)
         usual = self._weighings.usual
         self.weighers, self.weigher_names = usual.weighers, usual.names
@@ -87,6 +87,11 @@ class Pipeline:
         """What is known of each filter by its place in the order."""
         self.volatile = [is_volatile(f) for f in self.filters]
         self.local = [f.local and not f.pairwise for f in self.filters]
+        self.closing = {k: f for k, f in enumerate(self.filters) if isinstance(f, ClosingFilter)}
+        self.keeps = [f.fields is not None and FOLLOWED.issuperset(f.columns) for f in self.filters]
+        kept = [f for f, keeps in zip(self.filters, self.keeps, strict=True) if keeps]
+        #: Fields of the spec that the masks of kept filters follow from.
+        self.signed = sorted({field for f in kept for field in f.fields or ()})
         self.checking = [
             f for f in self.filters if type(f).check_request is not Filter.check_request
         ]
@@ -107,7 +112,9 @@ class Pipeline:
         if list(names) == list(by_name) or sorted(names) != sorted(by_name):
             return self
         other = copy.copy(self)
-        other.filters = [by_name[name] for name in names]
+        ordered = [by_name[name] for name in names]
+        closing = [f for f in ordered if isinstance(f, ClosingFilter)]
+        other.filters = [*(f for f in ordered if not isinstance(f, ClosingFilter)), *closing]
         other._index_filters()
         return other
 
@@ -188,7 +195,8 @@ def place(
                 if not run.place(member, position == len(wanted) - 1):
                     outcome = Outcome.NO_VALID_HOST
                     reason = run.failure(len(wanted))
-                    nearest = verdict.nearest(run.survey, request.consumers[member])
+                    nearest = verdict.fewer(len(wanted), position)
+                    nearest += verdict.nearest(run.survey, request.consumers[member])
                     contradiction = run.survey.contradiction()
                     if contradiction is not None:
                         reason = f'{reason}; {contradiction.line}'

@@ -132,7 +132,7 @@ class Run:
         best = ranking.best(max(count, self.subset))
         pick, among = best[0], best[: self.subset]
         # Others who lose races find the same hosts equal, and in the same order.
-        shuffles = self.spread > 1 if self.subset > 1 else pipeline.shuffle_best
+        shuffles = pipeline.shuffle_best or (self.spread > 1 and self.subset > 1)
         if shuffles and total[among[-1]] == total[pick]:
             equal = np.flatnonzero(total == total[pick])
             pick = int(equal[_mix(self.seed, member) % len(equal)])

@@ -11,6 +11,7 @@ the same, bit for bit.
 
 from typing import TYPE_CHECKING, TypeGuard
 
+import msgspec
 import numpy as np
 
 from gantt import exceptions
@@ -36,6 +37,9 @@ def is_volatile(rule: Filter) -> bool:
 def walks(rule: Filter) -> TypeGuard[PerHostFilter]:
     """Whether the filter is asked host by host, and of survivors only."""
     return isinstance(rule, PerHostFilter) and type(rule).mask is PerHostFilter.mask
+
+
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Survey:
@@ -66,6 +70,7 @@ class Survey:
         self._asked: dict[int, tuple[BoolArray, BoolArray]] = {}  # per host: (asked, said)
         self._prefix: tuple[int, BoolArray, np.ndarray, int, int, list[FilterCount]] | None = None
         self._changed: list[int] = []
+        self._signature: bytes | None = None
         self._counts: list[FilterCount] = []
         self._barred: tuple[int, list[int]] = (-1, [])
         #: Whether all that a pick may change is known to follow from the picked row.
@@ -299,6 +304,8 @@ class Survey:
                 mask = rule.mask_among(self.table, self.spec, self.alive)
             elif isinstance(rule, PairwiseFilter):
                 mask = rule.mask_for(self.table, self.spec, consumer)
+            elif self.pipeline.keeps[k]:
+                mask = self._kept_mask(rule)
             else:
                 mask = rule.mask(self.table, self.spec)
             if mask is not None:
@@ -313,6 +320,20 @@ class Survey:
         if not self.pipeline.volatile[k]:
             self._masks[k] = mask
         return mask
+
+    def _kept_mask(self, rule: Filter) -> BoolArray | None:
+        """The mask of an earlier request with the same signature, else a new one."""
+        table, signature = self.table, self._signature
+        if signature is None:
+            asked = [getattr(self.spec, field) for field in self.pipeline.signed]
+            signature = self._signature = _encode(asked)
+        stamp = (table.default_zone, table.versions.at(rule.columns))
+        try:
+            return table.kept_masks.get(rule, signature, stamp)
+        except KeyError:
+            mask = rule.mask(table, self.spec)
+            table.kept_masks.put(rule, signature, stamp, mask, len(table))
+            return mask
 
     def _mask_per_host(self, k: int, rule: PerHostFilter) -> BoolArray | None:
         if not rule.concerns(self.spec):

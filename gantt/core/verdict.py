@@ -64,6 +64,14 @@ def given_up(members: list[MemberDecision]) -> list[str]:
     return lines
 
 
+def fewer(wanted: int, placed: int) -> list[str]:
+    """That a request for fewer members fits, where the first of them were placed."""
+    if not placed:
+        return []
+    less = wanted - placed
+    return [f'fits with {"one member" if less == 1 else f"{less} members"} fewer']
+
+
 def nearest(survey: 'Survey', consumer: str) -> list[str]:
     """The smallest changes that would let some host in, one line per filter.
 

@@ -19,6 +19,7 @@ from gantt.scheduler import table_log
 from gantt.scheduler.admission import Call
 from gantt.scheduler.contention import SPREAD_MOST, Contention
 from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.ordering import Ordering
 from gantt.scheduler.plan import Plan, seed_of
 from gantt.scheduler.ports import Store
 from gantt.scheduler.settings import Settings
@@ -44,6 +45,7 @@ class Planner:
         self._groups: dict[str, tuple[str, int]] = {}
         self._serial = 0
         self.contention = Contention(cache.clock)
+        self._ordering = Ordering(cache.clock)
 
     def plan(self, call: Call) -> Plan:
         """Place (some of) the members of ``call`` that are not claimed yet.
@@ -59,6 +61,8 @@ class Planner:
         many = len(call.todo) if group else self._settings.claims_per_commit
         self._serial += 1
         position = self._cache.position
+        if self._settings.order_by_cost:
+            self.pipeline = self._ordering.follow(table, request, self.pipeline)
         decision = place(
             table,
             request,

@@ -25,6 +25,7 @@ class Settings(msgspec.Struct, kw_only=True):
     # batches
     claims_per_commit: int = 150
     batch_wait_ms: float = 2.0
+    order_by_cost: bool = True
     attempts_per_request: int = 20
     # claims
     lease_seconds: float = 120.0

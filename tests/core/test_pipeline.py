@@ -80,6 +80,7 @@ def test_a_request_is_placed_whole_or_not_at_all():
         'member 4 of 4, with 3 before it placed: 0/2 hosts fit: '
         '2 too little free VCPU (need 2 vCPU, best has 0 vCPU)'
     )
+    assert decision.nearest[0] == 'fits with one member fewer'
     assert not any(CHOSEN in m.verdicts for m in decision.members)
 
 
@@ -134,7 +135,7 @@ def test_a_refusal_says_why_with_counts_that_add_up_biggest_first():
         '2 too little free VCPU (need 2 vCPU, best has 1 vCPU), 1 disabled'
     )
     assert decision.nearest == [
-        'fits on cmp-3 with 1 GiB less MEMORY_MB',
+        'fits if RAM <= 3 GiB (on cmp-3)',
         'on cmp-6 if it is enabled',
     ]
 

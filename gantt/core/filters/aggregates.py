@@ -18,6 +18,7 @@ class AggregatesFilter(Filter):
 
     reason = 'not in the aggregates asked for, or in a forbidden one'
     columns = ('aggregates',)
+    fields = ('member_of', 'forbidden_aggregates')
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         return aggregate_mask(hosts, spec.member_of, spec.forbidden_aggregates)

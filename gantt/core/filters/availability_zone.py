@@ -19,6 +19,7 @@ class AvailabilityZoneFilter(Filter):
     reason = 'not in availability zone {spec.availability_zone}'
     public_reason = 'the availability zone asked for'
     columns = ('zone',)
+    fields = ('availability_zone',)
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         wanted = spec.availability_zone

@@ -32,6 +32,8 @@ class Filter(Plugin):
     :cvar purposes: the requests it applies to
     :cvar always: runs for forced hosts as well
     :cvar pairwise: depends on the other members of the request or its group
+    :cvar fields: fields of the spec that its mask follows from, with its columns and nothing
+        else, the clock included: then a mask is used again while neither has changed
     :cvar local: what it says of a host follows from that host's own columns, and
         :meth:`passes` says it of one; then the others are not asked again after a pick
     """
@@ -42,6 +44,7 @@ class Filter(Plugin):
     always: ClassVar[bool] = False
     pairwise: ClassVar[bool] = False
     local: ClassVar[bool] = False
+    fields: ClassVar[tuple[str, ...] | None] = None
 
     def check_request(self, spec: RequestSpec) -> None:
         """Look at what the request asks of this filter, before anything is placed.

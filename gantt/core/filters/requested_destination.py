@@ -17,6 +17,7 @@ class RequestedDestinationFilter(Filter):
 
     reason = 'not the requested destination'
     columns = ('names', 'nodes', 'cell', 'aggregates')
+    fields = ('destination',)
     purposes = EVERY_PURPOSE
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:

@@ -13,6 +13,9 @@ from gantt.core.resources import format_amount
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
 
+#: Amounts of these are said with their unit, under these names.
+_NAMES = {'MEMORY_MB': 'RAM', 'DISK_GB': 'disk'}
+
 
 class ResourcesFilter(Filter):
     """``cap - used - foreign >= amount``, and min_unit, max_unit and step_size hold.
@@ -91,22 +94,22 @@ class ResourcesFilter(Filter):
         shortage[shortage == 0] = np.inf
         row = int(rows[int(shortage.argmin())])
         problems = hosts.host_state(row).fit(spec.resources).problems
-        lacks: dict[str, int] = {}
+        most: dict[str, int] = {}
         for problem in problems:
-            lacks[problem.resource_class] = max(problem.lack, lacks.get(problem.resource_class, 0))
-        if problems and all(lacks.values()) and all(p.kind != 'missing' for p in problems):
-            less = ' and '.join(_less(name, amount) for name, amount in lacks.items())
-            return f'fits on {hosts.names[row]} with {less}'
+            if problem.lack:
+                name = problem.resource_class
+                most[name] = min(problem.have, most.get(name, problem.have))
+        if problems and all(problem.lack and problem.have > 0 for problem in problems):
+            bounds = ' and '.join(_bound(name, amount) for name, amount in most.items())
+            return f'fits if {bounds} (on {hosts.names[row]})'
         why = '; '.join(map(str, problems)) or 'a pool that it shares has too little'
         return f'nearest is {hosts.names[row]}: {why}'
 
 
-def _less(name: str, amount: int) -> str:
+def _bound(name: str, amount: int) -> str:
+    """``RAM <= 6.2 GiB``, ``VCPU <= 8``."""
     said = format_amount(name, amount)
-    unit = said.partition(' ')[2]
-    return (
-        f'{said} less' if unit.endswith(name) or name in ('VCPU', 'PCPU') else f'{said} less {name}'
-    )
+    return f'{_NAMES[name]} <= {said}' if name in _NAMES else f'{name} <= {amount}'
 
 
 def _one_piece(hosts: 'HostTable', code: int, amount: int, mask: BoolArray) -> None:

@@ -19,6 +19,7 @@ class TraitsFilter(Filter):
     reason = 'lacks a required trait or has a forbidden one'
     public_reason = 'the traits asked for'
     columns = ('traits',)
+    fields = ('required_traits', 'forbidden_traits', 'any_traits')
     purposes = EVERY_PURPOSE
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filters run in the order of what they cost and remove; nothing else changes."""
+
+import time
+
+import numpy as np
+import pytest
+
+from gantt import plugins
+from gantt.core.filters.base import Filter, PerHostFilter
+from gantt.core.pipeline import Pipeline
+from gantt.core.plugin import Option
+from gantt.scheduler.clock import ManualClock
+from gantt.scheduler.ordering import EVERY, FIRST, Ordering
+from tests.core.builders import a_host, a_request, a_table, decide, hosts_of
+from tests.world import World
+from tests.world import a_request as asked
+
+
+class Paced(Filter):
+    """Takes its time on a clock of the test, and removes hosts by their row."""
+
+    columns = ('ids',)
+    options = (Option('milliseconds', int, 1, 'cost'), Option('keeps', int, 1, 'one of so many'))
+    clock: ManualClock
+
+    def mask(self, hosts, spec):
+        self.clock.advance(self.milliseconds / 1000)
+        return hosts.ids % self.keeps == 0
+
+
+class Cheap(Paced):
+    pass
+
+
+class Dear(Paced):
+    pass
+
+
+class Idle(Paced):
+    pass
+
+
+class Walking(PerHostFilter):
+    clock: ManualClock
+
+    def host_passes(self, host, spec):
+        self.clock.advance(0.001)
+        return True
+
+
+def paced(clock):
+    rules = [
+        Walking(), Idle({'milliseconds': 5}), Dear({'milliseconds': 50, 'keeps': 2}),
+        Cheap({'keeps': 3}), *plugins.load(['ResourcesFilter']),
+    ]  # fmt: skip
+    for rule in rules:
+        rule.clock = clock
+    return Pipeline(rules, [])
+
+
+@pytest.fixture
+def table():
+    return a_table(*(a_host(n) for n in range(1, 41)))
+
+
+def follow(ordering, table, pipeline, decisions):
+    for number in range(decisions):
+        pipeline = ordering.follow(table, a_request(number=number), pipeline)
+    return pipeline
+
+
+def test_what_removes_most_for_its_cost_goes_first_and_who_walks_last(table):
+    clock = ManualClock()
+    usual = paced(clock)
+    # Only what takes time on this clock can be told apart.
+    usual.filters[-1].mask = lambda hosts, spec: clock.advance(0.002)
+    ordering = Ordering(clock)
+    assert follow(ordering, table, usual, EVERY * FIRST - 1) is usual
+    ordered = follow(ordering, table, usual, 1)
+    names = [rule.name for rule in ordered.filters]
+    assert names == ['Cheap', 'Dear', 'Idle', 'ResourcesFilter', 'Walking']
+    # Looked at again after twice as many.
+    assert follow(ordering, table, usual, EVERY * FIRST - 1) is usual
+
+
+def test_the_order_changes_the_counts_and_nothing_else(table):
+    clock = ManualClock()
+    usual = paced(clock)
+    names = ['Cheap', 'Dear', 'Idle', 'ResourcesFilter', 'Walking']
+    ordered = usual.in_order(names)
+    assert ordered.digest == usual.digest
+    one, other = (decide(table, a_request(dry_run=True), p) for p in (usual, ordered))
+    assert hosts_of(one) == hosts_of(other)
+    assert one.members[0].survivors == other.members[0].survivors
+    assert [count.name for count in other.members[0].filters] == names
+    assert [count.name for count in one.members[0].filters] != names
+    for decision in (one, other):
+        (member,) = decision.members
+        assert sum(c.removed for c in member.filters) + member.survivors == len(table)
+        verdicts = np.frombuffer(member.verdicts, np.uint8)
+        for k, count in enumerate(member.filters):
+            assert np.count_nonzero(verdicts == k) == count.removed
+
+
+def test_under_a_clock_that_stands_still_the_order_stays(table):
+    usual = plugins.load_pipeline()
+    assert follow(Ordering(ManualClock()), table, usual, EVERY * FIRST * 4) is usual
+
+
+def test_real_filters_are_ordered_by_a_real_clock(table):
+    class Real:
+        monotonic = staticmethod(time.perf_counter)
+
+    usual = plugins.load_pipeline()
+    ordered = follow(Ordering(Real()), table, usual, EVERY * FIRST)
+    assert sorted(f.name for f in ordered.filters) == sorted(f.name for f in usual.filters)
+    firsts = [f.name for f, volatile in zip(ordered.filters, ordered.volatile, strict=True)]
+    assert ordered.volatile == sorted(ordered.volatile) or ordered.closing
+    assert len(set(firsts)) == len(firsts)
+
+
+def test_a_scheduler_places_alike_whatever_the_order():
+    answers = []
+    for order_by_cost in (True, False):
+        world = World(hosts=4, order_by_cost=order_by_cost)
+        found = [world.select(asked(vcpu=1)) for _ in range(5)]
+        answers.append([[s[0].host for s in answer.selections] for answer in found])
+    assert answers[0] == answers[1]
