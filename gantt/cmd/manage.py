@@ -16,11 +16,12 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions, plugins
-from gantt.cmd import dead_letters, doctor, wiring
+from gantt.cmd import dead_letters, dev, doctor, wiring
 from gantt.cmd.doctor import times
 from gantt.conf import opts
 from gantt.core.host import HostRow
 from gantt.db import migration, session, store
+from gantt.testing import conformance
 
 LOG = logging.getLogger(__name__)
 USAGE = 64
@@ -202,6 +203,21 @@ def _commands(parsers: Any) -> None:
         help='ask the servers, too; one that does not answer is an error with --live, and a '
         'note without either',
     )  # fmt: skip
+    plugin = group('dev', 'For those who write filters and weighers.')
+    checked = add(plugin, 'check-plugin', dev.check_plugin)
+    checked.add_argument('plugin', help='its name where it is installed, else module:Class')
+    checked.add_argument(
+        '--cases',
+        type=int,
+        default=conformance.CASES,
+        metavar='N',
+        help=f'random clouds to try ({conformance.CASES})',
+    )
+    checked.add_argument('--seed', type=int, default=0, metavar='N', help='of the first one (0)')
+    made = add(plugin, 'new-filter', dev.new_filter)
+    made.add_argument('name', metavar='NAME', help='e.g. GpuModel')
+    made.add_argument('--folder', default='.', help='where the package is (.)')
+    made.add_argument('--package', help='the package (that of setup.cfg in the folder)')
 
 
 def run(argv: list[str]) -> int:

@@ -30,6 +30,8 @@ SCRIPTS = {
         'config doctor',
         'dead-letters list',
         'dead-letters drop',
+        'dev check-plugin',
+        'dev new-filter',
     },
 }
 

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt-manage dev``: for those who write plugins."""
+
+import keyword
+import pathlib
+import re
+import sys
+from typing import Any
+
+from gantt import exceptions, plugins
+from gantt.core.plugin import Plugin
+from gantt.testing import conformance
+
+_NAME = re.compile(r'[A-Z][A-Za-z0-9]{2,63}\Z')
+_WORDS = re.compile(r'(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])')
+_PACKAGE = re.compile(r'[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*\Z')
+_LISTED = '[options.entry_points]'
+
+
+def check_plugin(conf: Any) -> int:
+    """Run the conformance kit on a filter or weigher, installed or as module:Class."""
+    name = conf.command.plugin
+    if '' not in sys.path:
+        sys.path.insert(0, '')  # what lies in the current folder, before it is installed
+    plugin = _plugin(name)
+    found = conformance.examine(plugin, conf.command.cases, conf.command.seed)
+    for finding in found:
+        print(finding)
+    if found:
+        print(f'{plugin.name} does not conform: {len(found)} kinds of findings')
+        return 1
+    print(f'{conformance.describe(plugin)}: {conf.command.cases} cases, nothing found')
+    return 0
+
+
+def _plugin(name: str) -> type[Plugin]:
+    if ':' not in name:
+        group = next((g for g in plugins.KINDS if name in plugins.installed(g)), plugins.FILTERS)
+        return plugins.find(group, name)
+    try:
+        return plugins.find(plugins.FILTERS, name)
+    except exceptions.PluginError as e:
+        if 'expected a subclass' not in e.message:
+            raise
+        return plugins.find(plugins.WEIGHERS, name)
+
+
+def new_filter(conf: Any) -> int:
+    """Write a filter: its file, its entry point, and its test, which passes at once."""
+    name, folder = conf.command.name, pathlib.Path(conf.command.folder)
+    name = name if name.endswith('Filter') else f'{name}Filter'
+    if not _NAME.match(name) or keyword.iskeyword(name):
+        raise exceptions.Misconfigured(
+            option='NAME', problem=f'{conf.command.name!r} is no name of a class',
+            fix='Write it as in GpuModel: letters and digits, the first one a capital',
+        )  # fmt: skip
+    stem = _WORDS.sub('_', name.removesuffix('Filter')).lower()
+    setup = folder / 'setup.cfg'
+    package = conf.command.package or _package_of(setup)
+    if not _PACKAGE.match(package):
+        raise exceptions.Misconfigured(
+            option='--package', problem=f'{package!r} is no name of a package',
+            fix='Write it as in acme_gantt or acme.filters',
+        )  # fmt: skip
+    home = folder.joinpath(*package.split('.'))
+    tests = folder / 'tests' / ('core' if package == 'gantt.core.filters' else '')
+    new = {
+        home / f'{stem}.py': _FILTER.format(name=name, stem=stem),
+        tests / f'test_{stem}_filter.py': _TEST.format(name=name, package=package, stem=stem),
+    }
+    there = [str(path) for path in new if path.exists()]
+    if there:
+        raise exceptions.Misconfigured(
+            option='NAME', problem=f'{" and ".join(there)} exists', fix='Choose another name'
+        )
+    entry = f'    {name} = {package}.{stem}:{name}'
+    text = _with_entry(setup.read_text() if setup.exists() else _SETUP.format(package=package),
+                       entry)  # fmt: skip
+    init = home / '__init__.py'
+    if not init.exists():
+        new[init] = _INIT.format(package=package)
+    spdx = '# SPDX-License-Identifier: Apache-2.0\n' if package.startswith('gantt.') else ''
+    for path, body in new.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(spdx + body)
+    setup.write_text(text)
+    for path in [*new, setup]:
+        print(f'wrote {path}')
+    print(f'next: pip install -e {folder} and add {name} to [filters] enabled_filters;')
+    print(f'      gantt-manage dev check-plugin {package}.{stem}:{name}')
+    return 0
+
+
+def _package_of(setup: pathlib.Path) -> str:
+    """The package that a setup.cfg is of; without one, ours to choose."""
+    found = re.search(r'^name\s*=\s*(\S+)', setup.read_text(), re.M) if setup.exists() else None
+    name = found[1].lower().replace('-', '_') if found else 'my_gantt_plugins'
+    return 'gantt.core.filters' if name == 'gantt' else name
+
+
+def _with_entry(text: str, entry: str) -> str:
+    """The entry among the others of ``gantt.filters``, as their last one."""
+    if entry in text:
+        return text
+    if _LISTED not in text:
+        text = f'{text.rstrip()}\n\n{_LISTED}\n'
+    lines = text.splitlines()
+    start = lines.index(_LISTED)
+    end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith('[')), len(lines))
+    at = next((i for i in range(start, end) if re.match(r'gantt\.filters\s*=', lines[i])), None)
+    if at is None:
+        lines[start + 1 : start + 1] = ['gantt.filters =', entry]
+    else:
+        last = at + 1
+        while last < end and lines[last].startswith((' ', '\t')):
+            last += 1
+        lines.insert(last, entry)
+    return '\n'.join(lines) + '\n'
+
+
+_INIT = '"""Filters and weighers of {package}."""\n'
+
+_SETUP = """[metadata]
+name = {package}
+version = 0.1
+
+[options]
+packages = find:
+install_requires = gantt
+"""
+
+_FILTER = '''"""{name}: at most so many claims on a host, where the request asks for it."""
+
+from gantt.core.filters.base import Filter
+from gantt.core.plugin import Option
+
+
+class {name}(Filter):
+    """Keeps hosts below a number of claims, where the request has the hint ``{stem}``."""
+
+    reason = 'has {{limit}} claims or more'
+    columns = ('instances',)
+    local = True
+    options = (Option('{stem}_limit', int, 10, 'Claims on a host, at most', min=1),)
+
+    @property
+    def limit(self) -> int:
+        return int(getattr(self, '{stem}_limit'))
+
+    def mask(self, hosts, spec):
+        if '{stem}' not in spec.hints:
+            return None
+        return hosts.instances < self.limit
+
+    def passes(self, hosts, spec, row):
+        return '{stem}' not in spec.hints or bool(hosts.instances[row] < self.limit)
+
+    def detail(self, hosts, spec, rows):
+        return {{'limit': self.limit}}
+'''
+
+_TEST = '''"""{name}: whom it lets pass, and that it conforms."""
+
+import random
+
+from gantt.core.request import RequestSpec
+from gantt.testing import clouds, conformance
+from {package}.{stem} import {name}
+
+
+def test_it_conforms():
+    conformance.check({name})
+
+
+def test_it_keeps_hosts_below_the_limit():
+    table = clouds.a_table(*clouds.a_cloud(random.Random(3)))
+    rule = {name}({{'{stem}_limit': 1}})
+    assert rule.mask(table, RequestSpec(resources={{'VCPU': 1}})) is None
+    spec = RequestSpec(resources={{'VCPU': 1}}, hints={{'{stem}': ['yes']}})
+    assert rule.mask(table, spec).tolist() == [n < 1 for n in table.instances.tolist()]
+    assert rule.reason_for(spec, rule.detail(table, spec, [0])) == 'has 1 claims or more'
+'''
