@@ -60,7 +60,8 @@ def _memory_fits(wish: Wish, number: int, cell: NumaCell, ratio: float) -> bool:
     )
     need = guest.memory_mb * 1024
     if wish.page == '' and not guest.dedicated:
-        return cell.memory_used_mb + guest.memory_mb <= cell.memory_mb * ratio
+        in_all = cell.memory_mb * 1024 - sum(p.total * p.size_kb for p in cell.pages)
+        return need <= in_all and cell.memory_used_mb + guest.memory_mb <= cell.memory_mb * ratio
     by_large = [need <= left for size, left in large.items() if need % size == 0]
     if wish.page in ('', 'small', '4'):
         return need <= ordinary

@@ -95,7 +95,7 @@ def _figures(cell: CellRoom) -> tuple[int, ...]:
     return (
         *(cores.available(cell, policy) for policy in BY_POLICY),
         min(cell.cpus, cell.cpu_cap - cell.cpu_used),
-        min(cell.memory_mb, cell.memory_cap - cell.memory_used),
+        min(cell.memory_mb, cell.base_mb, cell.memory_cap - cell.memory_used),
         min(cell.memory_mb, cell.base_left // 1024),
     )
 

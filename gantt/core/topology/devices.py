@@ -14,6 +14,7 @@ from gantt.core.topology.wish import Affinity, DeviceSpec, DeviceWish
 
 #: Kinds that nobody gets who does not name them.
 _SPECIAL = ('type-pf', 'vdpa')
+_REMOTE, _YES = 'remote_managed', ('true', '1', 'yes')
 
 
 def matches(pool: Pool, wish: DeviceWish) -> bool:
@@ -26,15 +27,21 @@ def _is(pool: Pool, spec: DeviceSpec) -> bool:
         spec.vendor_id in ('', pool.vendor_id)
         and spec.product_id in ('', pool.product_id)
         and _is_type(pool, spec)
-        and all(pool.tags.get(key) == value for key, value in spec.tags)
+        and _is_managed_as_asked(pool, spec)
+        and all(pool.tags.get(key) == value for key, value in spec.tags if key != _REMOTE)
     )
 
 
 def _is_type(pool: Pool, spec: DeviceSpec) -> bool:
     if spec.dev_type:
         return pool.dev_type == spec.dev_type
-    remote = pool.tags.get('remote_managed') in ('true', '1', 'yes')
-    return pool.dev_type not in _SPECIAL and not remote
+    return pool.dev_type not in _SPECIAL
+
+
+def _is_managed_as_asked(pool: Pool, spec: DeviceSpec) -> bool:
+    """Devices that are managed from elsewhere are only for those who ask for such."""
+    asked = dict(spec.tags).get(_REMOTE, '')
+    return (pool.tags.get(_REMOTE, '') in _YES) == (asked in _YES)
 
 
 def is_near(pool: Pool, affinity: Affinity, cells: Collection[CellRoom]) -> bool:

@@ -75,7 +75,7 @@ def _of_cell(wish: Wish, guest: GuestCell, pinned: int, cells: list[CellRoom]) -
         said = _HOW[wish.thread_policy]
         found.append(_short('cpus', pinned, have, f'too few free {said} in one NUMA cell'))
     have = max(min(cell.cpus, cell.cpu_cap - cell.cpu_used) for cell in cells)
-    if guest.shared > have:
+    if guest.shared and guest.shared > have:
         found.append(
             _short('shared_cpus', guest.shared, have, 'too few shared processors in one NUMA cell')
         )
@@ -88,7 +88,7 @@ def _of_cell(wish: Wish, guest: GuestCell, pinned: int, cells: list[CellRoom]) -
     have = max(
         min(cell.memory_mb, cell.base_left // 1024)
         if backed
-        else min(cell.memory_mb, cell.memory_cap - cell.memory_used)
+        else min(cell.memory_mb, cell.base_mb, cell.memory_cap - cell.memory_used)
         for cell in cells
     )
     if guest.memory_mb > have:

@@ -53,12 +53,13 @@ class CellRoom:
     :ivar memory_cap: MiB that may be promised without pages
     :ivar base_kb: size of ordinary pages
     :ivar base_left: KiB of ordinary memory that nobody has
+    :ivar base_mb: MiB of ordinary memory in all
     :ivar pages: size in KiB of larger pages -> how many are free
     """
 
-    __slots__ = ('base_kb', 'base_left', 'cores', 'cpu_cap', 'cpu_used', 'cpus', 'dedicated',
-                 'free', 'has_threads', 'id', 'index', 'memory_cap', 'memory_mb', 'memory_used',
-                 'pages', 'socket')  # fmt: skip
+    __slots__ = ('base_kb', 'base_left', 'base_mb', 'cores', 'cpu_cap', 'cpu_used', 'cpus',
+                 'dedicated', 'free', 'has_threads', 'id', 'index', 'memory_cap', 'memory_mb',
+                 'memory_used', 'pages', 'socket')  # fmt: skip
 
     def __init__(self, cell: NumaCell, index: int, cpu_ratio: float, ram_ratio: float) -> None:
         self.id = cell.id
@@ -79,17 +80,20 @@ class CellRoom:
     def _read_pages(self, cell: NumaCell) -> None:
         self.pages: dict[int, int] = {}
         total_kb, base, self.base_kb = 0, None, BASE_KB
+        self.base_mb = 0
         for pages in sorted(cell.pages, key=lambda pages: pages.size_kb):
             left = pages.total - pages.reserved - pages.used
             if pages.size_kb <= BASE_KB_MAX:
                 if base is None:
                     base, self.base_kb = left * pages.size_kb, pages.size_kb
+                    self.base_mb = pages.total * pages.size_kb // 1024
                 continue
             self.pages[pages.size_kb] = self.pages.get(pages.size_kb, 0) + left
             total_kb += pages.total * pages.size_kb
         if base is None:
             # What is not made of large pages is ordinary memory.
             base = (cell.memory_mb - cell.memory_used_mb) * 1024 - total_kb
+            self.base_mb = cell.memory_mb - total_kb // 1024
         self.base_left = base
 
     def holds(self, layout: CellLayout) -> bool:
@@ -109,9 +113,9 @@ class CellRoom:
             return self.pages.get(page_kb, 0) * page_kb >= memory_mb * 1024
         if page_kb and page_kb != self.base_kb:
             return False
-        if (page_kb or pinned) and memory_mb * 1024 > self.base_left:
-            return False
-        return bool(page_kb or pinned) or self.memory_used + memory_mb <= self.memory_cap
+        if page_kb or pinned:
+            return memory_mb * 1024 <= self.base_left
+        return memory_mb <= self.base_mb and self.memory_used + memory_mb <= self.memory_cap
 
     def take(self, layout: CellLayout, sign: int = 1) -> None:
         """Use what a layout takes, or with -1 give it back."""

@@ -63,7 +63,9 @@ def _ordinary(cell: CellRoom, guest: GuestCell, page: str) -> int | None:
     if guest.memory_mb * 1024 % cell.base_kb:
         return None
     if not page and not guest.dedicated:
-        return 0 if cell.memory_used + guest.memory_mb <= cell.memory_cap else None
+        # Over-commit is among guests: one alone is within the ordinary memory.
+        left = min(cell.base_mb, cell.memory_cap - cell.memory_used)
+        return 0 if guest.memory_mb <= left else None
     if guest.memory_mb * 1024 > cell.base_left:
         return None
     if not page:
@@ -73,7 +75,7 @@ def _ordinary(cell: CellRoom, guest: GuestCell, page: str) -> int | None:
 
 def fits(cell: CellRoom, guest: GuestCell, wish: Wish, is_first: bool) -> bool:
     """Whether a cell of the guest fits on a cell of the host, devices aside."""
-    if guest.shared > min(cell.cpus, cell.cpu_cap - cell.cpu_used):
+    if guest.shared and guest.shared > min(cell.cpus, cell.cpu_cap - cell.cpu_used):
         return False
     pinned = len(guest.dedicated) + (is_first and wish.emulator_apart)
     if pinned > cores.available(cell, wish.thread_policy):
