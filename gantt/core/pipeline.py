@@ -89,9 +89,6 @@ class Pipeline:
         self.local = [f.local and not f.pairwise for f in self.filters]
         self.closing = {k: f for k, f in enumerate(self.filters) if isinstance(f, ClosingFilter)}
         self.keeps = [f.fields is not None and FOLLOWED.issuperset(f.columns) for f in self.filters]
-        kept = [f for f, keeps in zip(self.filters, self.keeps, strict=True) if keeps]
-        #: Fields of the spec that the masks of kept filters follow from.
-        self.signed = sorted({field for f in kept for field in f.fields or ()})
         self.checking = [
             f for f in self.filters if type(f).check_request is not Filter.check_request
         ]

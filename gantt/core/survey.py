@@ -70,7 +70,6 @@ class Survey:
         self._asked: dict[int, tuple[BoolArray, BoolArray]] = {}  # per host: (asked, said)
         self._prefix: tuple[int, BoolArray, np.ndarray, int, int, list[FilterCount]] | None = None
         self._changed: list[int] = []
-        self._signature: bytes | None = None
         self._counts: list[FilterCount] = []
         self._barred: tuple[int, list[int]] = (-1, [])
         #: Whether all that a pick may change is known to follow from the picked row.
@@ -323,15 +322,16 @@ class Survey:
 
     def _kept_mask(self, rule: Filter) -> BoolArray | None:
         """The mask of an earlier request with the same signature, else a new one."""
-        table, signature = self.table, self._signature
-        if signature is None:
-            asked = [getattr(self.spec, field) for field in self.pipeline.signed]
-            signature = self._signature = _encode(asked)
+        table, spec = self.table, self.spec
+        asked = [getattr(spec, field) for field in rule.fields or ()]
+        if not any(asked):
+            return rule.mask(table, spec)  # it is not concerned: nothing to look for
+        signature = _encode(asked)
         stamp = (table.default_zone, table.versions.at(rule.columns))
         try:
             return table.kept_masks.get(rule, signature, stamp)
         except KeyError:
-            mask = rule.mask(table, self.spec)
+            mask = rule.mask(table, spec)
             table.kept_masks.put(rule, signature, stamp, mask, len(table))
             return mask
 

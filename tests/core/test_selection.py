@@ -23,7 +23,7 @@ ALL = plugins.load_pipeline(plugins.installed(plugins.FILTERS))
 #: Capacity, group rules, and what the request itself says of hosts: asked of forced hosts too.
 OF_FORCED = {
     'ComputeFilter', 'ForcedHostsFilter', 'IgnoredHostsFilter', 'NUMATopologyFilter',
-    'PciPassthroughFilter', 'ResourcesFilter', 'ServerGroupAffinityFilter',
+    'PciPassthroughFilter', 'ResourcesFilter', 'RetryFilter', 'ServerGroupAffinityFilter',
     'ServerGroupAntiAffinityFilter',
 }  # fmt: skip
 #: Nova's three, and what says where the guest is and what its new image needs.

@@ -28,6 +28,7 @@ class AggregateInstanceExtraSpecsFilter(Filter):
     reason = 'its aggregates do not have what the extra specs ask for'
     public_reason = 'the extra specs of the flavor'
     columns = ('aggregates',)
+    fields = ('flavor',)
     options = (
         Option('extra_specs_as_nova', bool, False,
                'Read extra specs in all as Nova does: of <or> a b c only every other word '

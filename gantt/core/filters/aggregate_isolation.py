@@ -27,6 +27,7 @@ class AggregateMultiTenancyIsolation(Filter):
 
     reason = 'kept for other projects than {spec.project_id} by its aggregates'
     columns = ('aggregates',)
+    fields = ('project_id',)
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         return restricted(
@@ -48,6 +49,7 @@ class AggregateTypeAffinityFilter(Filter):
     reason = 'kept for other flavors than {spec.flavor.name} by its aggregates'
     public_reason = 'the flavor'
     columns = ('aggregates',)
+    fields = ('flavor',)
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         rule = those(hosts, lambda metadata: TYPE_KEY in metadata)
@@ -71,6 +73,7 @@ class AggregateImagePropertiesIsolation(Filter):
     reason = 'kept for images with other properties by its aggregates'
     public_reason = 'the properties of the image'
     columns = ('aggregates',)
+    fields = ('image',)
     purposes = EVERY_PURPOSE
     options = (
         Option('aggregate_image_properties_isolation_namespace', str, '',

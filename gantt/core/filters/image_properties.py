@@ -78,6 +78,7 @@ class ImagePropertiesFilter(Filter):
     reason = 'does not run such images'
     public_reason = 'the properties of the image'
     columns = ('platform',)
+    fields = ('image',)
     purposes = EVERY_PURPOSE
     options = (
         Option('image_properties_default_architecture', str, '',
