@@ -112,6 +112,12 @@ def _metrics(host: HostState, spec: RequestSpec) -> str:
     return ', '.join(f'{name} {host.metrics[name].value:g}' for name in few)
 
 
+def _platform(host: HostState, spec: RequestSpec) -> str:
+    runs = names_of([' '.join(kind) for kind in host.hypervisor.supported])
+    kind = f'hypervisor {host.hypervisor.type or "unknown"}'
+    return f'{kind}, runs {runs}' if runs else kind
+
+
 _FACTS: dict[str, Callable[[HostState, RequestSpec], str]] = {
     'names': lambda host, spec: f'host {host.name}',
     'nodes': lambda host, spec: f'node {host.node}',
@@ -128,4 +134,6 @@ _FACTS: dict[str, Callable[[HostState, RequestSpec], str]] = {
     'traits': _traits,
     'metrics': _metrics,
     'hypervisor_version': lambda host, spec: f'hypervisor version {host.hypervisor.version}',
+    'platform': _platform,
+    'address': lambda host, spec: f'address {host.hypervisor.host_ip or "unknown"}',
 }

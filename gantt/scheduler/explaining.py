@@ -72,6 +72,7 @@ def explain(
         attempts=decision.attempts,
         conflicts=decision.conflicts,
         relaxed=decision.relaxed,
+        added=decision.added,
         nearest=decision.nearest,
         contradiction=decision.contradiction,
         worker=decision.worker,
@@ -172,6 +173,8 @@ def _lines(found: Explanation, dry_run: bool, is_kept: bool) -> Iterable[str]:
     yield f'{", ".join(filter(None, said))}: {found.count} × {found.shape}'
     if found.reason:
         yield from wrap(found.reason)
+    for line in found.added:
+        yield from wrap(f'added:   {line}')
     for line in found.nearest:
         yield from wrap(f'nearest: {line}')
     for line in found.host_verdicts:

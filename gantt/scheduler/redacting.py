@@ -36,6 +36,7 @@ def redacted(found: Explanation, words: Mapping[str, str]) -> Explanation:
         config_digest='',
         conflicts=[],
         relaxed=[],
+        added=[],
         nearest=[],
         contradiction=None,
         worker='',

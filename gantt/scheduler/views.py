@@ -237,6 +237,7 @@ class Explanation(View, frozen=True, kw_only=True):
 
     :ivar count: how many consumers the request has
     :ivar spread: picked by the seed among so many best, because races were lost; 1: the best one
+    :ivar added: what pre-filters added to the request, and why
     :ivar contradiction: rules that no host meets together; without any one of them some does
     :ivar host_verdicts: of the host that was asked for, a sentence per member
     :ivar host_filters: of that host, what every filter says of it on its own
@@ -259,6 +260,7 @@ class Explanation(View, frozen=True, kw_only=True):
     attempts: int
     conflicts: list[str]
     relaxed: list[str]
+    added: list[str]
     nearest: list[str]
     contradiction: Contradiction | None
     worker: str

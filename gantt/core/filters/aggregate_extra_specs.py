@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
 
 SCOPE = 'aggregate_instance_extra_specs:'
+AS_NOVA = Option(
+    'extra_specs_as_nova', bool, False,
+    'Read extra specs in all as Nova does: of <or> a b c only every other word counts, and <in> '
+    'and <all-in> look into the printed form of a list instead of for members of it',
+)  # fmt: skip
 
 
 class AggregateInstanceExtraSpecsFilter(Filter):
@@ -29,12 +34,7 @@ class AggregateInstanceExtraSpecsFilter(Filter):
     public_reason = 'the extra specs of the flavor'
     columns = ('aggregates',)
     fields = ('flavor',)
-    options = (
-        Option('extra_specs_as_nova', bool, False,
-               'Read extra specs in all as Nova does: of <or> a b c only every other word '
-               'counts, and <in> and <all-in> look into the printed form of a list instead of '
-               'for members of it'),
-    )  # fmt: skip
+    options = (AS_NOVA,)
     extra_specs_as_nova: bool
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gantt import exceptions
 from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.base import Filter, only
 from gantt.core.platforms import LOW, MAPPED
@@ -23,6 +24,14 @@ class SimpleCIDRAffinityFilter(Filter):
     reason = 'its address is not in {network}'
     public_reason = 'the hints build_near_host_ip and cidr'
     columns = ('address',)
+
+    def check_request(self, spec: RequestSpec) -> None:
+        if spec.hints.get('build_near_host_ip'):
+            network = network_of(spec)
+            if isinstance(network, str):
+                raise exceptions.InvalidMessage(
+                    field='request.spec.hints.build_near_host_ip', problem=network
+                )
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         if not spec.hints.get('build_near_host_ip'):
@@ -67,10 +76,10 @@ def network_of(spec: RequestSpec) -> Network | str:
     """The network that the hints mean, or what is wrong with them."""
     near, cidr = spec.hints.get('build_near_host_ip', []), spec.hints.get('cidr', [])
     if len(near) != 1 or len(cidr) > 1:
-        return 'hint build_near_host_ip or cidr has several values (expected one)'
+        return 'expected one value each for build_near_host_ip and cidr'
     bits = cidr[0] if cidr and cidr[0] else '/24'
     text = f'{near[0]}/{bits.removeprefix("/")}'
     try:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:
-        return f'hints {text!r} are no network (expected e.g. 192.0.2.1 and /24)'
+        return f'expected an address and a prefix such as 192.0.2.1 and /24, got {text!r}'

@@ -9,9 +9,9 @@ import numpy as np
 from gantt.core import extra_specs, nova_facts
 from gantt.core.columns import BoolArray, IntArray
 from gantt.core.extra_specs import Requirement
+from gantt.core.filters.aggregate_extra_specs import AS_NOVA
 from gantt.core.filters.base import Filter, names_of
 from gantt.core.nova_facts import Fact
-from gantt.core.plugin import Option
 from gantt.core.request import RequestSpec
 
 if TYPE_CHECKING:
@@ -35,12 +35,7 @@ class ComputeCapabilitiesFilter(Filter):
         'platform', 'metrics', 'hypervisor', 'names', 'nodes', 'cell', 'enabled', 'total',
         'reserved', 'ratio', 'cap', 'free', 'instances', 'io_ops', 'placed',
     )  # fmt: skip
-    options = (
-        Option('extra_specs_as_nova', bool, False,
-               'Read extra specs in all as Nova does: of <or> a b c only every other word '
-               'counts, and <in> and <all-in> look into the printed form of a list instead of '
-               'for members of it'),
-    )  # fmt: skip
+    options = (AS_NOVA,)
     extra_specs_as_nova: bool
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
