@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Perfect matches first, then rules given up in their order; and what stands in the way.
 
-Of the rules that may be given up each step is a bit of a number per host, set where
-the host does not meet it, the step that is given up last being the highest.  Who has
-the least number is who a ladder would come to that tries one step after the other,
-with this on top: a rule that can be kept although an earlier one was given up is kept.
+A ladder that gives up one step after the other ends where a look at each step from the
+last to the first does: a step that any host meets beside those kept before is kept.
+It is a little more as well: a rule that can be kept although an earlier one was not is.
 """
 
 import enum
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gantt.core.columns import BoolArray, IntArray
+from gantt.core.columns import BoolArray
 from gantt.core.request import RequestSpec
 from gantt.core.rules.impossible import impossible
 from gantt.core.rules.layers import Layer
@@ -39,21 +38,13 @@ def narrow(
     for layer in layers:
         for rule in layer.hard:
             left &= rule.mask(hosts, spec)
-        if layer.steps and left.any():
-            unmet = _unmet(hosts, spec, layer)
-            left &= unmet == unmet[left].min()
+        for step in reversed(layer.steps) if left.any() else ():
+            met = left.copy()
+            for rule in step:
+                met &= rule.mask(hosts, spec)
+            if met.any():
+                left = met
     return left
-
-
-def _unmet(hosts: 'HostTable', spec: RequestSpec, layer: Layer) -> IntArray:
-    """By host, a bit for each step that it does not meet."""
-    unmet = np.zeros(len(hosts), np.int64)
-    for number, step in enumerate(layer.steps):
-        missed = ~step[0].mask(hosts, spec)
-        for rule in step[1:]:
-            missed |= ~rule.mask(hosts, spec)
-        unmet |= missed.astype(np.int64) << number
-    return unmet
 
 
 def given_up(

@@ -163,7 +163,6 @@ def parts_of(text: str) -> list[int] | None:
 def asked(op: str, value, right) -> bool | None:
     """One value against one right side."""
     if isinstance(right, tree.Range):
-        ends = [x for x in (right.low, right.high) if x is not None]
         if isinstance(value, str):
             here = parts_of(value)
             if here is None:
@@ -171,7 +170,8 @@ def asked(op: str, value, right) -> bool | None:
             return (right.low is None or parts_of(right.low.text) <= here) and (
                 right.high is None or here <= parts_of(right.high.text)
             )
-        return all((value >= x if x is right.low else value <= x) for x in ends)
+        above = right.low is None or value >= right.low
+        return above and (right.high is None or value <= right.high)
     if isinstance(right, tuple):
         answers = [asked('==', value, one) for one in right]
         return None if None in answers else any(answers)
