@@ -13,6 +13,8 @@ import msgspec
 
 from gantt.core.claim import Claim, gives_way, is_rival
 from gantt.core.host import HostRow
+from gantt.core.topology.layout import readable
+from gantt.core.topology.room import Room
 
 
 class GroupSwap(msgspec.Struct, frozen=True):
@@ -179,57 +181,80 @@ def accept(
     generations: Mapping[int, int],
     closed: Iterable[int],
     requests: Iterable[RequestDraft],
+    insides: Mapping[int, Room] | None = None,
 ) -> dict[str, list[int]]:
     """Which claims of each request may be written, in arrival order.
 
     The plain rule behind every group commit: a claim is accepted where each of
     its allocations fits beside what is used and what was accepted before it,
-    every touched provider is open, and the generation seen still holds where a
-    layout was chosen.  A refusal concerns only the request that asked; a
+    every touched provider is open, and its layout takes nothing that is taken: what
+    was free at one generation of a host need not be at another, so that is looked
+    at again under the lock.  A refusal concerns only the request that asked; a
     request that is ``whole`` is accepted whole or not at all.
 
     :param rooms: provider id -> class -> cap - used - foreign, under the locks
     :param generations: provider id -> generation, under the locks
     :param closed: providers that take nothing new, or are gone
+    :param insides: provider id -> what its live claims leave inside of it, of those that
+        a layout of the batch is on; changed in place
     :returns: request id -> indices of its accepted claims
     """
-    left = {provider: dict(room) for provider, room in rooms.items()}
-    shut = set(closed)
+    stock = _Stock(rooms, generations, closed, insides or {})
     accepted: dict[str, list[int]] = {}
     for request in requests:
         took: list[int] = []
         for index, draft in enumerate(request.claims):
-            if not _fits(draft, left, generations, shut):
-                continue
-            for provider, amounts in draft.claim.allocations.items():
-                for name, amount in amounts.items():
-                    left[provider][name] = left[provider].get(name, 0) - amount
-            took.append(index)
+            if stock.has(draft):
+                stock.take(draft.claim, 1)
+                took.append(index)
         if request.whole and len(took) < len(request.claims):
             for index in took:
-                for provider, amounts in request.claims[index].claim.allocations.items():
-                    for name, amount in amounts.items():
-                        left[provider][name] += amount
+                stock.take(request.claims[index].claim, -1)
             took = []
         accepted[request.id] = took
     return accepted
 
 
-def _fits(
-    draft: ClaimDraft,
-    left: Mapping[int, Mapping[str, int]],
-    generations: Mapping[int, int],
-    shut: set[int],
-) -> bool:
-    claim = draft.claim
-    for provider, amounts in claim.allocations.items():
-        room = left.get(provider)
-        if room is None or provider in shut:
-            return False
-        if any(amount > room.get(name, 0) for name, amount in amounts.items()):
-            return False
-    if draft.generation is None:
-        return True
-    # Members of one batch are planned on one working table, so a layout knows
-    # of the members before it; only what others changed since voids it.
-    return generations.get(claim.provider_id) == draft.generation
+class _Stock:
+    """What providers have left while a batch is gone through."""
+
+    def __init__(
+        self,
+        rooms: Mapping[int, Mapping[str, int]],
+        generations: Mapping[int, int],
+        closed: Iterable[int],
+        insides: Mapping[int, Room],
+    ) -> None:
+        self._left = {provider: dict(room) for provider, room in rooms.items()}
+        self._generations = generations
+        self._shut = set(closed)
+        self._insides = insides
+
+    def has(self, draft: ClaimDraft) -> bool:
+        """Whether a claim may be written."""
+        claim = draft.claim
+        for provider, amounts in claim.allocations.items():
+            room = self._left.get(provider)
+            if room is None or provider in self._shut:
+                return False
+            if any(amount > room.get(name, 0) for name, amount in amounts.items()):
+                return False
+        layout = readable(claim.layout)
+        if layout is not None:
+            inside = self._insides.get(claim.provider_id)
+            return inside is not None and inside.holds(layout)
+        if draft.generation is None:
+            return True
+        # Members of one batch are planned on one working table and know of the members
+        # before them; only what others changed since voids what was planned.
+        return self._generations.get(claim.provider_id) == draft.generation
+
+    def take(self, claim: Claim, sign: int) -> None:
+        """Use what a claim takes, or with -1 give it back."""
+        for provider, amounts in claim.allocations.items():
+            room = self._left[provider]
+            for name, amount in amounts.items():
+                room[name] = room.get(name, 0) - sign * amount
+        layout = readable(claim.layout)
+        if layout is not None:
+            self._insides[claim.provider_id].take(layout, sign)

@@ -5,6 +5,7 @@ All of it looks at one moment, so that a running system does not look broken
 only because it moves.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable
 
@@ -13,6 +14,8 @@ import sqlalchemy as sa
 from gantt.core.claim import State
 from gantt.core.request import Lifecycle, Purpose
 from gantt.core.resources import HOT
+from gantt.core.topology.doubles import doubled
+from gantt.core.topology.layout import Layout
 from gantt.db import models, rows, session
 from gantt.db.models import HOT_COLUMNS
 
@@ -127,7 +130,7 @@ def run(tx: session.Tx) -> dict[str, list[str]]:
     """Violations by promise; empty lists are what one wants to see."""
     tx.snapshot()
     return {
-        'over_commit': _first(_over(tx)),
+        'over_commit': _first(itertools.chain(_over(tx), _doubled_cores(tx))),
         'lost': _first(_lost(tx)),
         'leaked': _first(_leaked(tx)),
         'doubled': _first(_doubled(tx)),
@@ -139,6 +142,15 @@ def _first(lines: Iterable[str]) -> list[str]:
     if len(found) > LINES_MAX:
         return [*found[:LINES_MAX], f'and {len(found) - LINES_MAX} more']
     return found
+
+
+#: Layouts of live claims, by host.
+LAYOUTS = (
+    sa.select(_p.c.name, _c.c.id, _c.c.layout)
+    .join(_p, _p.c.id == _c.c.provider_id)
+    .where(_live, _c.c.layout.is_not(None))
+    .order_by(_p.c.name, _c.c.id)
+)
 
 
 def _over(tx: session.Tx) -> Iterable[str]:
@@ -157,6 +169,16 @@ def _over(tx: session.Tx) -> Iterable[str]:
         yield from _compare(
             row.name, row.class_name, flagged, row.cap, row.used, row.foreign_use, total
         )
+
+
+def _doubled_cores(tx: session.Tx) -> Iterable[str]:
+    layouts: dict[str, list[tuple[str, Layout]]] = {}
+    for row in tx.all(LAYOUTS):
+        layout = rows.layout(row.layout)
+        if layout is not None:
+            layouts.setdefault(row.name, []).append((row.id, layout))
+    for host, of in layouts.items():
+        yield from doubled(host, of)
 
 
 def _compare(

@@ -25,6 +25,8 @@ from gantt.core.commit import (
     judge_rivals,
 )
 from gantt.core.resources import HOT
+from gantt.core.topology.layout import Layout
+from gantt.core.topology.room import room_of
 from gantt.db import providers, rows
 
 
@@ -221,15 +223,34 @@ class Book:
         """Release what the earlier attempt of a request had claimed."""
         self.released += [(claim, 'taken over') for claim in claims]
 
-    def settle(self, locked: providers.Locked) -> None:
-        """Accept what fits, and change the counters under lock accordingly."""
+    def laid_on(self) -> set[int]:
+        """Hosts that drafts still going have layouts on."""
+        made = (made.claim for entry in self.going() for made in entry.draft.claims)
+        return {claim.provider_id for claim in made if claim.layout is not None}
+
+    def settle(self, locked: providers.Locked, layouts: Mapping[int, Mapping[str, Layout]]) -> None:
+        """Accept what fits, and change the counters under lock accordingly.
+
+        :param layouts: host -> claim -> what it takes inside, of the live claims on the
+            hosts of ``laid_on``, read under the lock
+        """
+        ended = {claim.id for claim, _ in self.released}
+        insides = {
+            pid: room_of(
+                locked.templates[pid].facts,
+                [layout for claim_id, layout in of.items() if claim_id not in ended],
+            )
+            for pid, of in layouts.items()
+            if pid in locked.templates
+        }
         for claim, _ in self.released:
             self._give_back(locked, claim)
         going = self.going()
         rooms = {pid: rows.room(row) for pid, row in locked.counters.items()}
         generations = {pid: row.generation for pid, row in locked.counters.items()}
         closed = [pid for pid in locked.counters if not locked.is_open(pid)]
-        accepted = accept(rooms, generations, closed, [entry.draft for entry in going])
+        drafts = [entry.draft for entry in going]
+        accepted = accept(rooms, generations, closed, drafts, insides)
         for entry in going:
             entry.accepted = accepted[entry.draft.id]
             for index in entry.accepted:

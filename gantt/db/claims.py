@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from gantt.core.claim import LIVE, Claim, Event, State, after
 from gantt.core.report import ClaimWords
+from gantt.core.topology.layout import Layout
 from gantt.db import models, providers, rows, session
 from gantt.db.retry import Again
 from gantt.scheduler.ports import ClaimFate, ClaimResult
@@ -23,6 +24,9 @@ _p = models.providers
 
 _ids: Any = sa.bindparam('ids', expanding=True)
 ALLOCATIONS = sa.select(_a).where(_a.c.claim_id.in_(_ids))
+LAYOUTS = sa.select(_c.c.provider_id, _c.c.id, _c.c.layout).where(
+    _c.c.provider_id.in_(_ids), _c.c.live == 1, _c.c.layout.is_not(None)
+)
 NAMED = sa.select(_p.c.id).where(_p.c.name == sa.bindparam('name'))
 OVERDUE = (
     sa.select(_c.c.id)
@@ -43,6 +47,9 @@ WRITE = (
         }
     )
 )  # fmt: skip
+WRITE_LAYOUT = (
+    _c.update().where(_c.c.id == sa.bindparam('b_id')).values(layout=sa.bindparam('layout'))
+)
 REFUSED = (
     _p.update()
     .where(_p.c.name == sa.bindparam('b_name'))
@@ -87,6 +94,16 @@ def allocations(tx: session.Tx, ids: Sequence[str]) -> dict[str, dict[int, dict[
     return found
 
 
+def layouts_on(tx: session.Tx, hosts: Iterable[int]) -> dict[int, dict[str, Layout]]:
+    """Host -> claim -> what it takes inside, of the live claims; every host is in it."""
+    found: dict[int, dict[str, Layout]] = {pid: {} for pid in sorted(hosts)}
+    for row in tx.all(LAYOUTS, ids=list(found)) if found else ():
+        layout = rows.layout(row.layout)
+        if layout is not None:
+            found[row.provider_id][row.id] = layout
+    return found
+
+
 # -- changing -----------------------------------------------------------------------
 class Changes:
     """Claims that change under the lock of their providers."""
@@ -100,6 +117,7 @@ class Changes:
         #: Providers whose usage changed: their generation grows, once for all of it.
         self.grown: set[int] = set()
         self._writes: list[dict[str, Any]] = []
+        self._layouts: list[dict[str, Any]] = []
 
     def lock(self, provider_ids: Iterable[int]) -> None:
         """Lock the providers; before any claim is read that is to be changed."""
@@ -123,6 +141,9 @@ class Changes:
                 'updated_at': now.updated_at,
             }
         )
+        if now.layout != before.layout:
+            layout = None if now.layout is None else rows.text(now.layout)
+            self._layouts.append({'b_id': before.id, 'layout': layout})
         self.touch(before.provider_id)
         if before.is_live and not now.is_live:
             self.count(before, -1)
@@ -151,6 +172,7 @@ class Changes:
         self._writes.sort(key=lambda values: values['b_id'])
         if self.tx.many(WRITE, self._writes) != len(self._writes):
             raise Again('a claim was written meanwhile')
+        self.tx.many(WRITE_LAYOUT, sorted(self._layouts, key=lambda values: values['b_id']))
         for pid in self.grown:
             self.locked.counters[pid].generation += 1
         providers.save(self.tx, self.locked, self.touched, self.classes)

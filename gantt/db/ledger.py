@@ -26,7 +26,7 @@ from gantt.core.claim import State
 from gantt.core.commit import CommitResult, RequestDraft
 from gantt.db import decisions, models, providers, rows, session
 from gantt.db.book import Book
-from gantt.db.claims import load_claims
+from gantt.db.claims import layouts_on, load_claims
 from gantt.db.models import HOT_COLUMNS
 from gantt.db.retry import Again
 
@@ -172,7 +172,7 @@ class Ledger:
         taken = tx.all(IDS_TAKEN, ids=book.claim_ids())
         book.judge_claims({row.id for row in taken if row.live})
         locked = providers.lock(tx, self.memory, book.wanted())
-        book.settle(locked)
+        book.settle(locked, layouts_on(tx, book.laid_on()))
         self._write_usage(tx, book)
         book.step(locked, tx.stamp)
         made = {claim.id for claim in book.claims}

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from gantt.core.claim import Claim, State
 from gantt.core.request import Lifecycle
+from gantt.core.topology.doubles import doubled
+from gantt.core.topology.layout import unsettled
 from gantt.db.memory_tables import Tables
 
 #: A sweep and one report after the lease.
@@ -15,7 +17,7 @@ GRACE_SECONDS = 80.0
 def audit(tables: Tables, now: float) -> dict[str, list[str]]:
     """A line for each violation, under ``over_commit``, ``lost``, ``leaked`` and ``doubled``."""
     return {
-        'over_commit': list(_over_commit(tables)),
+        'over_commit': [*_over_commit(tables), *_doubled_cores(tables)],
         'lost': list(_lost(tables)),
         'leaked': list(_leaked(tables, now)),
         'doubled': list(_doubled(tables)),
@@ -38,6 +40,12 @@ def _over_commit(tables: Tables) -> Iterable[str]:
             if used != claimed[provider_id][name]:
                 total = claimed[provider_id][name]
                 yield f'{row.name}: {name} used is {used}, its live claims take {total}'
+
+
+def _doubled_cores(tables: Tables) -> Iterable[str]:
+    for provider_id, row in sorted(tables.hosts.items(), key=lambda one: one[1].name):
+        layouts = ((claim.id, unsettled(claim.layout)) for claim in tables.live_on(provider_id))
+        yield from doubled(row.name, [(one, layout) for one, layout in layouts if layout])
 
 
 def _lost(tables: Tables) -> Iterable[str]:

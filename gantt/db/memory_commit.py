@@ -18,6 +18,8 @@ from gantt.core.commit import (
     judge_rivals,
 )
 from gantt.core.host import Group
+from gantt.core.topology.layout import unsettled
+from gantt.core.topology.room import room_of
 from gantt.db.memory_tables import RequestRow, Tables
 
 _replace = msgspec.structs.replace
@@ -134,12 +136,18 @@ def _judge_groups(
 def _accept(tables: Tables, going: Sequence[RequestDraft]) -> dict[str, list[int]]:
     named = {p for d in going for c in d.claims for p in c.claim.allocations}
     rows = {p: tables.hosts[p] for p in named if p in tables.hosts}
+    hosts = {c.claim.provider_id for d in going for c in d.claims if c.claim.layout is not None}
+    laid = [(p, rows[p]) for p in sorted(hosts) if p in rows]
     classes = {n for d in going for c in d.claims for a in c.claim.allocations.values() for n in a}
     return accept(
         {p: {name: row.free(name) for name in classes} for p, row in rows.items()},
         {p: row.generation for p, row in rows.items()},
         [p for p, row in rows.items() if not row.is_open],
         going,
+        {
+            p: room_of(row.facts, [unsettled(c.layout) for c in tables.live_on(p)])
+            for p, row in laid
+        },
     )
 
 

@@ -15,6 +15,7 @@ from gantt.core.claim import EXPIRES, Claim, Event, State, after
 from gantt.core.commit import DecisionRecord
 from gantt.core.host import Aggregate, Group, HostChange, HostRow, Placed
 from gantt.core.metrics import DeclaredMetric
+from gantt.core.topology.layout import unsettled
 from gantt.scheduler.ports import ClaimFate
 
 _replace = msgspec.structs.replace
@@ -179,7 +180,7 @@ class Tables:
     def change_of(self, provider_id: int) -> HostChange:
         """A host with all that is placed on it; without a row where it is gone."""
         placed = [
-            Placed(claim.id, claim.consumer, provider_id, claim.group)
+            Placed(claim.id, claim.consumer, provider_id, claim.group, unsettled(claim.layout))
             for claim in self.live_on(provider_id)
         ]
         return HostChange(provider_id=provider_id, row=self.hosts.get(provider_id), placed=placed)

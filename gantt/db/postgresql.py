@@ -24,7 +24,7 @@ from psycopg.rows import namedtuple_row
 from gantt.core.claim import Claim, State
 from gantt.core.commit import CommitResult, Fate, RequestDraft
 from gantt.core.request import Lifecycle, Purpose
-from gantt.db import decisions, ledger, models, providers, retry, rows, session
+from gantt.db import claims, decisions, ledger, models, providers, retry, rows, session
 from gantt.db.arrays import numbers, texts
 from gantt.db.book import Book, one_of_each_group
 from gantt.db.models import HOT_COLUMNS
@@ -206,7 +206,7 @@ class FastLedger(ledger.Ledger):
         if raw is None:
             raise retry.Again('the connection was closed')
         locked = self._lock(tx, raw, book)
-        book.settle(locked)
+        book.settle(locked, claims.layouts_on(tx, book.laid_on()))
         self._write_rare(tx, book)
         book.step(locked, tx.stamp)
         result = book.result(locked)

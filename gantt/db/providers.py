@@ -47,8 +47,9 @@ OTHERS_OF = OTHERS.where(_i.c.provider_id.in_(_ids))
 _unsettled = sa.case((sa.and_(_c.c.state == 'confirmed', _c.c.absences == 0), 0), else_=1)
 PLACED = (
     sa.select(
-        _c.c.provider_id, _c.c.id, _c.c.consumer, _c.c.group_uuid, _unsettled.label('unsettled')
-    )
+        _c.c.provider_id, _c.c.id, _c.c.consumer, _c.c.group_uuid, _unsettled.label('unsettled'),
+        _c.c.layout,
+    )  # fmt: skip
     .where(_c.c.live == 1)
     .order_by(_c.c.provider_id, _c.c.id)
 )
@@ -257,8 +258,8 @@ def fold_placed(found: Iterable[Any]) -> dict[int, tuple[tuple[Placed, ...], byt
     by_host = {}
     for pid, of in itertools.groupby(found, key=operator.itemgetter(0)):
         placed, settled = [], True
-        for _, claim_id, consumer, group, unsettled in of:
-            placed.append(Placed(claim_id, consumer, pid, group))
+        for _, claim_id, consumer, group, unsettled, layout in of:
+            placed.append(Placed(claim_id, consumer, pid, group, rows.layout(layout)))
             settled = settled and not unsettled
         digest = quiet_digest(one.claim_id for one in placed) if settled else b''
         by_host[pid] = tuple(placed), digest

@@ -19,6 +19,7 @@ from gantt.core.claim import EXPIRES, LIVE, Claim, State
 from gantt.core.host import HostFacts, HostRow, Kind, Placed
 from gantt.core.request import Lifecycle, Purpose
 from gantt.core.resources import HOT
+from gantt.core.topology.layout import Layout, unsettled
 from gantt.db import models
 from gantt.db.models import HOT_COLUMNS
 
@@ -43,6 +44,11 @@ _facts = msgspec.json.Decoder(HostFacts)
 _amounts = msgspec.json.Decoder(dict[str, int])
 encode = msgspec.json.encode
 decode_amounts = _amounts.decode
+
+
+def layout(text: str | None) -> Layout | None:
+    """What a claim's layout takes, from JSON; None: nothing."""
+    return None if text is None else unsettled(msgspec.json.decode(text))
 
 
 def text(value: Any) -> str:

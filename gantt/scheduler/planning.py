@@ -8,6 +8,7 @@ the working table until ``undo``; its draft is what the store is asked for.
 import msgspec
 
 from gantt import exceptions
+from gantt.core.claim import Claim
 from gantt.core.commit import ClaimDraft, CommitResult, Fate, GroupSwap
 from gantt.core.decision import Answer, Decision, MemberDecision, Outcome
 from gantt.core.host import Placed
@@ -15,6 +16,7 @@ from gantt.core.host_table import HostTable
 from gantt.core.message import derived_id
 from gantt.core.pipeline import Pipeline, place
 from gantt.core.request import Lifecycle, SelectDestinations
+from gantt.core.topology.layout import unsettled
 from gantt.scheduler import table_log
 from gantt.scheduler.admission import Call
 from gantt.scheduler.contention import SPREAD_MOST, Contention
@@ -204,10 +206,15 @@ def _picks(plan: Plan, keep: set[int]) -> list[tuple[dict[str, int], Placed]]:
     """The picks of a plan as they stand on the table, those at ``keep`` left out."""
     amounts = plan.request.spec.resources
     return [
-        (amounts, Placed(claim.id, claim.consumer, claim.provider_id, claim.group))
+        (amounts, _placed(claim))
         for i, claim in enumerate(draft.claim for draft in plan.drafts)
         if i not in keep
     ]
+
+
+def _placed(claim: Claim) -> Placed:
+    layout = unsettled(claim.layout)
+    return Placed(claim.id, claim.consumer, claim.provider_id, claim.group, layout)
 
 
 def _draft(table: HostTable, plan: Plan, member: MemberDecision) -> ClaimDraft:

@@ -116,7 +116,13 @@ def readable(body: Any) -> Layout | None:
         return None
 
 
+def unsettled(body: Any) -> Layout | None:
+    """A layout from its JSON form, where it takes anything; None where not."""
+    found = readable(body)
+    return found if found and not found.settled else None
+
+
 def plain(layout: Layout) -> dict[str, Any]:
     """A layout as JSON has it."""
-    body: dict[str, Any] = msgspec.to_builtins(layout)
+    body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(layout))
     return body

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cores, pages and devices are given once: by claims, at the commit, whoever planned what."""
+
+from collections import Counter
+
+import pytest
+
+from gantt.core.commit import Fate
+from gantt.core.report import DevicePool, NumaCell, NumaPages
+from gantt.core.resources import Inventory
+from gantt.core.topology import layout as layouts
+from gantt.core.topology.room import room_of
+from gantt.core.topology.search import lay_out
+from gantt.core.topology.wish import CpuPolicy, DeviceSpec, DeviceWish, GuestCell, Wish
+from tests.builders import CLEAN, a_draft, a_host, changed, claimed, commit, fate_of, live, uuid_of
+from tests.contract.test_threads import CALLERS, at_once
+
+CELLS = [
+    NumaCell(
+        id=n, cpus=[], pinned_cpus=[n * 8 + i for i in range(8)], memory_mb=8192, socket=n,
+        pages=[NumaPages(size_kb=2048, total=2048)],
+    )
+    for n in range(2)
+]  # fmt: skip
+GPUS = [DevicePool(vendor_id='10de', product_id='1eb8', numa_node=0, count=2, free=2)]
+ROOM = {
+    'PCPU': Inventory(total=16), 'MEMORY_MB': Inventory(total=16384), 'VCPU': Inventory(total=8)
+}  # fmt: skip
+
+
+@pytest.fixture
+def numa_host(store):
+    """A host of two cells of 8 dedicated processors, with two devices at the first."""
+    return a_host().having(inventories=ROOM, numa=CELLS, devices=GPUS).on(store)
+
+
+def a_wish(count=4, gpus=0):
+    cpus = tuple(range(count))
+    device = DeviceWish(alias='gpu', count=gpus, specs=(DeviceSpec(vendor_id='10de'),))
+    return Wish(
+        cells=(GuestCell(cpus, 1024, cpus),), cpu_policy=CpuPolicy.DEDICATED, page='2048',
+        devices=(device,) if gpus else (),
+    )  # fmt: skip
+
+
+def laid(host, wish=None, taken=()):
+    """A layout on the host with only ``taken`` on it, as somebody plans who knows no more."""
+    found = lay_out(wish or a_wish(), room_of(host.row.facts, taken)).layout
+    return layouts.plain(found)
+
+
+def pinning(host, layout, draft=None, **fields):
+    """A draft with a member of that layout, planned at the host's generation now."""
+    count = sum(len(cell['pins']) for cell in layout['cells'])
+    at = fields.pop('generation', host.row.generation)
+    draft = draft or a_draft()
+    return draft.taking(host, generation=at, layout=layout, pcpu=count, ram=1024, **fields)
+
+
+def cores_of(claims):
+    return Counter(
+        cpu for claim in claims for cell in layouts.read(claim.layout).cells for _, cpu in cell.pins
+    )
+
+
+def placed_layouts(store, host):
+    changes = {change.provider_id: change for change in store.load_everything().hosts}
+    return {one.claim_id: one.layout for one in changes[host.id].placed}
+
+
+def test_a_layout_goes_with_its_claim_and_to_every_reader(store, numa_host):
+    layout = laid(numa_host)
+    claim = claimed(store, pinning(numa_host, layout))[0]
+    assert claim.layout == layout
+    assert store.load_claim(claim.id).layout == layout
+    assert placed_layouts(store, numa_host) == {claim.id: layouts.read(layout)}
+    assert store.audit() == CLEAN
+
+
+def test_two_plans_with_the_same_cores_are_one_too_many(store, numa_host):
+    layout = laid(numa_host)
+    first, second = pinning(numa_host, layout), pinning(numa_host, layout)
+    assert [fate.fate for fate in commit(store, first, second).fates] == ['placed', 'dropped']
+    assert fate_of(store, pinning(numa_host, layout)).fate is Fate.DROPPED
+    assert max(cores_of(live(store)).values()) == 1
+    assert store.audit() == CLEAN
+
+
+def test_a_layout_planned_at_another_generation_holds_where_nothing_of_it_is_taken(
+    store, numa_host
+):
+    at = numa_host.row.generation
+    first = laid(numa_host)
+    second = laid(numa_host, taken=[layouts.read(first)])
+    fate_of(store, a_draft().taking(numa_host, vcpu=1))
+    assert fate_of(store, pinning(numa_host, first, generation=at)).fate is Fate.PLACED
+    assert fate_of(store, pinning(numa_host, second, generation=at)).fate is Fate.PLACED
+    assert fate_of(store, pinning(numa_host, second, generation=at)).fate is Fate.DROPPED
+
+
+def test_what_a_claim_held_is_free_when_it_ends(store, numa_host):
+    layout = laid(numa_host)
+    claim = claimed(store, pinning(numa_host, layout))[0]
+    assert numa_host.release(claim)[0].fate == 'ok'
+    assert placed_layouts(store, numa_host) == {}
+    assert fate_of(store, pinning(numa_host, layout)).fate is Fate.PLACED
+
+
+def test_a_lease_that_ran_out_gives_cores_back(store, numa_host):
+    layout = laid(numa_host)
+    claimed(store, pinning(numa_host, layout).leased(-1))
+    store.sweep(10)
+    assert fate_of(store, pinning(numa_host, layout)).fate is Fate.PLACED
+
+
+def test_devices_and_pages_are_given_once_as_well(store, numa_host):
+    wish = a_wish(2, gpus=2)
+    first = laid(numa_host, wish)
+    assert fate_of(store, pinning(numa_host, first)).fate is Fate.PLACED
+    other = laid(numa_host, a_wish(2), taken=[layouts.read(first)])
+    assert (
+        fate_of(store, pinning(numa_host, {**other, 'devices': first['devices']})).fate == 'dropped'
+    )
+    greedy = {**other, 'cells': [{**other['cells'][0], 'memory_mb': 8192}]}
+    assert fate_of(store, pinning(numa_host, greedy)).fate is Fate.DROPPED
+    assert fate_of(store, pinning(numa_host, other)).fate is Fate.PLACED
+
+
+def test_a_layout_for_cells_that_are_gone_is_void(store, numa_host):
+    layout = laid(numa_host)
+    numa_host.send(numa_host.says().having(numa=[]))
+    assert fate_of(store, pinning(numa_host, layout)).fate is Fate.DROPPED
+
+
+def test_what_the_host_pins_itself_is_not_given(store, numa_host):
+    layout = laid(numa_host)
+    used = [changed(cell, used_pinned_cpus=cell.pinned_cpus[:1]) for cell in CELLS]
+    numa_host.send(numa_host.says().having(numa=used))
+    assert fate_of(store, pinning(numa_host, layout)).fate is Fate.DROPPED
+
+
+def test_a_request_that_must_be_whole_leaves_no_cores_behind(store, numa_host):
+    layout = laid(numa_host)
+    draft = pinning(numa_host, layout, pinning(numa_host, layout).having(whole=True))
+    assert fate_of(store, draft).fate is Fate.DROPPED
+    assert fate_of(store, pinning(numa_host, layout)).fate is Fate.PLACED
+
+
+def test_an_overtaken_attempt_gives_its_cores_to_the_next(store, numa_host):
+    layout = laid(numa_host)
+    first = pinning(numa_host, layout).having(completes=False, budget_seconds=-1.0)
+    assert fate_of(store, first).fate is Fate.PARTIAL
+    again = pinning(numa_host, layout, a_draft(first.id, owner='worker-2').taking_over(1))
+    assert fate_of(store, again).fate is Fate.PLACED
+    assert sorted(cores_of(live(store)).values()) == [1] * 4
+
+
+def test_callers_in_a_race_never_pin_a_core_twice(store, numa_host):
+    def work(number):
+        fates = []
+        for _ in range(3):
+            known = [one for one in placed_layouts(store, numa_host).values() if one]
+            layout = lay_out(a_wish(), room_of(numa_host.row.facts, known)).layout
+            if layout is None:
+                break
+            layout = layouts.plain(layout)
+            fates.append(
+                fate_of(store, pinning(numa_host, layout, a_draft(owner=f'w{number}'))).fate
+            )
+        return fates
+
+    fates = Counter(fate for found in at_once(work) for fate in found)
+    assert fates[Fate.PLACED] >= 1 and CALLERS > 4
+    pinned = cores_of(live(store))
+    assert sum(pinned.values()) == 4 * fates[Fate.PLACED] <= 16
+    assert set(pinned.values()) == {1}
+    assert store.audit() == CLEAN
+
+
+def test_the_audit_finds_a_core_that_two_claims_have(store, numa_host, hand):
+    claim = claimed(store, pinning(numa_host, laid(numa_host), vcpu=1))[0]
+    hand.double(claim, uuid_of('twin'), request_id=uuid_of('request'), consumer=uuid_of('other'))
+    found = [line for line in store.audit()['over_commit'] if 'processor' in line]
+    assert found and 'cmp-1' in found[0] and claim.id in found[0]
