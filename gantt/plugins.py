@@ -39,7 +39,8 @@ DEFAULT_FILTERS = (
 DEFAULT_WEIGHERS = (
     'RAMWeigher', 'CPUWeigher', 'DiskWeigher', 'IoOpsWeigher', 'NumInstancesWeigher',
     'HypervisorVersionWeigher', 'PCIWeigher', 'MetricsWeigher', 'BuildFailureWeigher',
-    'CrossCellWeigher', 'ServerGroupSoftAffinityWeigher', 'ServerGroupSoftAntiAffinityWeigher',
+    'CrossCellWeigher', 'ImagePropertiesWeigher', 'ServerGroupSoftAffinityWeigher',
+    'ServerGroupSoftAntiAffinityWeigher',
     'RulesWeigher',
 )  # fmt: skip
 

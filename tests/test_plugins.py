@@ -190,7 +190,11 @@ def test_the_pipeline_is_what_the_configuration_asks_for(tmp_path):
     assert plugins.from_conf(conf).described() == {
         'filters': {'ComputeFilter': {'service_down_time': 7}, 'ResourcesFilter': {}},
         'weighers': {
-            'RAMWeigher': {'ram_weight_multiplier': -2.5, 'ram_weight_normalization': 'fraction'}
+            'RAMWeigher': {
+                'ram_weight_multiplier': -2.5,
+                'ram_weight_physical': False,
+                'ram_weight_normalization': 'fraction',
+            }
         },
         'subset_size': 3,
         'shuffle_best': True,

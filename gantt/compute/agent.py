@@ -80,7 +80,7 @@ class Agent:
         event: Callable[[], threading.Event] = threading.Event,
     ) -> None:
         self.name = session.name
-        self.disagreements = 0
+        self.disagreements = self.failed_builds = 0
         self._session = session
         self._words = Words(session, port)
         self._driver = driver
@@ -203,6 +203,7 @@ class Agent:
             return self._failed(build, e)
         self._step()
         self._journal.move(entry.claim_id, (STARTING,), RUNNING)
+        self.failed_builds = 0
         self._on_change(False)
         return _of(build, 'running')
 
@@ -245,6 +246,7 @@ class Agent:
 
     def _failed(self, build: Build, error: GuestError) -> Outcome:
         LOG.error('Host %s: %s', self.name, error)
+        self.failed_builds += 1
         guest = _guest(build)
         self._journal.move(build.claim_id, (STARTING,), STOPPING, str(error))
         try:

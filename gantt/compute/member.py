@@ -9,6 +9,9 @@ import logging
 import random
 from collections.abc import Callable
 
+import msgspec
+from msgspec import UNSET
+
 from gantt import exceptions
 from gantt.compute import census
 from gantt.compute.agent import Agent, Halted, Terms
@@ -18,7 +21,7 @@ from gantt.compute.ports import Facts, GuestDriver, SchedulerPort
 from gantt.compute.reporter import Reporter, jittered
 from gantt.compute.runner import Turns
 from gantt.compute.session import Fenced, Session
-from gantt.core.report import RegisterHost
+from gantt.core.report import FAILED_BUILDS, IO_WORKLOAD, Metric, RegisterHost
 
 LOG = logging.getLogger(__name__)
 
@@ -143,7 +146,8 @@ def with_agent(
 
     def look() -> tuple[Census, Facts]:
         seen = census.take(driver, journal)
-        return seen, driver.facts(seen.guests)
+        failed = member.agent.failed_builds if member.agent else 0
+        return seen, counted(driver.facts(seen.guests), seen, failed)
 
     member = Member(session, port, look, settings, rng)
     member.agent = Agent(
@@ -151,3 +155,13 @@ def with_agent(
         on_change=member.changed, terms=settings.terms,
     )  # fmt: skip
     return member
+
+
+def counted(facts: Facts, seen: Census, failed_builds: int) -> Facts:
+    """The facts with what the agent itself counts, where that is not 0."""
+    counts = {IO_WORKLOAD: len(seen.pending or ()), FAILED_BUILDS: failed_builds}
+    own = {name: Metric(value=n, source='agent') for name, n in counts.items() if n}
+    if not own:
+        return facts
+    metrics = {} if facts.metrics is UNSET else facts.metrics
+    return msgspec.structs.replace(facts, metrics={**own, **metrics})

@@ -78,6 +78,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :ivar provider_id: the root provider (host) it is on
     :ivar allocations: provider id -> class -> amount
     :ivar lease_until: seconds of the database's clock
+    :ivar image: properties of the consumer's image, see :mod:`gantt.core.image_properties`
     :ivar adopted: nobody asked for it; the host was found running it
     """
 
@@ -97,6 +98,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     move_id: str | None = None
     parent_key: str | None = None
     layout: dict | None = None
+    image: str | None = None
     project_id: str | None = None
     user_id: str | None = None
     consumer_type: str = 'INSTANCE'

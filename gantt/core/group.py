@@ -27,6 +27,8 @@ class PlacedIndex:
         self._consumers: dict[str, tuple[int, ...]] | None = {}
         # group -> provider id -> consumer -> how many claims
         self._groups: dict[str, dict[int, dict[str, int]]] | None = {}
+        # image -> provider id -> how many claims; None: nobody asked yet
+        self._images: dict[str, dict[int, int]] | None = None
 
     def copy(self) -> 'PlacedIndex':
         """An independent index; its by-consumer and by-group halves are made when asked for."""
@@ -52,6 +54,15 @@ class PlacedIndex:
             self._index()
         assert self._groups is not None
         return self._groups.get(group, {})
+
+    def by_image(self) -> Mapping[str, Mapping[int, int]]:
+        """Image properties -> provider id -> how many live claims of consumers with such."""
+        if self._images is None:
+            images: dict[str, dict[int, int]] = {}
+            for placed in self:
+                _count_image(images, placed, 1)
+            self._images = images
+        return self._images
 
     def __iter__(self) -> Iterator[Placed]:
         for placed in self._on.values():
@@ -108,6 +119,8 @@ class PlacedIndex:
         self._groups, self._consumers = groups, consumers
 
     def _note(self, placed: Placed) -> None:
+        if self._images is not None:
+            _count_image(self._images, placed, 1)
         if self._consumers is None or self._groups is None:
             return
         # One entry per claim: a consumer with two claims on a host stays there
@@ -117,6 +130,8 @@ class PlacedIndex:
         _note_member(self._groups, placed)
 
     def _forget(self, placed: Placed) -> None:
+        if self._images is not None:
+            _count_image(self._images, placed, -1)
         if self._consumers is None or self._groups is None:
             return
         left = list(self._consumers.get(placed.consumer, ()))
@@ -127,6 +142,19 @@ class PlacedIndex:
         else:
             self._consumers.pop(placed.consumer, None)
         _forget_member(self._groups, placed)
+
+
+def _count_image(images: dict[str, dict[int, int]], placed: Placed, step: int) -> None:
+    if placed.image is None:
+        return
+    here = images.setdefault(placed.image, {})
+    count = here.get(placed.provider_id, 0) + step
+    if count:
+        here[placed.provider_id] = count
+    else:
+        here.pop(placed.provider_id, None)
+    if not here:
+        del images[placed.image]
 
 
 def _note_member(groups: dict[str, dict[int, dict[str, int]]], placed: Placed) -> None:

@@ -102,6 +102,7 @@ class Placed(msgspec.Struct, gc=False, frozen=True):
     """A consumer with a live claim on a host: what group and host hints need.
 
     :ivar layout: what it got inside of the host; None: plain amounts say everything
+    :ivar image: properties of its image, see :mod:`gantt.core.image_properties`
     """
 
     claim_id: str
@@ -109,6 +110,7 @@ class Placed(msgspec.Struct, gc=False, frozen=True):
     provider_id: int
     group: str | None = None
     layout: Layout | None = None
+    image: str | None = None
 
 
 class HostChange(msgspec.Struct, gc=False, frozen=True, kw_only=True):

@@ -27,12 +27,11 @@ from gantt.core.inside_rows import InsideRows
 from gantt.core.interned import Interned
 from gantt.core.kept_masks import KeptMasks, Versions
 from gantt.core.metrics import DeclaredMetric
+from gantt.core.report import IO_WORKLOAD
 from gantt.core.resources import AMOUNT_MAX
 
 #: Metric columns at most; a metric beyond them stays visible per host only.
 METRICS_MAX = 1024
-#: The metric that counts guests being built, resized, moved or copied.
-IO_OPS = 'stats.io_workload'
 #: Distinct sets of traits whose bits are remembered while encoding.
 _TRAIT_SETS_MAX = 4096
 
@@ -290,7 +289,7 @@ class HostRows(InsideRows):
     def _count_io(self, i: int) -> None:
         """Guests being built or moved, as the host says, and picks of ours beside them."""
         row = self.hosts[i]
-        said = row.facts.metrics.get(IO_OPS)
+        said = row.facts.metrics.get(IO_WORKLOAD)
         known = int(said.value) if said is not None and 0 < said.value <= AMOUNT_MAX else 0
         self.arrays['io_ops'][i] = known + len(self._pending.get(row.id, _NO_PICKS))
 

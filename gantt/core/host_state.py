@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gantt import exceptions
-from gantt.core import fit, message
+from gantt.core import fit, image_properties, message
 from gantt.core.claim import Claim, claim_id
 from gantt.core.host import Aggregate, HostRow, Kind
 from gantt.core.report import DevicePool, Hypervisor, Metric, NumaCell
@@ -291,6 +291,7 @@ class HostState:
             allocations=self._table.providers_of(self.row, spec.resources),
             group=spec.group.uuid if spec.group else None,
             move_id=move_id,
+            image=image_properties.text_of(spec.image),
             project_id=spec.project_id,
             user_id=spec.user_id,
             consumer_type=spec.consumer_type,

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Declarations at most: each may cost a column.
 DECLARED_MAX = 1024
+#: What resource trackers count beside ``stats.…``: nobody need declare it.
+COUNTED = frozenset({'running_vms', 'current_workload'})
 #: Bounds are no larger, so that sums of them are numbers.
 BOUND_MAX = 1e15
 
@@ -64,13 +66,15 @@ def check(metric: DeclaredMetric) -> None:
 
 
 def check_report(report: 'HostReport', declared: dict[str, DeclaredMetric]) -> None:
-    """For sites that let no other metrics in than those declared.
+    """For sites that let no other metrics in than those declared, and what every agent counts.
 
     :raises InvalidMessage: a metric that nobody declared, or a value out of its bounds
     """
     metrics = {} if report.metrics is msgspec.UNSET else report.metrics
     for name, metric in metrics.items():
         known = declared.get(name)
+        if known is None and (name.startswith('stats.') or name in COUNTED):
+            continue
         field = f'stats.metrics.{name}'
         if known is None:
             raise exceptions.InvalidMessage(

@@ -18,6 +18,8 @@ from gantt.core.host import Aggregate
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
 
+#: The keys that are meant to be numbers end so.
+SUFFIX = '_weight_multiplier'
 #: Of a value that is told in words no more than this is repeated.
 _SHOWN_MAX = 40
 
@@ -77,13 +79,12 @@ def _members(hosts: 'HostTable', uuid: str) -> BoolArray:
     return (hosts.aggregates[code >> 6] & np.uint64(1 << (code & 63))) != 0
 
 
-def problems(aggregates: Iterable[Aggregate], keys: Iterable[str]) -> list[str]:
-    """What an operator should know: values of these keys that are no numbers."""
-    wanted = set(keys)
+def problems(aggregates: Iterable[Aggregate]) -> list[str]:
+    """What an operator should know: multipliers that are no numbers."""
     return [
         f'aggregate {aggregate.name}: {key} is {value[:_SHOWN_MAX]!r}, expected a finite number; '
         'its hosts go by the option'
         for aggregate in aggregates
         for key, value in sorted(aggregate.metadata.items())
-        if key in wanted and number(value) is None
+        if key.endswith(SUFFIX) and number(value) is None
     ]

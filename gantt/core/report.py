@@ -19,6 +19,11 @@ from gantt.core import message, resources
 from gantt.core.message import Amount, Message, Name, Text, Uuid
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+#: Metrics that weighers and filters know: guests being built, resized, moved or copied, and
+#: builds that failed since the last one that did not.
+IO_WORKLOAD = 'stats.io_workload'
+FAILED_BUILDS = 'stats.failed_builds'
+
 Level = Annotated[str, msgspec.Meta(max_length=255)]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
-from gantt.core import verdict
+from gantt.core import image_properties, verdict
 from gantt.core.claim import claim_id
 from gantt.core.decision import CHOSEN, PASSED, FilterCount, MemberDecision, Score, Selection
 from gantt.core.fitting import Fitting
@@ -48,6 +48,7 @@ class Run:
         self.survey = Survey(table, request.spec, pipeline)
         wish = pipeline.inside.wish(request.spec)
         self.fitting = None if wish is None else Fitting(table, wish, pipeline.inside, self.survey)
+        self.image = image_properties.text_of(request.spec.image)
         self.decisions: list[MemberDecision] = []
         self.taken: list[tuple[int, str]] = []
         self.chosen: list[int] = []
@@ -150,7 +151,7 @@ class Run:
             identity = claim_id(request.request_id, self.attempt, member)
             provider_id = self.table.hosts[row].id
             group = spec.group.uuid if spec.group else None
-            placed = Placed(identity, consumer, provider_id, group, layout)
+            placed = Placed(identity, consumer, provider_id, group, layout, self.image)
             self.table.take(provider_id, spec.resources, placed)
             self.taken.append((provider_id, identity))
             self.survey.picked(row)

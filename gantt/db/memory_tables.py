@@ -180,7 +180,14 @@ class Tables:
     def change_of(self, provider_id: int) -> HostChange:
         """A host with all that is placed on it; without a row where it is gone."""
         placed = [
-            Placed(claim.id, claim.consumer, provider_id, claim.group, unsettled(claim.layout))
+            Placed(
+                claim.id,
+                claim.consumer,
+                provider_id,
+                claim.group,
+                unsettled(claim.layout),
+                claim.image,
+            )
             for claim in self.live_on(provider_id)
         ]
         return HostChange(provider_id=provider_id, row=self.hosts.get(provider_id), placed=placed)

@@ -321,6 +321,7 @@ claims = sa.Table(
     sa.Column('move_id', Id),
     sa.Column('parent_key', Name),
     sa.Column('layout', LongText),
+    sa.Column('image', LongText),  # properties of the consumer's image, JSON
     sa.Column('adopted', sa.SmallInteger, nullable=False, server_default='0'),
     sa.Column('absences', sa.Integer, nullable=False, server_default='0'),
     sa.Column('reason', Note, nullable=False),

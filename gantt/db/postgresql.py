@@ -85,6 +85,7 @@ _CLAIM = (
     ('consumer', 'text'), ('provider_id', 'bigint'), ('lifecycle', 'text'), ('purpose', 'text'),
     ('lease_until', 'float8'), ('expires_at', 'float8'), ('group_uuid', 'text'),
     ('move_id', 'text'), ('parent_key', 'text'), ('layout', 'text'),
+    ('image', 'text'),
 )  # fmt: skip
 _ALLOCATION = (
     ('claim_id', 'text'), ('provider_id', 'bigint'), *((c, 'bigint') for c in _hot),
@@ -368,6 +369,7 @@ def _write_arrays(book: Book, stamp: int) -> list[Any]:
         texts([claim.move_id for claim in made]),
         texts([claim.parent_key for claim in made]),
         texts([None if claim.layout is None else rows.text(claim.layout) for claim in made]),
+        texts([claim.image for claim in made]),
         book.now,
         texts([claim_id for claim_id, _, _ in shares]),
         numbers([pid for _, pid, _ in shares]),

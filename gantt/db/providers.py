@@ -8,6 +8,7 @@ first, through ``lock``.
 import hashlib
 import itertools
 import operator
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ _unsettled = sa.case((sa.and_(_c.c.state == 'confirmed', _c.c.absences == 0), 0)
 PLACED = (
     sa.select(
         _c.c.provider_id, _c.c.id, _c.c.consumer, _c.c.group_uuid, _unsettled.label('unsettled'),
-        _c.c.layout,
+        _c.c.image, _c.c.layout,
     )  # fmt: skip
     .where(_c.c.live == 1)
     .order_by(_c.c.provider_id, _c.c.id)
@@ -258,8 +259,10 @@ def fold_placed(found: Iterable[Any]) -> dict[int, tuple[tuple[Placed, ...], byt
     by_host = {}
     for pid, of in itertools.groupby(found, key=operator.itemgetter(0)):
         placed, settled = [], True
-        for _, claim_id, consumer, group, unsettled, layout in of:
-            placed.append(Placed(claim_id, consumer, pid, group, rows.layout(layout)))
+        for _, claim_id, consumer, group, unsettled, image, layout in of:
+            if image is not None:
+                image = sys.intern(image)  # thousands of guests have a few of them
+            placed.append(Placed(claim_id, consumer, pid, group, rows.layout(layout), image))
             settled = settled and not unsettled
         digest = quiet_digest(one.claim_id for one in placed) if settled else b''
         by_host[pid] = tuple(placed), digest

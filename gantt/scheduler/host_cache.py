@@ -8,18 +8,21 @@ folds in between two batches, and reads snapshots.
 """
 
 import collections
+import logging
 import threading
 from collections.abc import Iterable
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core import resources
-from gantt.core.host import HostChange, HostRow
+from gantt.core import overrides, resources
+from gantt.core.host import Aggregate, HostChange, HostRow
 from gantt.core.host_table import HostTable
 from gantt.scheduler import table_log
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.ports import Clock, Everything, Feed, Store
+
+LOG = logging.getLogger(__name__)
 
 #: Pieces of news that may wait for the owner of the table.
 NEWS_MAX = 10_000
@@ -63,6 +66,7 @@ class HostCache:
         #: newer news comes.
         self._late: dict[int, int] = {}
         self._rebuilds = 0  # tables that wait in the news
+        self._warned: frozenset[str] = frozenset()
         self._queueing = threading.Lock()  # news and what is seen by it go together
         self.classes: frozenset[str] = frozenset()
         self.reload_seconds = reload_seconds
@@ -253,6 +257,7 @@ class HostCache:
     def _fold_feed(self, feed: Feed) -> None:
         if feed.aggregates is not None:
             self.do(table_log.Aggregates(feed.aggregates))
+            self._warn(feed.aggregates)
         if feed.metrics is not None:
             self.do(table_log.Metrics(feed.metrics))
         if feed.hosts:
@@ -269,11 +274,20 @@ class HostCache:
         """
         self.note(table_log.Checkpoint(rebuilt.everything))
         self.working = rebuilt.table
+        self._warn(rebuilt.everything.aggregates)
         self.versions = _versions(rebuilt.everything)
         self._late = {}
         with self._queueing:
             self._rebuilds -= 1
         self.is_loaded = True
+
+    def _warn(self, aggregates: Iterable[Aggregate]) -> None:
+        """Once of each multiplier that an aggregate sets in vain."""
+        found = overrides.problems(aggregates)
+        for problem in found:
+            if problem not in self._warned:
+                LOG.warning('%s', problem)
+        self._warned = frozenset(found)
 
     def forget(self) -> None:
         """Drop the working table; the next fetch reads everything."""

@@ -214,7 +214,7 @@ def _picks(plan: Plan, keep: set[int]) -> list[tuple[dict[str, int], Placed]]:
 
 def _placed(claim: Claim) -> Placed:
     layout = unsettled(claim.layout)
-    return Placed(claim.id, claim.consumer, claim.provider_id, claim.group, layout)
+    return Placed(claim.id, claim.consumer, claim.provider_id, claim.group, layout, claim.image)
 
 
 def _draft(table: HostTable, plan: Plan, member: MemberDecision) -> ClaimDraft:

@@ -127,6 +127,18 @@ def test_a_guest_that_does_not_start_gives_its_claim_back(town, house):
     assert house.machine.starts == [build.claim_id]
 
 
+def test_builds_that_fail_in_a_row_are_counted_until_one_does_not(town, house):
+    house.machine.broken = 'start'
+    for count in (1, 2):
+        house.agent.build(town.claim('cmp-1'))
+        house.member.turn()
+        assert town.port.reports[-1].metrics['stats.failed_builds'].value == count
+    house.machine.broken = ''
+    house.agent.build(town.claim('cmp-1'))
+    house.member.turn()
+    assert 'stats.failed_builds' not in town.port.reports[-1].metrics
+
+
 def test_a_delete_stops_the_guest_and_releases_its_claim(town, house):
     build = town.claim('cmp-1')
     house.agent.build(build)

@@ -248,6 +248,10 @@ class Cloud:
             high = max(raw.values())
             for host in raw if high > 0 else ():
                 totals[host] += raw[host] / high
+        # What was picked and is not committed is being built.
+        picks = {h.row.name: sum(p.claim_id.startswith('pick') for p in h.placed) for h in alive}
+        for host in picks if max(picks.values()) else ():
+            totals[host] -= picks[host] / max(picks.values())
         for policy, sign in ((Policy.SOFT_AFFINITY, 1), (Policy.SOFT_ANTI_AFFINITY, -1)):
             if spec.group is None or spec.group.policy is not policy:
                 continue

@@ -8,14 +8,12 @@ import numpy as np
 from gantt.core import metrics
 from gantt.core.columns import FloatArray, IntArray
 from gantt.core.plugin import Option
+from gantt.core.report import FAILED_BUILDS
 from gantt.core.request import RequestSpec
 from gantt.core.weighers.base import Weigher
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
-
-#: The count that hosts report; a build that succeeds sets it back.
-FAILED_BUILDS = 'stats.failed_builds'
 
 
 class BuildFailureWeigher(Weigher):

@@ -3,6 +3,8 @@
 
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from gantt.core.columns import FloatArray, IntArray
 from gantt.core.request import RequestSpec
 from gantt.core.weighers.base import Weigher
@@ -15,20 +17,30 @@ class FreeWeigher(Weigher):
     """More means: more of one resource class is free.
 
     :cvar resource_class: the class
+    :cvar physical_option: name of the option that leaves the allocation ratio out
     """
 
-    columns = ('free',)
+    columns = ('free', 'cap', 'total', 'reserved')
     local = True
     minval = 0.0
     resource_class: ClassVar[str]
+    physical_option: ClassVar[str] = ''
+
+    @property
+    def is_physical(self) -> bool:
+        """Whether only what the hardware has counts."""
+        return bool(self.physical_option and getattr(self, self.physical_option))
 
     def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:
         code = hosts.class_code(self.resource_class)
-        return None if code is None else hosts.free_of(code).take(rows)
+        if code is None:
+            return None
+        free = hosts.free_of(code).take(rows)
+        return free - self._promised(hosts, code, rows) if self.is_physical else free
 
     def value(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> float:
         code = hosts.class_code(self.resource_class)
-        if code is None or code in hosts.pooled:
+        if code is None or code in hosts.pooled or self.is_physical:
             return super().value(hosts, spec, row)
         return hosts.free.item(code, row)
 
@@ -36,4 +48,16 @@ class FreeWeigher(Weigher):
         self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray
     ) -> FloatArray | None:
         code = hosts.class_code(self.resource_class)
-        return None if code is None else hosts.cap_of(code).take(rows).astype(float)
+        if code is None:
+            return None
+        caps = hosts.cap_of(code).take(rows)
+        if self.is_physical:
+            caps -= self._promised(hosts, code, rows)
+        return caps.astype(float)
+
+    @staticmethod
+    def _promised(hosts: 'HostTable', code: int, rows: IntArray) -> IntArray:
+        """What may be promised beyond the hardware; of a pool, nothing."""
+        real = hosts.total[code].take(rows) - hosts.reserved[code].take(rows)
+        beyond = hosts.cap[code].take(rows) - real
+        return np.where(hosts.pool[code].take(rows) >= 0, 0, beyond)

@@ -31,7 +31,8 @@ class HypervisorVersionWeigher(Weigher):
     hypervisor_version_weight_multiplier: float
 
     def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:
-        return hosts.hypervisor_version.take(rows)
+        versions = hosts.hypervisor_version
+        return versions.take(rows) if versions.any() else None
 
     def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
         return 0.0, None

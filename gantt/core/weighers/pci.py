@@ -20,8 +20,8 @@ DEVICES_MAX = 100
 class PCIWeigher(Weigher):
     """More means: fewer free passthrough devices: 100 for none, 1 for 99 and more.
 
-    Whether the request asks for devices or not: those who do are packed, the others
-    stay away.
+    Whether the request asks for devices or not: those who do are packed, the others stay
+    away.  Where no host has any, all are alike.
     """
 
     columns = ('free_devices',)
@@ -34,6 +34,8 @@ class PCIWeigher(Weigher):
     pci_weight_multiplier: float
 
     def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:
+        if not hosts.free_devices.any():
+            return None
         return DEVICES_MAX - np.minimum(hosts.free_devices.take(rows), DEVICES_MAX - 1)
 
     def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:

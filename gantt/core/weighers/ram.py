@@ -10,8 +10,13 @@ class RAMWeigher(FreeWeigher):
 
     resource_class = 'MEMORY_MB'
     multiplier_option = 'ram_weight_multiplier'
+    physical_option = 'ram_weight_physical'
     options = (
         Option('ram_weight_multiplier', float, 1.0,
                'Multiplier for free memory; negative packs guests together'),
+        Option('ram_weight_physical', bool, False,
+               'Count only what the hardware has as free memory, without the allocation ratio, as '
+               'Nova does: over-committed hosts are all equal'),
     )  # fmt: skip
+    ram_weight_physical: bool
     ram_weight_multiplier: float

@@ -6,9 +6,11 @@ from typing import Annotated
 import msgspec
 
 from gantt import exceptions
+from gantt.core import overrides
 from gantt.core.host import Aggregate
 from gantt.core.message import Message, Name, Text, Uuid
 from gantt.core.request import Names
+from gantt.core.rules import layers
 from gantt.http.queries import DryRun, Page
 from gantt.http.world import Caller, World
 from gantt.scheduler.views import Change
@@ -57,6 +59,7 @@ def set_aggregate(
         raise exceptions.InvalidMessage(
             field='body.hosts', problem='expected distinct host names, got one of them twice'
         )
+    layers.check_metadata(body.metadata, 'body.metadata')
     for host in body.hosts or ():
         world.insights.host_summary(host)
     if query.dry_run:
@@ -67,7 +70,8 @@ def set_aggregate(
         )
     saved = world.store.save_aggregate(name, body.metadata, body.hosts, body.uuid)
     world.insights.reload_soon()
-    return Change(dry_run=False, what=f'aggregate {saved.name} is saved', now=saved)
+    said = ''.join(f'; {problem}' for problem in overrides.problems([saved]))
+    return Change(dry_run=False, what=f'aggregate {saved.name} is saved{said}', now=saved)
 
 
 def remove_aggregate(world: World, caller: Caller, name: str, query: DryRun) -> Change[Aggregate]:

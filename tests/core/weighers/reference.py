@@ -4,6 +4,7 @@
 Shares nothing with the weighers but the options that it is given.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -58,7 +59,8 @@ class Site:
         return host.facts.hypervisor.version
 
     def _PCIWeigher(self, host, spec):
-        return 100 - min(sum(pool.free for pool in host.facts.devices), 99)
+        free = {h.name: sum(pool.free for pool in h.facts.devices) for h in self.hosts}
+        return 100 - min(free[host.name], 99) if any(free.values()) else None
 
     def _BuildFailureWeigher(self, host, spec):
         said = host.facts.metrics.get('stats.failed_builds')
@@ -84,6 +86,21 @@ class Site:
     def _ServerGroupSoftAntiAffinityWeigher(self, host, spec):
         found = self._members(host, spec, Policy.SOFT_ANTI_AFFINITY)
         return None if found is None else -found
+
+    def _ImagePropertiesWeigher(self, host, spec):
+        setting = self.options['image_props_weight_setting']
+        pairs = [entry.split('=') for entry in setting.split(',') if entry]
+        ratios = {name: float(ratio) for name, ratio in pairs}
+        wanted = spec.image.properties
+        if not [name for name in wanted if not ratios or ratios.get(name)]:
+            return None
+        total = 0.0
+        for guest in self.guests.get(host.id, []):
+            has = json.loads(guest.image) if guest.image else {}
+            for name, value in wanted.items():
+                if has.get(name) == value:
+                    total += ratios.get(name, 0.0) if ratios else 1.0
+        return total
 
     # -- shares --------------------------------------------------------------------
     def shares(self, weigher: str, spec: RequestSpec, kind: str) -> dict[str, float]:
@@ -132,6 +149,7 @@ class Site:
             'HypervisorVersionWeigher': lambda v: v / (v + 1_000_000),
             'PCIWeigher': lambda v: (v - 1) / 99,
             'BuildFailureWeigher': lambda v: v / (v + 1),
+            'ImagePropertiesWeigher': lambda v: v / (v + 1),
             'CrossCellWeigher': lambda v: (v + 1) / 2,
             'ServerGroupSoftAffinityWeigher': lambda v: v / (v + 1),
             'ServerGroupSoftAntiAffinityWeigher': lambda v: 1 / (1 - v),

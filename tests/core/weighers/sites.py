@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random small sites to weigh, from hypothesis."""
 
+import msgspec
 from hypothesis import strategies as st
 
+from gantt.core import image_properties
 from gantt.core.host import Aggregate
 from gantt.core.report import DevicePool, Hypervisor, Metric
-from gantt.core.request import Destination, GroupRef, Policy
+from gantt.core.request import Destination, GroupRef, Image, Policy
 from gantt.core.resources import Inventory
 from gantt.core.scales import NORMALIZATIONS
 from tests.core.builders import a_guest, a_host, an_id
@@ -23,6 +25,7 @@ WEIGHERS = {
     'PCIWeigher': 'pci_weight_multiplier',
     'BuildFailureWeigher': 'build_failure_weight_multiplier',
     'CrossCellWeigher': 'cross_cell_move_weight_multiplier',
+    'ImagePropertiesWeigher': 'image_props_weight_multiplier',
     'ServerGroupSoftAffinityWeigher': 'soft_affinity_weight_multiplier',
     'ServerGroupSoftAntiAffinityWeigher': 'soft_anti_affinity_weight_multiplier',
 }
@@ -60,6 +63,13 @@ def hosts(draw, most=6):
 
 
 @st.composite
+def images(draw):
+    """Images with few properties, of few values."""
+    names, values = st.sampled_from(('os_distro', 'hw_disk_bus', 'x')), st.sampled_from(('a', 'b'))
+    return Image(properties=draw(st.dictionaries(names, values, max_size=2)))
+
+
+@st.composite
 def guests(draw, rows):
     """Up to three guests on each host, some of the group."""
     found, number = {}, 0
@@ -67,7 +77,9 @@ def guests(draw, rows):
         placed = []
         for _ in range(draw(st.integers(0, 3))):
             number += 1
-            placed.append(a_guest(number, row.id, draw(st.sampled_from((None, GROUP)))))
+            guest = a_guest(number, row.id, draw(st.sampled_from((None, GROUP))))
+            image = image_properties.text_of(draw(images()))
+            placed.append(msgspec.structs.replace(guest, image=image))
         found[row.id] = placed
     return found
 
@@ -95,13 +107,14 @@ def options(draw):
         found[option] = draw(MULTIPLIERS)
         kind = option.removesuffix('_multiplier') + '_normalization'
         found[kind] = draw(st.sampled_from(NORMALIZATIONS))
-    return found
+    setting = draw(st.sampled_from(('', 'os_distro=2.5,x=0', 'hw_disk_bus=0.1,x=0.7')))
+    return {**found, 'image_props_weight_setting': setting}
 
 
 @st.composite
 def specs(draw):
     """What weighers look at in a request."""
-    fields = {}
+    fields = {'image': draw(images())}
     if draw(st.booleans()):
         fields['group'] = GroupRef(
             uuid=GROUP,

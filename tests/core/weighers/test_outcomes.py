@@ -1,19 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each weigher prefers on small tables, and where that is not what Nova would do."""
 
+import msgspec
 import numpy as np
 import pytest
 
 from gantt import exceptions, plugins
-from gantt.core import overrides
+from gantt.core import image_properties, overrides
 from gantt.core.host import Aggregate
 from gantt.core.metrics import DeclaredMetric
 from gantt.core.pipeline import Pipeline
 from gantt.core.report import DevicePool, Hypervisor, Metric
-from gantt.core.request import Destination
+from gantt.core.request import Destination, Image
+from gantt.core.resources import Inventory
 from gantt.core.weighers.load import LoadWeigher
 from gantt.core.weighers.metrics import MetricsWeigher
-from tests.core.builders import NOW, a_host, a_request, a_table, an_id, decide, hosts_of
+from tests.core.builders import (
+    NOW,
+    a_change,
+    a_guest,
+    a_host,
+    a_request,
+    a_table,
+    an_id,
+    decide,
+    hosts_of,
+)  # fmt: skip
 
 HERE, THERE = an_id(1, 9), an_id(2, 9)
 
@@ -90,6 +102,81 @@ def test_a_move_that_may_leave_its_cell_rather_stays():
     wanted = Destination(preferred_cell=HERE)
     assert totals(table, 'CrossCellWeigher', destination=wanted) == {'cmp-2': 1e6, 'cmp-1': 0.0}
     assert totals(table, 'CrossCellWeigher') == {'cmp-1': 0.0, 'cmp-2': 0.0}
+
+
+def test_free_memory_is_what_may_be_promised():
+    hosts = [
+        a_host(
+            n,
+            inventories={'MEMORY_MB': Inventory(total=1000, reserved=100, allocation_ratio=2.0)},
+            used={'MEMORY_MB': used},
+        )
+        for n, used in ((1, 700), (2, 1000), (3, 1700))
+    ]
+    table = a_table(*hosts)
+
+    def raw(**options):
+        scores = weigh(table, 'RAMWeigher', options, dry_run=True).members[0].scores
+        return [next(s.raw[0] for s in scores if s.host == f'cmp-{n}') for n in (1, 2, 3)]
+
+    assert raw() == [1100, 800, 100]
+    assert raw(ram_weight_physical=True) == [200, -100, -800]
+    options = {'ram_weight_physical': True, 'ram_weight_normalization': 'fraction'}
+    assert totals(table, 'RAMWeigher', options) == {'cmp-1': 200 / 900, 'cmp-2': 0, 'cmp-3': 0}
+
+
+def test_one_host_is_weighed_as_well():
+    assert totals(a_table(a_host(1)), 'RAMWeigher CPUWeigher') == {'cmp-1': 2.0}
+
+
+def imaged(number, host, **properties):
+    guest = a_guest(number, host)
+    return msgspec.structs.replace(
+        guest, image=image_properties.text_of(Image(properties=properties))
+    )
+
+
+def test_guests_of_one_kind_of_image_come_together_and_the_next_ones_follow():
+    table = a_table(
+        a_change(a_host(1), imaged(1, 1, os='linux'), imaged(2, 1, os='linux', bus='ide')),
+        a_change(a_host(2), imaged(3, 2, os='linux', bus='virtio')),
+        a_change(a_host(3), imaged(4, 3, os='windows'), a_guest(5, 3)),
+    )
+    image = Image(properties={'os': 'linux', 'bus': 'virtio'})
+    options = {'image_props_weight_multiplier': 1.0}
+
+    def raw(**more):
+        found = weigh(
+            table, 'ImagePropertiesWeigher', {**options, **more}, dry_run=True, image=image
+        ).members[0]
+        scores = {s.host: s.raw[0] for s in found.scores}
+        return [scores['cmp-1'], scores['cmp-2'], scores['cmp-3']]
+
+    assert raw() == [2, 2, 0]
+    assert raw(image_props_weight_setting='os=1, bus=0') == [2, 1, 0]
+    assert raw(image_props_weight_setting='bus=3') == [0, 3, 0]
+    windows = Image(properties={'os': 'windows'})
+    found = weigh(table, 'ImagePropertiesWeigher', options, count=3, image=windows)
+    assert hosts_of(found) == ['cmp-3', 'cmp-3', 'cmp-3']
+
+
+def test_an_aggregate_alone_may_switch_image_properties_on():
+    aggregates = [an_aggregate(1, [2], image_props_weight_multiplier='4')]
+    hosts = [a_change(a_host(n), imaged(n, n, os='linux')) for n in (1, 2)]
+    table = a_table(*hosts, a_host(3), aggregates=aggregates)
+    image = Image(properties={'os': 'linux'})
+    assert totals(table, 'ImagePropertiesWeigher', image=image) == {
+        'cmp-2': 4.0, 'cmp-1': 0.0, 'cmp-3': 0.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize('value', ['x' * 1024, '\x00\x1f', '\ud800', '"\\'])
+def test_any_image_has_a_text_of_bounded_length(value):
+    image = Image(properties={f'{n}{value}'[:255]: value for n in range(9)})
+    text = image_properties.text_of(image)
+    assert len(text) <= 6 * image_properties.KEPT_MAX
+    assert image_properties.read(text) == image_properties.kept(image)
+    assert image_properties.read('{"a": 1') == {}
 
 
 # -- metrics --------------------------------------------------------------------------------
@@ -203,7 +290,7 @@ def test_the_least_multiplier_of_a_hosts_aggregates_counts_and_one_that_is_none_
     table = a_table(*(a_host(n) for n in range(1, 5)), aggregates=aggregates)
     expected = {'cmp-1': 5.0, 'cmp-2': -2.0, 'cmp-3': 1.0, 'cmp-4': 1.0}
     assert totals(table, 'RAMWeigher') == expected
-    assert overrides.problems(aggregates, ['ram_weight_multiplier']) == [
+    assert overrides.problems(aggregates) == [
         "aggregate agg-3: ram_weight_multiplier is '1,2', expected a finite number; its hosts go "
         'by the option'
     ]

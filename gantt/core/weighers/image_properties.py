@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ImagePropertiesWeigher: guests with images of one kind together, or apart."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gantt.core import image_properties
+from gantt.core.columns import FloatArray, IntArray
+from gantt.core.plugin import Option
+from gantt.core.request import RequestSpec
+from gantt.core.weighers import measured
+from gantt.core.weighers.base import Weigher
+
+if TYPE_CHECKING:
+    from gantt.core.host_table import HostTable
+
+
+class ImagePropertiesWeigher(Weigher):
+    """More means: more guests there have an image property in common with the request's image.
+
+    Each guest counts once for each property of the same name and value, times its ratio.
+    """
+
+    columns = ('placed',)
+    local = True
+    multiplier_option = 'image_props_weight_multiplier'
+    options = (
+        Option('image_props_weight_multiplier', float, 0.0,
+               'Multiplier for guests with the same image properties; positive packs them '
+               'together, negative spreads them, 0 does not look'),
+        Option('image_props_weight_setting', str, '',
+               'Properties and their ratios, "os_distro=2.0, hw_machine_type=0"; others do not '
+               'count. Empty: every property counts 1'),
+    )  # fmt: skip
+    image_props_weight_multiplier: float
+    image_props_weight_setting: str
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        super().__init__(values)
+        self._ratios = measured.read(self, 'image_props_weight_setting')
+
+    def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> FloatArray | None:
+        wanted = self._wanted(spec)
+        if not wanted:
+            return None
+        found, row_of = np.zeros(len(hosts)), hosts.row_by_id
+        for image, by_host in hosts.placed.by_image().items():
+            worth = self._worth(image, wanted)
+            if worth:
+                for provider_id, count in by_host.items():
+                    found[row_of[provider_id]] += worth * count
+        return found.take(rows)
+
+    def value(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> float:
+        wanted = self._wanted(spec)
+        counts: dict[str, int] = {}
+        for placed in hosts.placed.on(hosts.hosts[row].id).values():
+            if placed.image is not None:
+                counts[placed.image] = counts.get(placed.image, 0) + 1
+        # In the order of the index, so that sums of fractions are the same.
+        order = [image for image in hosts.placed.by_image() if image in counts]
+        return sum((self._worth(image, wanted) * counts[image] for image in order), 0.0)
+
+    def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
+        return (None, None) if any(r < 0 for r in self._ratios.values()) else (0.0, None)
+
+    def _wanted(self, spec: RequestSpec) -> dict[str, str]:
+        properties = image_properties.kept(spec.image)
+        if not self._ratios:
+            return properties
+        return {name: value for name, value in properties.items() if self._ratios.get(name)}
+
+    def _worth(self, image: str, wanted: Mapping[str, str]) -> float:
+        """What one guest with such an image counts."""
+        has = image_properties.read(image)
+        return sum(
+            (self._ratios.get(n, 1.0) for n, value in wanted.items() if has.get(n) == value), 0.0
+        )

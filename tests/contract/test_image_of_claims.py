@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a consumer's image was like is kept with its claim, and told with who is placed."""
+
+import msgspec
+
+from tests.builders import a_draft, claimed
+
+IMAGE = '{"hw_disk_bus":"virtio","os_distro":"débian"}'
+
+
+def imaged(host, image):
+    draft = a_draft().taking(host)
+    [one] = draft.fields['claims']
+    claim = msgspec.structs.replace(one.claim, image=image)
+    return draft.having(claims=[msgspec.structs.replace(one, claim=claim)])
+
+
+def test_the_image_is_kept_and_told(store, host):
+    position = store.load_everything().position
+    [made] = claimed(store, imaged(host, IMAGE))
+    [other] = claimed(store, imaged(host, None))
+    assert store.load_claim(made.id).image == IMAGE
+    assert store.load_claim(other.id).image is None
+    expected = {made.id: IMAGE, other.id: None}
+    for hosts in (
+        store.poll(position, {}).hosts,
+        store.load_everything().hosts,
+        store.compare({}).hosts,
+    ):
+        assert {p.claim_id: p.image for change in hosts for p in change.placed} == expected
