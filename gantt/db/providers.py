@@ -48,9 +48,14 @@ OTHERS_OF = OTHERS.where(_i.c.provider_id.in_(_ids))
 _unsettled = sa.case((sa.and_(_c.c.state == 'confirmed', _c.c.absences == 0), 0), else_=1)
 PLACED = (
     sa.select(
-        _c.c.provider_id, _c.c.id, _c.c.consumer, _c.c.group_uuid, _unsettled.label('unsettled'),
-        _c.c.image, _c.c.layout,
-    )  # fmt: skip
+        _c.c.provider_id,
+        _c.c.id,
+        _c.c.consumer,
+        _c.c.group_uuid,
+        _unsettled.label('unsettled'),
+        _c.c.image,
+        _c.c.layout,
+    )
     .where(_c.c.live == 1)
     .order_by(_c.c.provider_id, _c.c.id)
 )
