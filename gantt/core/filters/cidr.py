@@ -24,6 +24,7 @@ class SimpleCIDRAffinityFilter(Filter):
     reason = 'its address is not in {network}'
     public_reason = 'the hints build_near_host_ip and cidr'
     columns = ('address',)
+    fields = ('hints',)
 
     def check_request(self, spec: RequestSpec) -> None:
         if spec.hints.get('build_near_host_ip'):

@@ -18,6 +18,7 @@ class IsolatedHostsFilter(Filter):
     reason = 'kept for isolated images, or the image is isolated and the host is not'
     public_reason = 'the image'
     columns = ('names',)
+    fields = ('image',)
     purposes = EVERY_PURPOSE
     options = (
         Option('isolated_images', list, [],

@@ -131,10 +131,27 @@ def answer(host: HostState, body: list[Any], as_nova: bool) -> Any:
             return any(truth(value, as_nova) for value in values)
         case 'not':
             return Nots([not truth(value, as_nova) for value in values])
+    values = as_written(body[1:], values)
     # Of what not gave only whether any of it holds counts for us; Nova has a list there.
     if not as_nova:
         values = [any(value) if isinstance(value, Nots) else value for value in values]
     return compared(body[0], values)
+
+
+def as_written(items: list[Any], values: list[Any]) -> list[Any]:
+    """A number of stats beside text is text: in Nova all stats are."""
+    names = {i for i in items if isinstance(i, str) and i.startswith('$')}
+    texts = [i for i in items if isinstance(i, str) and i and i not in names]
+    one = len(names) == 1 and not any(isinstance(i, list) and i for i in items)
+    if not (one and texts and next(iter(names)).startswith('$stats.')):
+        return values
+    if next(iter(names)).count('.') > 1:
+        return values
+    others = [i for i in items if i not in (None, '') and i not in names]
+    return [
+        str(value) if isinstance(value, int | float) and value not in others else value
+        for value in values
+    ]
 
 
 def truth(value: Any, as_nova: bool) -> bool:
