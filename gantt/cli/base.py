@@ -206,6 +206,16 @@ def resource(value: str) -> tuple[str, int]:
     return name, int(number)
 
 
+def hint(value: str) -> tuple[str, str]:
+    """An argument type: ``NAME=VALUE``."""
+    name, equals, rest = value.partition('=')
+    if not (equals and name and rest):
+        raise argparse.ArgumentTypeError(
+            f'expected NAME=VALUE, such as location=site1.room2; got {value!r}'
+        )
+    return name, rest
+
+
 def pair(value: str) -> tuple[str, str | None]:
     """An argument type: ``key=value``; ``key=`` takes the key away."""
     name, equals, rest = value.partition('=')

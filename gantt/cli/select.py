@@ -94,6 +94,7 @@ def _lines(placement: dict[str, Any], width: int, dry_run: bool) -> list[str]:
     verb = 'would place' if dry_run else 'placed'
     lines = [f'{verb} {len(rows)} on {text.count(hosts, "host")}', '']
     lines.extend(text.table(_DRY if dry_run else _COLUMNS, rows, width))
+    lines.extend(f'given up: {rule}' for rule in answer.get('given_up', ()))
     lines.append('')
     if dry_run:
         lines.append('dry run: nothing is claimed')

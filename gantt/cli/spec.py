@@ -35,6 +35,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument('--host', help='ask for this host; it is filtered like any other')
     parser.add_argument('--ignore-host', metavar='HOST', **many, help='a host not to be taken')
+    parser.add_argument(
+        '--rule',
+        metavar='RULE',
+        **many,
+        help='a rule for the hosts, e.g. \'drop 1: location in "site1.room2"\'',
+    )
+    parser.add_argument(
+        '--hint',
+        type=base.hint,
+        metavar='NAME=VALUE',
+        **many,
+        help='a hint for filters; one with several values is given several times',
+    )
     parser.add_argument('--flavor', metavar='NAME', help='the name of the flavor, for the record')
     parser.add_argument('--project', help='the project of the consumers')
     parser.add_argument('--request-file', metavar='FILE',
@@ -58,6 +71,12 @@ def body(args: argparse.Namespace) -> dict[str, Any]:
             raise Failure(f'{args.request_file}: spec: expected an object', Exit.USAGE)
     spec = whole.setdefault('spec', {})
     spec.update(_given(args))
+    hints = _hints(args)
+    if hints:
+        found = spec.setdefault('hints', {})
+        if not isinstance(found, dict):
+            raise Failure(f'{args.request_file}: spec.hints: expected an object', Exit.USAGE)
+        found.update(hints)
     if not spec.get('resources'):
         raise Failure(
             'what is to be placed? Name it with --resource, e.g. --resource VCPU=2 '
@@ -65,6 +84,13 @@ def body(args: argparse.Namespace) -> dict[str, Any]:
             Exit.USAGE,
         )
     return whole
+
+
+def _hints(args: argparse.Namespace) -> dict[str, list[str]]:
+    hints: dict[str, list[str]] = {}
+    for name, value in (*args.hint, *(('rules', rule) for rule in args.rule)):
+        hints.setdefault(name, []).append(value)
+    return hints
 
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:

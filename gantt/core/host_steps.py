@@ -53,11 +53,14 @@ def _step(survey: Survey, k: int, consumer: str, row: int) -> HostStep:
     if mask is None:
         return HostStep(filter=rule.name, passes=None, why='', facts=[])
     passes = bool(mask[row] if len(mask) == len(table) else mask[0])
+    facts = rule.facts(table, spec, row)
+    if facts is None:
+        facts = facts_of(table.host_state(row), spec, rule.columns)
     return HostStep(
         filter=rule.name,
         passes=passes,
         why='' if passes else why(rule, table, spec, row),
-        facts=facts_of(table.host_state(row), spec, rule.columns),
+        facts=facts,
     )
 
 

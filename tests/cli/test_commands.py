@@ -92,6 +92,26 @@ def test_arguments_reach_the_spec(site: Site, gantt: Gantt) -> None:
     assert site.world.store.claims()[0].project_id == 'p1'
 
 
+def test_rules_and_hints_reach_the_filters(gantt: Gantt, tmp_path: Path) -> None:
+    done = gantt(
+        *('select', '--resource', 'VCPU=1', '--hint', 'location=hall.r0', '--hint', 'x=y'),
+        *('--rule', 'drop 1: "CUSTOM_SLOW" in traits', '--rule', '"CUSTOM_FAST" in traits'),
+    )
+    assert done.code == 0, done.err
+    assert 'cmp-2' in done.out
+    assert 'given up: drop 1: "CUSTOM_SLOW" in traits (user)' in done.out
+    done = gantt('select', '--resource', 'VCPU=1', '--rule', 'zone = "az1"')
+    assert done.code == 1
+    assert "character 6: expected a relation such as '=='" in done.err
+    assert gantt('select', '--resource', 'VCPU=1', '--hint', 'location').code == 64
+    file = tmp_path / 'request'
+    file.write_text(
+        '{"spec": {"resources": {"VCPU": 1}, "hints": {"location": ["hall.r1"], "rules": ["x"]}}}'
+    )
+    done = gantt('select', '--request-file', str(file), '--rule', '"CUSTOM_FAST" in traits')
+    assert 'cmp-1' in done.out
+
+
 def test_a_group_given_with_its_policy_spreads(gantt: Gantt) -> None:
     done = gantt(
         *('select', '-f', 'json', '--resource', 'VCPU=1', '--count', '3'),

@@ -68,6 +68,10 @@ class Filter(Plugin):
         """
         return {}
 
+    def facts(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> list[str] | None:
+        """What of one host it looks at, in words; None: what stands in its columns."""
+        return None
+
     def reason_for(self, spec: RequestSpec, detail: dict[str, Any]) -> str:
         """The reason as text."""
         return self.reason.format(name=self.name, spec=spec, **detail)

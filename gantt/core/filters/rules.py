@@ -97,11 +97,11 @@ class RulesFilter(ClosingFilter):
         return ladder.narrow(hosts, spec, alive, found) if found else None
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
-        rules = [rule for layer in self._layers(hosts, spec) for rule in layer.hard]
-        if not rules:
+        found = self._layers(hosts, spec)
+        if not found:
             return None
-        mask = rules[0].mask(hosts, spec)
-        for rule in rules[1:]:
+        mask = np.ones(len(hosts), np.bool_)
+        for rule in self._hard(hosts, spec):
             mask &= rule.mask(hosts, spec)
         return mask
 
@@ -134,6 +134,17 @@ class RulesFilter(ClosingFilter):
 
     def _hard(self, hosts: 'HostTable', spec: RequestSpec) -> list[Rule]:
         return [rule for layer in self._layers(hosts, spec) for rule in layer.hard]
+
+    def facts(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> list[str]:
+        binding = [
+            rule
+            for layer in self._layers(hosts, spec)
+            for rules in (layer.hard, *layer.steps) for rule in rules
+        ]  # fmt: skip
+        return [
+            f'{"meets" if rule.is_met(hosts, spec, row) else "does not meet"} {rule}'
+            for rule in binding
+        ]
 
     def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
         row = int(rows[0])

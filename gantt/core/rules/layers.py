@@ -127,6 +127,16 @@ def is_users(shown: str) -> bool:
     return shown.endswith(f' ({USER})')
 
 
+def check_metadata(metadata: Mapping[str, str | None], field: str) -> None:
+    """Look at the rules among the metadata of an aggregate, before it is kept.
+
+    :raises InvalidRule: names the key, the character and what was expected there
+    """
+    for key, text in metadata.items():
+        if key.startswith(PREFIX) and text is not None:
+            read(text, f'{field}.{key}')
+
+
 _NEVER = Expression(tree.Always(value=False))
 _last: list[tuple[Mapping[str, Aggregate], list[Rule]]] = []
 
