@@ -85,3 +85,14 @@ def test_a_location_is_a_hint_from_either_end(site):
         ask(site, number=4, location=['cellar'])
     with pytest.raises(exceptions.Refused, match=r'hints\.location\[0\]: expected a place'):
         ask(site, number=5, location=['hall..r1'])
+
+
+def test_what_a_host_meets_is_told_rule_by_rule(site):
+    answer = ask(site, 'drop 1: name == "cmp-9"', '"HW_CPU_X86_AVX2" in traits')
+    steps = site.insights.explain(answer.decision_id, 'cmp-3').host_filters
+    [step] = [step for step in steps if step.filter == 'RulesFilter']
+    assert step.passes
+    assert step.facts == [
+        'meets "HW_CPU_X86_AVX2" in traits (user)',
+        'does not meet drop 1: name == "cmp-9" (user)',
+    ]
