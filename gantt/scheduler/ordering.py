@@ -36,12 +36,17 @@ class Ordering:
         self._decisions = 0
         self._measured = 0
         self._next = FIRST
+        self._digest = ''
         self._cost: dict[str, float] = {}  # seconds per host
         self._share: dict[str, float] = {}  # of hosts removed
 
     def follow(self, table: HostTable, request: SelectDestinations, pipeline: Pipeline) -> Pipeline:
         """Count a decision that is about to be made; the pipeline to make it with."""
         self._decisions += 1
+        if pipeline.digest != self._digest:
+            # Others are configured: what is known of them is used at once, the rest measured.
+            self._digest, self._next = pipeline.digest, self._measured + FIRST
+            return pipeline.in_order(self.order(pipeline))
         if self._decisions % EVERY or not len(table):
             return pipeline
         self._measure(table, request, pipeline)

@@ -5,6 +5,7 @@ The table is built from the log of the scheduler that decided (``table_log``);
 past the log's retention there is no table, and the answer says so.
 """
 
+import functools
 import threading
 from typing import Annotated
 
@@ -65,7 +66,7 @@ class Gone(exceptions.NotFound):
 
 
 class Replayer:
-    """Makes decisions again; remembers the last table that it built."""
+    """Makes decisions again; remembers the last table that it built, and what it began with."""
 
     def __init__(self, store: Store, pipeline: Pipeline, default_zone: str) -> None:
         self.pipeline = pipeline
@@ -73,6 +74,7 @@ class Replayer:
         self._default_zone = default_zone
         self._lock = threading.Lock()
         self._last: tuple[tuple[str, int], HostTable] | None = None
+        self._start: tuple[tuple[str, int], HostTable] | None = None
 
     def table_of(self, decision: Decision) -> HostTable:
         """A writable copy of the table that a decision saw.
@@ -84,11 +86,20 @@ class Replayer:
             if self._last is None or self._last[0] != wanted:
                 parts = self._store.load_table_log(*wanted)
                 events = table_log.read(parts)
-                table = table_log.rebuild(events, decision.table_seq, self._default_zone)
+                made = functools.partial(self._made, decision.worker)
+                table = table_log.rebuild(events, decision.table_seq, made=made)
                 if table is None:
                     raise Gone(kind='table', name=decision.id)
                 self._last = (wanted, table)
             return self._last[1].copy()
+
+    def _made(self, worker: str, at: int, checkpoint: table_log.Checkpoint) -> HostTable:
+        """The table of a checkpoint: decisions of some minutes begin at the same one."""
+        wanted = (worker, at)
+        if self._start is None or self._start[0] != wanted:
+            table = table_log.build(checkpoint.everything, self._default_zone)
+            self._start = (wanted, table)
+        return self._start[1].copy()
 
     def again(self, kept: Kept, otherwise: Otherwise) -> Decision:
         """Make a decision again.

@@ -10,7 +10,7 @@ can be explained but not replayed.
 
 import collections
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -176,9 +176,16 @@ def read(parts: Iterable[list[bytes]]) -> Iterable[tuple[int, Event]]:
 
 
 def rebuild(
-    events: Iterable[tuple[int, Event]], position: int, default_zone: str = 'nova'
+    events: Iterable[tuple[int, Event]],
+    position: int,
+    default_zone: str = 'nova',
+    made: Callable[[int, Checkpoint], HostTable] | None = None,
 ) -> HostTable | None:
-    """The table as it was at ``position``; None where the events do not reach back to it."""
+    """The table as it was at ``position``; None where the events do not reach back to it.
+
+    :param made: a writable table of a checkpoint and its position, where there may be one
+        already: to build it is most of the work
+    """
     table: HostTable | None = None
     expected: int | None = None
     for at, event in events:
@@ -188,7 +195,7 @@ def rebuild(
             table = None
         expected = at + 1
         if isinstance(event, Checkpoint):
-            table = build(event.everything, default_zone)
+            table = made(at, event) if made else build(event.everything, default_zone)
         elif table is not None:
             event.apply(table)
     return table if expected == position else None

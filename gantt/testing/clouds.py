@@ -22,7 +22,7 @@ NOW = 1_000_000.0
 TRAITS = ('HW_CPU_X86_AVX2', 'CUSTOM_FAST', 'COMPUTE_NODE')
 ZONES = ('nova', 'east', 'west')
 PROJECTS = ('red', 'blue')
-METADATA = (
+METADATA: tuple[dict[str, str], ...] = (
     {},
     {'availability_zone': 'east'},
     {'filter_tenant_id': 'red'},
@@ -30,7 +30,7 @@ METADATA = (
     {'instance_type': 'small,large', 'cpu_allocation_ratio': '2.0'},
     {'ssd': 'true', 'ram_weight_multiplier': '2', 'os_distro': 'debian'},
 )
-EXTRA_SPECS = {
+EXTRA_SPECS: dict[str, tuple[str, ...]] = {
     'ssd': ('true', 's== true', '<or> true <or> yes', '>= abc'),
     'aggregate_instance_extra_specs:ssd': ('true', '!= 1'),
     'capabilities:hypervisor_type': ('QEMU', 's== kvm'),
@@ -40,13 +40,13 @@ EXTRA_SPECS = {
     'hw:numa_nodes': ('1', '2'),
     'free_ram_mb': ('>= 100',),
 }
-PROPERTIES = {
+PROPERTIES: dict[str, tuple[str, ...]] = {
     'hw_architecture': ('x86_64', 'aarch64'),
     'img_hv_type': ('kvm', 'qemu'),
     'hw_vm_mode': ('hvm', 'xen'),
     'os_distro': ('debian', 'plan9'),
 }
-HINTS = {
+HINTS: dict[str, tuple[str, ...]] = {
     'query': ('[">=", "$free_ram_mb", 1024]', '["not", ["=", "$host", "cmp-1"]]', '[', '[]'),
     'build_near_host_ip': ('10.0.0.1', 'nowhere'),
     'cidr': ('/24', '/8', '/x'),

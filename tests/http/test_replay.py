@@ -66,6 +66,17 @@ def test_every_kept_decision_is_made_again_bit_for_bit(site: Site) -> None:
         assert found.again.reason == found.then.reason
 
 
+def test_a_decision_of_filters_in_another_order_is_made_again_in_that_order(site: Site) -> None:
+    placing = site.world.scheduler.placing
+    names = [rule.name for rule in placing.pipeline.filters]
+    placing.use(placing.pipeline.in_order(names[::-1]))
+    busy(site)
+    for number in (1, 3, 5):
+        found = site.insights.replay(fixed(number))
+        assert found.same, found.differences
+        assert [step.filter for step in found.then.members[0].funnel] != names
+
+
 def test_other_settings_are_shown_beside_those_in_force(site: Site) -> None:
     busy(site)
     otherwise = Otherwise(options={'ram_weight_multiplier': -1.0}, shuffle_best=True)

@@ -84,6 +84,18 @@ def test_what_removes_most_for_its_cost_goes_first_and_who_walks_last(table):
     assert follow(ordering, table, usual, EVERY * FIRST - 1) is usual
 
 
+def test_what_is_configured_anew_is_ordered_by_what_is_known(table):
+    clock = ManualClock()
+    ordering, usual = Ordering(clock), paced(clock)
+    usual.filters[-1].mask = lambda hosts, spec: clock.advance(0.002)
+    follow(ordering, table, usual, EVERY * FIRST)
+    fewer = Pipeline([rule for rule in usual.filters if rule.name != 'Idle'], [])
+    names = [rule.name for rule in follow(ordering, table, fewer, 1).filters]
+    assert names == ['Cheap', 'Dear', 'ResourcesFilter', 'Walking']
+    more = Pipeline([*usual.filters, *plugins.load(['TraitsFilter'])], [])
+    assert follow(ordering, table, more, 1) is more
+
+
 def test_the_order_changes_the_counts_and_nothing_else(table):
     clock = ManualClock()
     usual = paced(clock)
