@@ -11,6 +11,8 @@ import pytest
 from oslo_config import cfg
 
 from gantt import conf as options
+from gantt import plugins
+from gantt.conf import filters as section
 from gantt.conf import opts
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -51,6 +53,9 @@ def test_all_options_register_on_a_configuration_of_one_s_own():
     conf = cfg.ConfigOpts()
     options.register_opts(conf)
     conf([], project='gantt', default_config_files=[])
+    for group in section.GROUPS:
+        for name in plugins.installed(group):
+            section.register_plugin(conf, group, plugins.find(group, name))
     for group, found in opts.list_opts():
         for option in found:
             holder = conf if group in (None, 'DEFAULT') else conf[group]
