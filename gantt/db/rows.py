@@ -6,9 +6,9 @@ placed on a host is read once for each ``claims_stamp``: under load only the
 counters of a row differ from one read to the next.
 """
 
-import collections
 import hashlib
 import threading
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -99,12 +99,12 @@ def counters(row: Sequence[Any]) -> Counters:
 class Memory:
     """What this process has decoded: bounded, safe to use from any thread."""
 
-    def __init__(self, hosts: int = 32_768, facts: int = 8192) -> None:
+    def __init__(self, hosts: int = 32_768) -> None:
         self._hosts = hosts
-        self._facts = facts
         self._lock = threading.Lock()
         self._templates: dict[int, tuple[int, HostRow]] = {}
-        self._decoded: collections.OrderedDict[bytes, HostFacts] = collections.OrderedDict()
+        # As long as a host says so: with a metric in them nearly all are said once.
+        self._decoded: weakref.WeakValueDictionary[bytes, HostFacts] = weakref.WeakValueDictionary()
         self._placed: dict[int, tuple[int, tuple[Placed, ...], bytes | None]] = {}
 
     def template(self, provider_id: int, facts_stamp: int) -> HostRow | None:
@@ -150,13 +150,10 @@ class Memory:
         with self._lock:
             found = self._decoded.get(digest)
             if found is not None:
-                self._decoded.move_to_end(digest)
                 return found
         decoded = _facts.decode(facts)
         with self._lock:
             self._decoded[digest] = decoded
-            if len(self._decoded) > self._facts:
-                self._decoded.popitem(last=False)
         return decoded
 
     def placed(
