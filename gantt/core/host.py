@@ -25,9 +25,7 @@ class Kind(enum.StrEnum):
     ZONE = 'zone'
 
 
-class HostFacts(
-    msgspec.Struct, gc=False, weakref=True, frozen=True, kw_only=True, omit_defaults=True
-):
+class HostFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
     """What a host said about itself, beyond usage."""
 
     inventories: dict[str, Inventory] = {}

@@ -6,9 +6,9 @@ placed on a host is read once for each ``claims_stamp``: under load only the
 counters of a row differ from one read to the next.
 """
 
+import collections
 import hashlib
 import threading
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -96,6 +96,10 @@ def counters(row: Sequence[Any]) -> Counters:
     return Counters(*row[:11], cap, used, foreign, {})  # type: ignore[call-arg]
 
 
+#: Facts remembered for hosts that say the same, where there are few hosts.
+FACTS_MIN = 64
+
+
 class Memory:
     """What this process has decoded: bounded, safe to use from any thread."""
 
@@ -103,8 +107,7 @@ class Memory:
         self._hosts = hosts
         self._lock = threading.Lock()
         self._templates: dict[int, tuple[int, HostRow]] = {}
-        # As long as a host says so: with a metric in them nearly all are said once.
-        self._decoded: weakref.WeakValueDictionary[bytes, HostFacts] = weakref.WeakValueDictionary()
+        self._decoded: collections.OrderedDict[bytes, HostFacts] = collections.OrderedDict()
         self._placed: dict[int, tuple[int, tuple[Placed, ...], bytes | None]] = {}
 
     def template(self, provider_id: int, facts_stamp: int) -> HostRow | None:
@@ -150,10 +153,14 @@ class Memory:
         with self._lock:
             found = self._decoded.get(digest)
             if found is not None:
+                self._decoded.move_to_end(digest)
                 return found
         decoded = _facts.decode(facts)
         with self._lock:
             self._decoded[digest] = decoded
+            # With a metric in them nearly all facts are said once.
+            while len(self._decoded) > max(FACTS_MIN, len(self._templates) // 4):
+                self._decoded.popitem(last=False)
         return decoded
 
     def placed(
