@@ -42,6 +42,22 @@ def test_what_hosts_report_is_listed_declared_or_not(caller):
     }  # fmt: skip
 
 
+def test_they_come_in_pages(site, caller):
+    site.hosts['cmp-1'].facts['metrics'] = {name: Metric(value=1.0) for name in ('a', 'b')}
+    site.hosts['cmp-1'].report()
+    site.world.turn(2.0)
+    seen, marker = [], None
+    while not seen or marker:
+        params = {'limit': 2, 'marker': marker} if marker else {'limit': 2}
+        page = caller.get(PATH, params=params).json()
+        seen += [metric['name'] for metric in page['metrics']]
+        marker = page['next_marker']
+    assert seen == ['a', 'b', 'load']
+    del site.hosts['cmp-1'].facts['metrics']
+    site.hosts['cmp-1'].report()
+    site.world.turn(2.0)
+
+
 def test_a_declaration_counts_at_once(site, caller):
     """cmp-6 has said nothing for four minutes, and cmp-1 says what cannot be."""
     site.hosts['cmp-1'].facts['metrics'] = {'load': Metric(value=70.0)}

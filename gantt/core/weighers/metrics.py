@@ -36,7 +36,8 @@ class MetricsWeigher(Weigher):
                'all. False: its sum is metrics_weight_of_unavailable instead, whatever the '
                'others have'),
         Option('metrics_weight_of_unavailable', float, -10_000.0,
-               'The sum of a host without one of the metrics, where metrics_required is false'),
+               'The sum of a host without one of the metrics, where metrics_required is false',
+               min=-1e15, max=1e15),
         Option('metrics_fail_on_missing', bool, False,
                'As Nova with a required metric: a request fails where one of several hosts that '
                'are left does not report it'),

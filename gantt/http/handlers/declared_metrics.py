@@ -8,9 +8,10 @@ import numpy as np
 
 from gantt import exceptions
 from gantt.core import message, metrics
+from gantt.core.host_table import HostTable
 from gantt.core.message import Message, Name, Text
 from gantt.core.metrics import DeclaredMetric
-from gantt.http.queries import DryRun
+from gantt.http.queries import DryRun, Page
 from gantt.http.world import Caller, World
 from gantt.scheduler.views import Change
 
@@ -36,9 +37,10 @@ class MetricView(msgspec.Struct, frozen=True):
 
 
 class MetricViews(msgspec.Struct, frozen=True):
-    """All metrics, by name."""
+    """A page of metrics, by name."""
 
     metrics: list[MetricView]
+    next_marker: str | None
 
 
 class SetMetric(Message, frozen=True, kw_only=True):
@@ -51,9 +53,16 @@ class SetMetric(Message, frozen=True, kw_only=True):
     description: Text = ''
 
 
-def list_metrics(world: World, caller: Caller) -> MetricViews:
+def list_metrics(world: World, caller: Caller, query: Page) -> MetricViews:
     """List the declared metrics, and those that hosts report."""
-    table = world.insights.table()
+    everything = _views(world.insights.table())
+    after = [one for one in everything if query.marker is None or one.name > query.marker]
+    page = after[: query.limit]
+    marker = page[-1].name if len(after) > len(page) else None
+    return MetricViews(metrics=page, next_marker=marker)
+
+
+def _views(table: HostTable) -> list[MetricView]:
     found = []
     for name in sorted({*table.declared_metrics, *table.metrics}):
         known = table.declared_metrics.get(name)
@@ -68,7 +77,7 @@ def list_metrics(world: World, caller: Caller) -> MetricViews:
                 declared=known is not None, hosts=reporting, silent=reporting - with_say, **body
             )
         )
-    return MetricViews(metrics=found)
+    return found
 
 
 def set_metric(
