@@ -24,7 +24,11 @@ MAPPED = 0xFFFF << 32
 
 def write(rows: 'HostRows', i: int, facts: 'HostFacts') -> None:
     """The platform and the address of a row."""
-    hypervisor = facts.hypervisor
+    hypervisor, old = facts.hypervisor, rows.hosts[i]
+    if old.version >= 0 and old.facts.hypervisor == hypervisor:
+        # Facts change with every metric; these do not: one copy is enough.
+        force_setattr(facts, 'hypervisor', old.facts.hypervisor)
+        return
     blank = replace(hypervisor, hostname='', host_ip='')
     try:
         key = msgspec.msgpack.encode(blank)
