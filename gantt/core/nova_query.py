@@ -69,7 +69,7 @@ def parse(text: str) -> Condition | None:
         body = json.loads(text)
     except (ValueError, RecursionError) as e:
         raise _bad(f'expected JSON such as ["=", "$host", "cmp-1"]: {e}') from None
-    if body is None or body == [] or body == {}:
+    if body is None or body in ([], {}, ''):
         return None
     if not isinstance(body, list):
         raise _bad(f'expected a list, an operator and its arguments, got {_shown(body)}')
@@ -177,11 +177,15 @@ class Asking:
         if not different:
             return self._all(holds(test.op, [_value(part) for part in test.of]))
         if len(different) == 1:
-            fact = self._values(next(iter(different)))
+            found_in = next(iter(different))
+            fact = self._values(found_in)
             values = [_value(part) for part in test.of]
             places = [k for k, part in enumerate(test.of) if not isinstance(part, Literal)]
+            as_text = _is_stat(found_in) and any(isinstance(value, str) for value in values)
 
             def decide(value: Any) -> bool:
+                if as_text:
+                    value = nova_facts.text_of(value)
                 for k in places:
                     values[k] = value
                 return holds(test.op, values)
@@ -249,6 +253,11 @@ def _related(relation: Callable[[Any, Any], Any], one: Any, other: Any) -> bool:
         return bool(relation(one, other))
     except (TypeError, RecursionError):
         return False
+
+
+def _is_stat(part: Part) -> bool:
+    """Whether it is one of the stats, all of which are text in Nova, numbers included."""
+    return isinstance(part, Look) and part.path[0] == 'stats' and len(part.path) == 2
 
 
 def _value(part: Part) -> Any:

@@ -7,6 +7,7 @@ forms of each part, text or structure, are taken.
 
 import json
 import math
+import re
 from typing import Any, TypeGuard, TypeVar
 
 import msgspec
@@ -23,6 +24,9 @@ T = TypeVar('T')
 _CPU_KEYS = ('arch', 'model', 'vendor', 'topology', 'cells', 'features', 'maxphysaddr')
 #: Texts in stats that change with every report and that nobody places by.
 _RESTLESS = frozenset({'uptime'})
+#: Numbers that are written again as they were.
+_PLAIN = re.compile(r'-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,6})?\Z')
+_PERCENT = '.percent'
 
 
 def facts(name: str, stats: dict[str, Any], defaults: Ratios) -> Facts:
@@ -180,12 +184,13 @@ def _hypervisor(said: Dictionary) -> Hypervisor:
 
 
 def _texts(said: Dictionary) -> dict[str, str]:
-    """What stats say as text; their numbers are metrics."""
+    """What stats say as text; their numbers are metrics, odd ones both."""
     found: dict[str, str] = {}
     for name, value in (said.stats or {}).items():
-        if value is None or _as_number(value) is not None or name in _RESTLESS:
-            continue
         text = str(value)
+        plain = not isinstance(value, str) or _PLAIN.match(text)
+        if value is None or name in _RESTLESS or (_as_number(value) is not None and plain):
+            continue
         if 0 < len(name) <= 255 and len(text) <= message.TEXT_MAX and len(found) < 256:
             found[name] = text
     return found
@@ -298,6 +303,9 @@ def _metrics(said: Dictionary) -> dict[str, Metric]:
         if not isinstance(name, str) or not name or number is None:
             # NUMA metrics have a list of values: nothing that a weigher reads.
             continue
+        if name.endswith(_PERCENT):
+            # Said as a fraction, and weighed by Nova, and so by its ratios, as a percentage.
+            number = round(100 * number, 6)
         found[name[:255]] = Metric(value=number, source=str(data.get('source') or '')[:1024])
     for name in ('running_vms', 'current_workload'):
         counted: int | None = getattr(said, name)

@@ -144,7 +144,7 @@ def test_a_dictionary_becomes_a_full_report_without_opinion_on_claims():
     assert report.hypervisor.stats == {'boot': 'uefi'}
     (pool,) = report.devices
     assert (pool.count, pool.free, pool.tags) == (4, 4, {'physical_network': 'p'})
-    assert report.metrics['cpu.percent'].value == 0.25
+    assert report.metrics['cpu.percent'].value == 25
     assert report.metrics['running_vms'].value == 2
     assert report.metrics['stats.failed_builds'].value == 1
 

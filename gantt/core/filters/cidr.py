@@ -27,7 +27,7 @@ class SimpleCIDRAffinityFilter(Filter):
     fields = ('hints',)
 
     def check_request(self, spec: RequestSpec) -> None:
-        if spec.hints.get('build_near_host_ip'):
+        if _is_asked(spec):
             network = network_of(spec)
             if isinstance(network, str):
                 raise exceptions.InvalidMessage(
@@ -35,7 +35,7 @@ class SimpleCIDRAffinityFilter(Filter):
                 )
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
-        if not spec.hints.get('build_near_host_ip'):
+        if not _is_asked(spec):
             return None
         network = network_of(spec)
         if isinstance(network, str):
@@ -71,6 +71,10 @@ class SimpleCIDRAffinityFilter(Filter):
         return (
             f'fits on {hosts.names[row]} ({address}){more} with another build_near_host_ip or cidr'
         )
+
+
+def _is_asked(spec: RequestSpec) -> bool:
+    return spec.hints.get('build_near_host_ip', []) not in ([], [''])
 
 
 def network_of(spec: RequestSpec) -> Network | str:

@@ -111,7 +111,7 @@ def isolated_hosts(rule: Any, host: HostState, spec: RequestSpec) -> bool:
 
 def cidr(rule: Any, host: HostState, spec: RequestSpec) -> bool:
     near = spec.hints.get('build_near_host_ip')
-    if not near:
+    if not near or near == ['']:
         return True
     bits = spec.hints.get('cidr') or ['/24']
     if len(near) > 1 or len(bits) > 1:
