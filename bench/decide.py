@@ -14,7 +14,7 @@ import uuid
 import msgspec
 import numpy as np
 
-from bench import Result, conditions, yardstick
+from bench import Result, conditions, inside, yardstick
 from gantt import plugins
 from gantt.core import message
 from gantt.core.decision import Decision
@@ -40,6 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--hosts', type=int, default=10_000)
     parser.add_argument('--rounds', type=int, default=0, help='of 256 decisions; 0: by hosts')
     parser.add_argument('--seed', type=int, default=0)
+    parser.add_argument(
+        '--numa', action='store_true', help='dedicated processors and huge pages, laid out'
+    )
 
 
 def an_id(kind: int, number: int) -> str:
@@ -241,6 +244,8 @@ class Both:
 
 def run(args: argparse.Namespace) -> Result:
     """Rounds of Gantt and yardstick in turn; medians of all decisions."""
+    if args.numa:
+        return inside.run(args)
     both = Both(args.hosts, args.seed)
     rounds = args.rounds or (12 if args.hosts <= 20_000 else 4)
     for number in range(SHAPES):

@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from gantt import exceptions
-from gantt.compute import census
+from gantt.compute import census, layouts
 from gantt.compute.journal import FINISHED, PENDING, RUNNING, STARTING, STOPPING, Entry, Journal
 from gantt.compute.ports import Guest, GuestDriver, GuestError, SchedulerPort
 from gantt.compute.session import Fenced, Session, Stamp
 from gantt.compute.words import Words
-from gantt.core import fit
 from gantt.core.build import Build, Delete
 
 LOG = logging.getLogger(__name__)
@@ -163,13 +162,11 @@ class Agent:
         now = census.take(self._driver, self._journal)
         if now.running is None:
             return 'it cannot be said what runs here now'
-        facts = self._driver.facts(now.guests)
+        entries = self._journal.live()
+        facts = layouts.outside(self._driver.facts(now.guests), entries)
         used = now.used()
         foreign = facts.foreign if isinstance(facts.foreign, dict) else {}
-        answer = fit.fit(
-            build.resources, facts.inventories, used, foreign,
-            numa=facts.numa or None, devices=facts.devices or None,
-        )  # fmt: skip
+        answer = layouts.check(build, facts, used, foreign, entries)
         if answer.ok:
             return ''
         self.disagreements += 1

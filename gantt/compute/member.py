@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from gantt import exceptions
-from gantt.compute import census
+from gantt.compute import census, layouts
 from gantt.compute.agent import Agent, Halted, Terms
 from gantt.compute.census import Census
 from gantt.compute.journal import Journal
@@ -147,7 +147,8 @@ def with_agent(
     def look() -> tuple[Census, Facts]:
         seen = census.take(driver, journal)
         failed = member.agent.failed_builds if member.agent else 0
-        return seen, counted(driver.facts(seen.guests), seen, failed)
+        facts = layouts.outside(driver.facts(seen.guests), journal.live())
+        return seen, counted(facts, seen, failed)
 
     member = Member(session, port, look, settings, rng)
     member.agent = Agent(

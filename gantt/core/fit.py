@@ -8,26 +8,30 @@ of the host are handed in with the rest, so that a demand for them is decided
 in this same place.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from gantt.core.report import DevicePool, NumaCell
 from gantt.core.resources import Inventory, format_amount
+from gantt.core.topology.layout import Layout
+from gantt.core.topology.room import Room
 
 
 class Problem(msgspec.Struct, frozen=True):
     """One thing in the way.
 
-    :ivar kind: missing | capacity | min_unit | max_unit | step_size
+    :ivar kind: missing | capacity | min_unit | max_unit | step_size | inside
     :ivar need: the amount asked for
     :ivar have: the amount that is free, or the bound that was broken
+    :ivar text: of what is inside of the host: the problem itself
     """
 
     resource_class: str
     kind: str
     need: int
     have: int
+    text: str = ''
 
     @property
     def lack(self) -> int:
@@ -38,6 +42,8 @@ class Problem(msgspec.Struct, frozen=True):
         need = format_amount(self.resource_class, self.need)
         have = format_amount(self.resource_class, self.have)
         match self.kind:
+            case 'inside':
+                return self.text
             case 'missing':
                 return f'the host has no {self.resource_class}'
             case 'capacity':
@@ -53,13 +59,10 @@ class Fit(msgspec.Struct, frozen=True):
     """The answer.
 
     :ivar problems: empty where it fits
-    :ivar layout: which cells, cores, pages and devices; None where none were
-        asked for and plain amounts say everything
     """
 
     ok: bool
     problems: list[Problem] = []
-    layout: dict | None = None
 
     @property
     def reason(self) -> str:
@@ -74,14 +77,18 @@ def fit(
     foreign: Mapping[str, int],
     numa: Sequence[NumaCell] | None = None,
     devices: Sequence[DevicePool] | None = None,
+    layout: Layout | None = None,
+    taken: Iterable[Layout] = (),
 ) -> Fit:
-    """Whether ``demand`` fits beside ``used`` and ``foreign``.
+    """Whether ``demand`` fits beside ``used`` and ``foreign``, laid out as it is.
 
     :param demand: class -> amount, each to be had in one piece
     :param used: class -> use by claims
     :param foreign: class -> use outside claims
     :param numa: cells of the host; plain amounts do not depend on them
     :param devices: device pools of the host, likewise
+    :param layout: cells, cores, pages and devices that it is to have
+    :param taken: those that others have
     """
     problems = []
     for name, amount in demand.items():
@@ -95,6 +102,10 @@ def fit(
         free = inventory.cap - used.get(name, 0) - foreign.get(name, 0)
         if amount > free:
             problems.append(Problem(name, 'capacity', amount, free))
+    if layout is not None:
+        why_not = Room(numa or (), devices or (), inventories, taken).in_the_way(layout)
+        if why_not:
+            problems.append(Problem('', 'inside', 0, 0, why_not))
     return Fit(not problems, problems)
 
 

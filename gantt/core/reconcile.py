@@ -18,6 +18,7 @@ from gantt import exceptions
 from gantt.core import message
 from gantt.core.claim import Claim, Event, State, after
 from gantt.core.host import HostFacts, HostRow
+from gantt.core.laid_claims import layout_again, settled
 from gantt.core.report import HostReport, RegisterHost, Running
 from gantt.core.request import Lifecycle
 
@@ -65,7 +66,9 @@ def apply_report(
     if fate != APPLIED:
         return Effect(fate=fate, row=row)
     seen = _Seen(live, report)
-    claims = [_adopt(row, entry, known, report, now) for entry in seen.strangers]
+    claims: list[Claim] = []
+    for entry in seen.strangers:
+        claims.append(_adopt(row, entry, known, report, now, [*live, *claims]))
     adopted = [claim.id for claim in claims]
     confirmed: list[str] = []
     released: list[str] = []
@@ -75,6 +78,7 @@ def apply_report(
             continue
         claims.append(ended(claim, state, '' if state is State.CONFIRMED else 'absent', now))
         (confirmed if state is State.CONFIRMED else released).append(claim.id)
+    claims = settled(claims, seen.contained(live), report)
     used = usage(row.used, row.id, live, claims)
     contained = usage({}, row.id, (), seen.contained(live))
     folded = fold_facts(row, report, now, contained, used)
@@ -299,7 +303,12 @@ def _meant(mine: Sequence[Claim]) -> list[str]:
 
 
 def _adopt(
-    row: HostRow, entry: Running, known: Mapping[str, Claim], report: HostReport, now: float
+    row: HostRow,
+    entry: Running,
+    known: Mapping[str, Claim],
+    report: HostReport,
+    now: float,
+    others: Iterable[Claim],
 ) -> Claim:
     """A claim for a guest that runs without one.
 
@@ -327,6 +336,7 @@ def _adopt(
         project_id=lost.project_id if lost else None,
         user_id=lost.user_id if lost else None,
         consumer_type=lost.consumer_type if lost else 'INSTANCE',
+        layout=layout_again(row, lost, others),
         adopted=True,
         reason='runs without a live claim',
         created_at=now,

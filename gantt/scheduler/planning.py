@@ -5,6 +5,8 @@ A plan is one pass over (some of) the members of a request.  Its picks stand on
 the working table until ``undo``; its draft is what the store is asked for.
 """
 
+import contextlib
+
 import msgspec
 
 from gantt import exceptions
@@ -125,6 +127,21 @@ class Planner:
         self._cache.offer(hosts)
         self._cache.fold()
         self._cache.set_groups(generations)
+
+    def refresh_layouts(self, plans: list[Plan], result: CommitResult) -> None:
+        """Read the feed where a layout was refused: it was planned beside claims unknown here.
+
+        What a commit reads back of a host is its usage, not who has which of its cores.
+        """
+        refused = any(
+            draft.claim.layout is not None and i not in fate.accepted
+            for plan, fate in zip(plans, result.fates, strict=True)
+            for i, draft in enumerate(plan.drafts)
+            if fate.fate in (Fate.DROPPED, Fate.PARTIAL)
+        )
+        if refused:
+            with contextlib.suppress(exceptions.Unavailable):
+                self._cache.fetch()
 
     @staticmethod
     def stored(packed: bytes) -> Answer:

@@ -221,6 +221,7 @@ class Placing:
         written -= set(result.freed)
         self._cache.settle(result.hosts, written)
         self._planner.refresh_groups(plans, result)
+        self._planner.refresh_layouts(plans, result)
         self._note_races(plans, result)
         for plan, fate in zip(plans, result.fates, strict=True):
             self._decide(plan, fate)
