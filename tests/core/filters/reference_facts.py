@@ -142,16 +142,24 @@ def as_written(items: list[Any], values: list[Any]) -> list[Any]:
     """A number of stats beside text is text: in Nova all stats are."""
     names = {i for i in items if isinstance(i, str) and i.startswith('$')}
     texts = [i for i in items if isinstance(i, str) and i and i not in names]
-    one = len(names) == 1 and not any(isinstance(i, list) and i for i in items)
-    if not (one and texts and next(iter(names)).startswith('$stats.')):
+    inside_of = any(isinstance(i, list) and i for i in items)
+    if len(names) != 1 or not texts or inside_of:
         return values
-    if next(iter(names)).count('.') > 1:
+    name = names.pop()
+    if not name.startswith('$stats.') or name.count('.') > 1:
         return values
-    others = [i for i in items if i not in (None, '') and i not in names]
-    return [
-        str(value) if isinstance(value, int | float) and value not in others else value
-        for value in values
-    ]
+    # What the items say drops out where it is empty, in the same order.
+    kept = iter(values)
+    found = []
+    for item in items:
+        if item is None or item == '':
+            continue
+        if item == name and len(values) < sum(i not in (None, '') for i in items):
+            continue  # the host has no such thing
+        value = next(kept)
+        as_text = item == name and isinstance(value, int | float)
+        found.append(str(value) if as_text else value)
+    return found
 
 
 def truth(value: Any, as_nova: bool) -> bool:
