@@ -36,8 +36,8 @@ DECISIONS = logging.getLogger('gantt.decisions')
 USAGE = 64
 M_ARENA_MAX = -8  # of mallopt(3)
 #: New objects before the young are looked at; of ten such looks one is at the older ones,
-#: of fifty of these one at all.  Python's own is 700, 10 and 10.
-COLLECT_EACH = (20_000, 10, 50)
+#: of ten of these one at all.  Python's own is 700, 10 and 10.
+COLLECT_EACH = (20_000, 10, 10)
 
 
 def parse(argv: list[str], program: str, extra: list[Any] | None = None) -> Any:

@@ -12,7 +12,6 @@ import contextlib
 import struct
 import time
 import uuid
-import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -160,8 +159,9 @@ class _Outlets(NamedTuple):
     beside: Outlet
 
 
-#: Connection below the library's -> its outlets.
-_OUTLETS: 'weakref.WeakKeyDictionary[Any, _Outlets]' = weakref.WeakKeyDictionary()
+#: Attribute of the connection below the library's that holds its outlets.  They refer to
+#: it: whatever else held them would keep it for ever.
+_HELD = '_gantt_outlets'
 
 
 def can_batch(connection: Any) -> bool:
@@ -192,15 +192,15 @@ def write(connection: Any, batch: Sequence[tuple[str, bytes]]) -> Fates:
 
 def _give_up(connection: Any) -> None:
     with contextlib.suppress(Exception):
-        _OUTLETS.pop(connection.connection, None)
+        setattr(connection.connection, _HELD, None)
     driver.forget(connection)
 
 
 def _outlets(kombu_connection: Any) -> _Outlets:
     """The outlets of a connection; new ones where the connection was made anew."""
     socket = kombu_connection.connection
-    found = _OUTLETS.get(kombu_connection)
+    found: _Outlets | None = getattr(kombu_connection, _HELD, None)
     if found is None or found.socket is not socket or found.own.channel.connection is None:
         found = _Outlets(socket, Outlet(kombu_connection), Outlet(kombu_connection))
-        _OUTLETS[kombu_connection] = found
+        setattr(kombu_connection, _HELD, found)
     return found
