@@ -72,7 +72,8 @@ class Run:
         counts = None if fresh else self.survey.look_again(consumer)
         again = counts is not None
         if counts is None:
-            counts = self.survey.look(consumer, last)
+            # Where layouts are to be found a second look may follow the last one.
+            counts = self.survey.look(consumer, last and self.fitting is None)
         if not self.survey.left:
             self._decide(member, counts, None, [], 0)
             return False

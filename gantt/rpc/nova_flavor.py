@@ -97,13 +97,16 @@ def _pinned(specs: dict[str, str], image: dict[str, Any], vcpus: int) -> int:
     """How many processors must be dedicated ones."""
     policy = _either(specs, image, 'cpu_policy')
     if policy == 'mixed':
-        mask = specs.get('hw:cpu_dedicated_mask', '')
-        pinned = len(_mask(mask, vcpus, 'flavor.extra_specs.hw:cpu_dedicated_mask'))
+        name = 'cpu_dedicated_mask' if 'hw:cpu_dedicated_mask' in specs else 'cpu_realtime_mask'
+        mask = specs.get(f'hw:{name}') or ''
+        if name == 'cpu_realtime_mask':
+            mask = str(image.get('hw_cpu_realtime_mask') or mask)
+        pinned = len(_mask(mask, vcpus, f'flavor.extra_specs.hw:{name}'))
     elif policy == 'dedicated':
         pinned = vcpus
     else:
         return 0
-    return pinned + (specs.get('hw:emulator_threads_policy') == 'isolate')
+    return pinned + (_either(specs, image, 'emulator_threads_policy') == 'isolate')
 
 
 def _mask(text: str, vcpus: int, field: str) -> set[int]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
 
 #: Hosts whose obstacles are looked at one by one; the others are told together.
-ASKED_MAX = 2000
+ASKED_MAX = 300
 
 
 class InsideFilter(Filter):

@@ -31,6 +31,8 @@ NAMES = frozenset({
     'cpu_max_cores', 'cpu_max_threads', 'pci_numa_affinity_policy',
 })  # fmt: skip
 _OF_A_CELL = re.compile(r'(?:hw:|hw_)(numa_cpus|numa_mem)\.(.{0,12})\Z', re.DOTALL)
+#: The last request read, with and without devices: several ask for the same one.
+_kept: dict[bool, tuple[tuple[object, ...], Wish | None]] = {}
 _EMULATOR = ('share', 'isolate')
 _MODELS = ('amd-sev', 'amd-sev-es')
 
@@ -41,6 +43,15 @@ def read(spec: RequestSpec, aliases: Aliases | None = None) -> Wish | None:
     :param aliases: names of devices; None: devices are not looked at
     :raises InvalidMessage: names the key and what was expected
     """
+    kept, asked = _kept.get(aliases is None), (spec.flavor, spec.image, spec.resources, aliases)
+    if kept is not None and all(one is other for one, other in zip(kept[0], asked, strict=True)):
+        return kept[1]
+    wish = _read(spec, aliases)
+    _kept[aliases is None] = (asked, wish)
+    return wish
+
+
+def _read(spec: RequestSpec, aliases: Aliases | None) -> Wish | None:
     settings = Settings(spec)
     devices = aliases.wishes(spec) if aliases and KEY in settings.flavor else ()
     if not (devices or _concerns(settings)):

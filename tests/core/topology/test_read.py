@@ -183,3 +183,12 @@ def test_a_wrong_list_of_devices_names_its_option(text):
 def test_no_list_of_devices_is_an_empty_one():
     assert read_option('', 'pci_aliases').wishes(a_spec(VCPU=1)) == ()
     assert read_option(ALIASES, 'pci_aliases').wishes(a_spec(VCPU=1)) == ()
+
+
+def test_what_was_read_last_is_not_taken_for_another_request():
+    first = a_spec(DEDICATED, PCPU=2)
+    assert read(first, aliases()).cells[0].vcpus == (0, 1)
+    assert read(a_spec(DEDICATED, PCPU=3), aliases()).cells[0].vcpus == (0, 1, 2)
+    assert read(first) == read(first, aliases())
+    assert read(a_spec({'pci_passthrough:alias': 'gpu'}, VCPU=1)) is None
+    assert read(a_spec({'pci_passthrough:alias': 'gpu'}, VCPU=1), aliases()).devices
