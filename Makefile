@@ -7,6 +7,7 @@ SHELL := /bin/sh
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
+NOVA   ?= .venv-nova
 ARGS   ?=
 NAME   ?=
 JOBS   ?= 2
@@ -22,7 +23,7 @@ ifeq ($(PBR_VERSION)$(shell git describe --tags 2>/dev/null),)
 export PBR_VERSION := 0.1.0.dev0
 endif
 
-.PHONY: help demo test lint format types imports docs genconfig bench nightly clean venv venv-test
+.PHONY: help demo test lint format types imports docs genconfig bench nightly clean venv venv-test venv-nova try-nova
 
 help: ## this list
 	@echo 'make TARGET [ARGS="..."]     (PYTHON=$(PYTHON), environment in $(VENV)/)'
@@ -57,15 +58,28 @@ $(VENV)/test-required: $(VENV)/required test-requirements.txt | $(VENV)/installe
 venv: $(VENV)/installed ## the environment to run Gantt in (.venv)
 venv-test: $(VENV)/test-required ## the same with the tools for tests and checks
 
+$(NOVA)/made: tests/oracle/requirements.txt
+	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed; found none.' >&2; exit 1; }
+	@echo 'Nova, in an environment of its own ($(NOVA)/) that only tests use: once, a minute or two'
+	rm -rf $(NOVA)
+	'$(PYTHON)' -m venv $(NOVA)
+	$(NOVA)/bin/python -m pip --disable-pip-version-check --no-input --retries 2 --timeout 30 install --quiet --no-deps --requirement $<
+	@touch $@
+
+venv-nova: $(NOVA)/made ## Nova beside it, to compare filters with (.venv-nova)
+
+try-nova:
+	@$(MAKE) --no-print-directory venv-nova || echo 'NO NOVA: it could not be installed; filters are not compared with its own' >&2
+
 # -- what people come for ---------------------------------------------------------
 
 demo: $(VENV)/installed ## see Gantt work in one process; ARGS=--serve stays up
 	@$(BIN)/gantt-demo $(ARGS)
 
-test: $(VENV)/test-required ## all tests; ARGS="tests/core -k name" for some; those without their server are skipped loudly
+test: $(VENV)/test-required try-nova ## all tests; ARGS="tests/core -k name" for some; those without their server are skipped loudly
 	$(PYTEST) -n $(JOBS) --dist loadfile -m 'not slow' $(ARGS)
 
-nightly: $(VENV)/test-required ## all tests in their long form
+nightly: $(VENV)/test-required try-nova ## all tests in their long form
 	$(PYTEST) -n $(JOBS) --dist loadfile --timeout 3600 $(ARGS)
 
 bench: $(VENV)/test-required ## one bench, e.g. NAME=decide ARGS="--hosts 10000"; without NAME the list of them
@@ -95,5 +109,5 @@ genconfig: $(VENV)/installed ## etc/gantt/gantt.conf.sample, from the options in
 	PYTHONWARNINGS=ignore $(BIN)/oslo-config-generator --config-file etc/gantt/config-generator.conf --output-file $(SAMPLE)
 
 clean: ## remove what was made here: environment, caches, built documents
-	rm -rf $(VENV) doc/build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .eggs
+	rm -rf $(VENV) $(NOVA) doc/build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .eggs
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

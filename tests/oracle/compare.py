@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Both sides asked the same; what differs and is not meant to."""
+
+import math
+from typing import Any
+
+from gantt import exceptions, plugins
+from tests.oracle import deviations
+from tests.oracle.deviations import Seen
+from tests.oracle.ours import INSIDE, TOGETHER, World, request_of
+
+
+def both_have(about: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Names of filters and of weighers that Nova and Gantt have."""
+    return (
+        sorted(set(about['filters']) & set(plugins.installed(plugins.FILTERS))),
+        sorted(set(about['weighers']) & set(plugins.installed(plugins.WEIGHERS))),
+    )
+
+
+def differences(
+    cloud: dict[str, Any], requests: list[dict[str, Any]], answer: dict[str, Any],
+    names: tuple[list[str], list[str]], *, as_nova: bool = True,
+) -> list[list[Seen]]:  # fmt: skip
+    """By request, what the two sides see differently, deliberate or not."""
+    world = World(cloud, answer, names, as_nova=as_nova)
+    return [
+        _differences(world, cloud, request, said)
+        for request, said in zip(requests, answer['answers'], strict=True)
+    ]
+
+
+def _differences(
+    world: World, cloud: dict[str, Any], case: dict[str, Any], said: dict[str, Any]
+) -> list[Seen]:
+    if 'refused' in said:
+        return []
+    try:
+        request = request_of(case, said['spec'])
+    except exceptions.InvalidMessage as e:
+        return [
+            Seen(
+                plugin='translation', nova='p', gantt=f'x {e}', cloud=cloud, request=case,
+                host=cloud['hosts'][0],
+            )
+        ]  # fmt: skip
+    found = []
+    for name in world.rules:
+        if name in said['filters']:
+            theirs, mine = said['filters'][name], world.verdicts(name, request)
+            found += _by_host(world, cloud, case, said, name, list(theirs), _each(mine, theirs))
+    if set(INSIDE) <= set(said['filters']):
+        theirs = _both(*(said['filters'][name] for name in INSIDE))
+        mine = world.inside_verdicts(request)
+        found += _by_host(world, cloud, case, said, TOGETHER, list(theirs), _each(mine, theirs))
+    for name in world.weighers:
+        # One host alone is not weighed.
+        if name in said['weighers'] and len(cloud['hosts']) > 1:
+            theirs, weights = said['weighers'][name], world.weights(name, request)
+            count = len(cloud['hosts'])
+            mine = [weights] * count if isinstance(weights, str) else weights
+            nova = [None] * count if theirs is None else theirs['weight']
+            found += _by_host(world, cloud, case, said, name, nova, mine)
+    return found
+
+
+def _both(first: str, second: str) -> str:
+    """What two filters say one after the other."""
+    return ''.join(a if a != 'p' else b for a, b in zip(first, second, strict=True))
+
+
+def _each(mine: str, theirs: str) -> list[str]:
+    """By host; a request that one host makes fail has failed on all of them."""
+    if not mine.startswith('x'):
+        return list(mine)
+    return list(theirs) if 'x' in theirs else [mine] * len(theirs)
+
+
+def _by_host(
+    world: World, cloud: dict[str, Any], case: dict[str, Any], said: dict[str, Any], name: str,
+    theirs: list[Any], mine: list[Any],
+) -> list[Seen]:  # fmt: skip
+    return [
+        Seen(
+            plugin=name, nova=nova, gantt=gantt, cloud=cloud, request=case, host=host,
+            raised=_raised(said['raised'], name),
+        )
+        for host, nova, gantt in zip(cloud['hosts'], theirs, mine, strict=True)
+        if not is_same(nova, gantt)
+    ]  # fmt: skip
+
+
+def _raised(raised: dict[str, str], name: str) -> str:
+    names = INSIDE if name == TOGETHER else (name,)
+    return next((raised[one] for one in names if one in raised), '')
+
+
+def is_same(nova: Any, gantt: Any) -> bool:
+    """Equal verdicts, or weights that are equal but for rounding."""
+    if isinstance(nova, int | float) and isinstance(gantt, int | float):
+        both_nan = math.isnan(nova) and math.isnan(gantt)
+        return both_nan or math.isclose(nova, gantt, rel_tol=1e-9, abs_tol=1e-9)
+    return nova == gantt or (nova is None and isinstance(gantt, str))
+
+
+def unexplained(seen: list[Seen]) -> list[Seen]:
+    """The differences that no deviation covers."""
+    return [one for one in seen if explanation(one) is None]
+
+
+def explanation(one: Seen) -> deviations.Deviation | None:
+    """The deviation that covers a difference, None: it is a defect."""
+    for deviation in deviations.TABLE:
+        if one.plugin in deviation.plugins and deviation.when(one):
+            return deviation
+    return None

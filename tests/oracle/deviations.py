@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where Gantt means to differ from Nova and why; every other difference is a defect."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tests.oracle import ours, wishes
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """One difference: what both say of one host, and of what.
+
+    :ivar nova: p, r or x (raises); of a weigher its weight, None: it raises
+    :ivar gantt: p, r or x; of a weigher its weight
+    """
+
+    plugin: str
+    nova: Any
+    gantt: Any
+    cloud: dict[str, Any]
+    request: dict[str, Any]
+    host: dict[str, Any]
+    raised: str = ''
+
+
+class Deviation(msgspec.Struct, frozen=True, kw_only=True):
+    """See the module docstring.
+
+    :ivar plugins: filters and weighers concerned
+    :ivar when: whether a difference is this one
+    """
+
+    name: str
+    plugins: frozenset[str]
+    when: Callable[[Seen], bool]
+    reason: str
+
+
+#: All filters, and all weighers.
+ALL = frozenset(
+    name for names in wishes.THEMES.values() for name in names if not name.endswith('Weigher')
+)
+WEIGHERS = frozenset(wishes.EVERYBODY) - ALL
+_EXTRA_SPECS = frozenset({'ComputeCapabilitiesFilter', 'AggregateInstanceExtraSpecsFilter'})
+_LIMITS = {
+    'AggregateNumInstancesFilter': 'max_instances_per_host',
+    'AggregateIoOpsFilter': 'max_io_ops_per_host',
+}
+
+
+def _aggregates(seen: Seen, host: dict[str, Any] | None = None) -> list[dict[str, str]]:
+    """Metadata of the aggregates of a host."""
+    name = (host or seen.host)['host']
+    return [a['metadata'] for a in seen.cloud['aggregates'] if name in a['hosts']]
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_finite(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _one_limit_is_no_number(seen: Seen) -> bool:
+    key = _LIMITS[seen.plugin]
+    said = [metadata[key] for metadata in _aggregates(seen) if key in metadata]
+    return any(map(_is_whole, said)) and not all(map(_is_whole, said))
+
+
+def _is_over_committed(host: dict[str, Any]) -> bool:
+    least = host['disk_available_least']
+    disk = (
+        host['local_gb_used']
+        if least is None
+        else max(host['local_gb_used'], host['local_gb'] - least)
+    )
+    amounts = (
+        (host['vcpus_used'], host['vcpus'], host['cpu_allocation_ratio']),
+        (host['memory_mb_used'], host['memory_mb'], host['ram_allocation_ratio']),
+        (disk, host['local_gb'], host['disk_allocation_ratio']),
+    )
+    return any(used > math.floor(total * ratio) for used, total, ratio in amounts)
+
+
+def _is_over_full(seen: Seen) -> bool:
+    """The verdict of ComputeFilter is ours alone: nothing new lands there."""
+    return seen.nova == 'p' and seen.gantt == 'r' and _is_over_committed(seen.host)
+
+
+def _multiplier_is_infinite(seen: Seen) -> bool:
+    """An aggregate of some host sets a multiplier that is no finite number."""
+    return any(
+        _is_number(value) and not _is_finite(value)
+        for host in seen.cloud['hosts']
+        for metadata in _aggregates(seen, host)
+        for key, value in metadata.items()
+        if key.endswith('_multiplier')
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _ratio(name: str) -> Callable[[Seen], bool]:
+    return lambda seen: any(host[name] != 1.0 for host in seen.cloud['hosts'])
+
+
+def _hint(seen: Seen, name: str) -> list[str]:
+    return (seen.request['hints'] or {}).get(name, [])
+
+
+def _metric_settings(seen: Seen) -> dict[str, float]:
+    said = seen.cloud['options'].get('metrics', {}).get('weight_setting', ())
+    return {name: float(ratio) for name, _, ratio in (one.partition('=') for one in said)}
+
+
+def _lacks_what_does_not_count(seen: Seen) -> bool:
+    """Nova misses a metric, and all that is missing has the ratio 0."""
+    missed = {
+        name
+        for name in _metric_settings(seen)
+        for host in seen.cloud['hosts']
+        if name not in {metric['name'] for metric in host['metrics'] or ()}
+    }
+    return seen.nova is None and not any(_metric_settings(seen)[name] for name in missed)
+
+
+def _wanted(seen: Seen, name: str) -> str | None:
+    """What flavor or image say of a guest's hardware."""
+    image = (seen.request['image'] or {}).get('properties', {})
+    found = seen.request['flavor']['extra_specs'].get(f'hw:{name}')
+    return image.get(f'hw_{name}') if found is None else found
+
+
+TABLE: list[Deviation] = [
+    Deviation(
+        name='hints that are null',
+        plugins=ALL | {ours.TOGETHER},
+        when=lambda seen: seen.nova == 'x' and seen.request['hints'] is None,
+        reason='The message allows scheduler_hints to be null; every filter of Nova then raises. '
+        'Here null is no hint.',
+    ),
+    Deviation(
+        name='numbers that are none',
+        plugins=_EXTRA_SPECS,
+        when=lambda seen: (
+            seen.nova == 'x'
+            and seen.gantt in 'pr'
+            and seen.raised.startswith(('ValueError', 'IndexError'))
+        ),
+        reason='A numeric operator on text, or <or> without operands, fails the whole request in '
+        'Nova. Here it is not met by that host, or by that value of the aggregate.',
+    ),
+    Deviation(
+        name='a limit that is no number',
+        plugins=frozenset(_LIMITS),
+        when=_one_limit_is_no_number,
+        reason='In Nova one limit that cannot be read throws away those of the other aggregates '
+        'of the host. Here the readable ones count.',
+    ),
+    Deviation(
+        name='over-committed hosts',
+        plugins=frozenset({'ComputeFilter'}),
+        when=_is_over_full,
+        reason='A host that has more in use than it may promise is closed: nothing could be '
+        'claimed there.',
+    ),
+    Deviation(
+        name='clocks that are ahead',
+        plugins=frozenset({'ComputeFilter'}),
+        when=lambda seen: seen.gantt == 'p' and (seen.host['service']['last_seen_up'] or 0) < 0,
+        reason='In Nova a host whose clock is ahead is down. Here the database notes when a '
+        'report came; a clock never decides.',
+    ),
+    Deviation(
+        name='hosts that never reported',
+        plugins=frozenset({'ComputeFilter'}),
+        when=lambda seen: seen.gantt == 'r' and seen.host['service']['last_seen_up'] is None,
+        reason='In Nova a service that was never seen is up for a while after it was created. '
+        'Here nothing is known of such a host.',
+    ),
+    Deviation(
+        name='multipliers without end',
+        plugins=WEIGHERS,
+        when=_multiplier_is_infinite,
+        reason='In Nova an aggregate may set a multiplier of inf or nan, and weights are no '
+        'longer comparable. Here such a value is not read, and the option counts.',
+    ),
+    Deviation(
+        name='over-commit of memory',
+        plugins=frozenset({'RAMWeigher'}),
+        when=_ratio('ram_allocation_ratio'),
+        reason='Free memory is what may still be promised, over-commit included, as both have it '
+        'for CPUs. Nova leaves the ratio out.',
+    ),
+    Deviation(
+        name='over-commit of disk',
+        plugins=frozenset({'DiskWeigher'}),
+        when=_ratio('disk_allocation_ratio'),
+        reason='As with memory.',
+    ),
+    Deviation(
+        name='metrics of NUMA cells',
+        plugins=frozenset({'MetricsFilter', 'MetricsWeigher'}),
+        when=lambda seen: any(
+            setting.startswith('numa.')
+            for setting in seen.cloud['options'].get('metrics', {}).get('weight_setting', ())
+        ),
+        reason='numa.membw.* has a value per cell and none of its own: Nova lets such a host pass '
+        'and then raises while weighing it. Here the host does not report it.',
+    ),
+    Deviation(
+        name='metrics that do not count',
+        plugins=frozenset({'MetricsWeigher'}),
+        when=_lacks_what_does_not_count,
+        reason='A metric with ratio 0 is not missed. In Nova it is required all the same.',
+    ),
+    Deviation(
+        name='networks without a slash',
+        plugins=frozenset({'SimpleCIDRAffinityFilter'}),
+        when=lambda seen: any(cidr[:1] != '/' for cidr in _hint(seen, 'cidr')),
+        reason='Nova glues hint cidr to the address: 10.0.0.2 and 4 are 10.0.0.24. Here 4 and /4 '
+        'are the same.',
+    ),
+    Deviation(
+        name='addresses that are none',
+        plugins=frozenset({'SimpleCIDRAffinityFilter'}),
+        when=lambda seen: (
+            seen.nova == 'x'
+            and seen.gantt == 'r'
+            and seen.raised.startswith(('AddrFormatError', 'ValueError'))
+        ),
+        reason='Hints that are no network fail the whole request in Nova. Here no host is in it.',
+    ),
+    Deviation(
+        name='address bits of images',
+        plugins=frozenset({'ImagePropertiesFilter'}),
+        when=lambda seen: (
+            seen.nova == 'x'
+            and 'hw_maxphysaddr_bits' in (seen.request['image'] or {}).get('properties', {})
+        ),
+        reason='Nova cannot read the address bits of a host while it looks at an image, and '
+        'raises. Here they are compared.',
+    ),
+    Deviation(
+        name='requests without an image',
+        plugins=frozenset({ours.TOGETHER}),
+        when=lambda seen: seen.nova == 'x' and seen.request['image'] is None,
+        reason='A request without an image makes NUMATopologyFilter raise. Here its flavor alone '
+        'says what is asked.',
+    ),
+    Deviation(
+        name='attributes of Python',
+        plugins=frozenset({'ComputeCapabilitiesFilter'}),
+        when=lambda seen: (
+            not set(wishes.PYTHON).isdisjoint(
+                key.removeprefix('capabilities:') for key in seen.request['flavor']['extra_specs']
+            )
+        ),
+        reason='Nova finds whatever Python finds by a name: methods, documentation, parts of '
+        'numbers. Here a name is that of a fact.',
+    ),
+    Deviation(
+        name='weighers without a say',
+        plugins=frozenset({'MetricsWeigher'}),
+        when=lambda seen: (
+            seen.nova is None
+            and seen.cloud['options'].get('metrics', {}).get('weight_multiplier') == 0
+        ),
+        reason='A weigher with multiplier 0 is not asked. In Nova it may fail the request.',
+    ),
+    Deviation(
+        name='cores to themselves',
+        plugins=frozenset({ours.TOGETHER}),
+        when=lambda seen: (
+            (seen.nova, seen.gantt) == ('r', 'p')
+            and _wanted(seen, 'cpu_thread_policy') == 'isolate'
+            and any(set(cell['cpuset']) != set(cell['pcpuset']) for cell in seen.host['numa'] or ())
+        ),
+        reason='Nova refuses isolate on every host with threads whose shared and dedicated '
+        'processors differ. Here the core has to have none that is used by others.',
+    ),
+    Deviation(
+        name='pages that are free',
+        plugins=frozenset({ours.TOGETHER}),
+        when=lambda seen: (
+            (seen.nova, seen.gantt) == ('r', 'p')
+            and (_wanted(seen, 'mem_page_size') or _wanted(seen, 'cpu_policy') == 'mixed')
+            and any(
+                cell['memory_usage'] + seen.request['flavor']['memory_mb']
+                > cell['memory'] * seen.host['ram_allocation_ratio']
+                for cell in seen.host['numa'] or ()
+            )
+        ),
+        reason='Pages of a size that was asked for, and those of a guest with processors of its '
+        'own, are counted by themselves. Nova looks at the memory of the cell as well, over-commit '
+        'of other guests included.',
+    ),
+    Deviation(
+        name='queries that fail',
+        plugins=frozenset({'JsonFilter'}),
+        when=lambda seen: seen.nova == 'x',
+        reason='What cannot be compared, text as a structure, an unknown operator or broken JSON '
+        'makes Nova raise. Here values that cannot be compared are not equal and neither smaller '
+        'nor larger, and a query that cannot be understood is refused before any host is asked.',
+    ),
+    Deviation(
+        name='stats that are null',
+        plugins=frozenset({'ComputeCapabilitiesFilter'}),
+        when=lambda seen: (
+            (seen.nova, seen.gantt) == ('r', 'p')
+            and any(
+                seen.host['stats'].get(key, '') is None
+                for key in seen.request['flavor']['extra_specs']
+            )
+        ),
+        reason='A value of stats that is null is not there, and a key without scope that a host '
+        'does not have is no condition. Nova rejects the host.',
+    ),
+    Deviation(
+        name='image properties by aggregate',
+        plugins=frozenset({'ImagePropertiesWeigher'}),
+        when=lambda seen: (
+            seen.cloud['options']
+            .get('filter_scheduler', {})
+            .get('image_props_weight_multiplier', 0.0)
+            == 0.0
+            and any(
+                'image_props_weight_multiplier' in metadata
+                for host in seen.cloud['hosts']
+                for metadata in _aggregates(seen, host)
+            )
+        ),
+        reason='With the option at 0, what an aggregate sets counts for its hosts, as with every '
+        'other weigher. Nova leaves early.',
+    ),
+    Deviation(
+        name='percentages that are cut',
+        plugins=frozenset({'MetricsWeigher'}),
+        when=lambda seen: any(name.endswith('.percent') for name in _metric_settings(seen)),
+        reason='Nova cuts percentages to whole numbers, and 0.29 and 0.57 to 28 and 56. Here '
+        'they are kept.',
+    ),
+    Deviation(
+        name='disk that is not there',
+        plugins=frozenset({'JsonFilter', 'ComputeCapabilitiesFilter'}),
+        when=lambda seen: (
+            'disk_mb_used' in str(seen.request)
+            and seen.host['disk_available_least'] is not None
+            and seen.host['disk_available_least'] < seen.host['free_disk_gb']
+        ),
+        reason='Disk that the driver cannot give is in use. In Nova it is neither free nor used.',
+    ),
+    Deviation(
+        name='addresses in queries',
+        plugins=frozenset({'JsonFilter'}),
+        when=lambda seen: '$host_ip' in _hint(seen, 'query')[0],
+        reason='In Nova $host_ip is an object that no text is equal to. Here it is text.',
+    ),
+    Deviation(
+        name='guests with processors of both kinds',
+        plugins=frozenset({ours.TOGETHER}),
+        when=lambda seen: (
+            (seen.nova, seen.gantt) == ('r', 'p')
+            and _wanted(seen, 'cpu_policy') == 'mixed'
+            and any(
+                cell['cpu_usage'] > len(cell['cpuset']) * seen.host['cpu_allocation_ratio']
+                for cell in seen.host['numa'] or ()
+            )
+        ),
+        reason='Of a guest with dedicated and shared processors Nova wants room among the shared '
+        'ones of a cell even where only dedicated ones are to be there.',
+    ),
+    Deviation(
+        name='pages that are chosen once',
+        plugins=frozenset({ours.TOGETHER}),
+        when=lambda seen: (
+            (seen.nova, seen.gantt) == ('r', 'p')
+            and _wanted(seen, 'mem_page_size') in ('any', 'large', 'small')
+            and len(seen.host['numa'] or ()) > 1
+        ),
+        reason='The first size of pages that Nova finds for a cell of the guest is the only one '
+        'that it then looks for, also on other cells. Here every arrangement is tried.',
+    ),
+]

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova's RequestSpec from plain data, made of flavor and image as its API makes it."""
+
+from typing import Any
+
+from nova import objects
+from nova.pci import request as pci_request
+from nova.virt import hardware
+
+_CELL = '11111111-2222-4333-8444-%012d'
+
+
+def request_spec(case: dict[str, Any]) -> objects.RequestSpec:
+    """What the conductor would send; whatever it raises, the API would have refused."""
+    flavor = _flavor(case['flavor'])
+    image = objects.ImageMeta.from_dict(case['image']) if case['image'] is not None else None
+    spec = objects.RequestSpec(
+        image=image,
+        flavor=flavor,
+        project_id=case['project_id'],
+        user_id=case['user_id'],
+        availability_zone=None,
+        num_instances=1,
+        ignore_hosts=None,
+        force_hosts=None,
+        force_nodes=None,
+        requested_destination=_destination(case['destination']),
+        retry=None,
+        limits=objects.SchedulerLimits(),
+        instance_group=_group(case['group']),
+        scheduler_hints=case['hints'],
+        instance_uuid=case['consumer'],
+        is_bfv=case['is_bfv'],
+        requested_resources=[],
+    )
+    known = image if image is not None else objects.ImageMeta.from_dict({})
+    spec.numa_topology = hardware.numa_get_constraints(flavor, known)
+    spec.pci_requests = _pci(flavor, case)
+    if case['network'] is not None:
+        spec.network_metadata = objects.NetworkMetadata(
+            physnets=set(case['network']['physnets']), tunneled=case['network']['tunneled']
+        )
+    return spec
+
+
+def _flavor(case: dict[str, Any]) -> objects.Flavor:
+    return objects.Flavor(
+        id=1, memory_mb=case['memory_mb'], vcpus=case['vcpus'], root_gb=case['root_gb'],
+        ephemeral_gb=case['ephemeral_gb'], swap=case['swap'], name=case['name'],
+        flavorid=case['name'], rxtx_factor=1.0, vcpu_weight=0, disabled=False, is_public=True,
+        extra_specs=case['extra_specs'],
+    )  # fmt: skip
+
+
+def _destination(case: dict[str, Any] | None) -> objects.Destination | None:
+    if case is None:
+        return None
+    cell = objects.CellMapping(uuid=case['cell']) if case['cell'] else None
+    return objects.Destination(cell=cell, allow_cross_cell_move=case['allow_cross_cell_move'])
+
+
+def _group(case: dict[str, Any] | None) -> objects.InstanceGroup | None:
+    if case is None:
+        return None
+    return objects.InstanceGroup(
+        uuid=case['uuid'], name=case['uuid'], policy=case['policy'], policies=[case['policy']],
+        _rules=case['rules'], members=case['members'], hosts=case['hosts'],
+    )  # fmt: skip
+
+
+def _pci(flavor: objects.Flavor, case: dict[str, Any]) -> objects.InstancePCIRequests:
+    """What the flavor's aliases ask for, and one request per port with a device."""
+    found = pci_request.get_pci_requests_from_flavor(flavor)
+    for number, port in enumerate(case['ports']):
+        found.requests.append(
+            objects.InstancePCIRequest(
+                count=1,
+                spec=[port],
+                request_id=_CELL % number,
+                requester_id=_CELL % (100 + number),
+                numa_policy=None,
+            )
+        )
+    found.instance_uuid = case['consumer']
+    return found

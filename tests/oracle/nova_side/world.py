@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova's objects of a cloud, and its options, from plain data.
+
+Runs in the environment that Nova is installed in and imports nothing of ours.
+"""
+
+import contextlib
+import datetime
+import functools
+import json
+from typing import Any
+
+import nova.conf
+from nova import objects
+from nova.pci import request as pci_request
+from nova.scheduler import host_manager
+from oslo_utils import timeutils
+
+CONF = nova.conf.CONF
+#: What Nova takes for the time of day.
+NOW = datetime.datetime(2026, 1, 1)
+
+_PLAIN = (
+    'uuid', 'host', 'vcpus', 'vcpus_used', 'memory_mb', 'memory_mb_used', 'free_ram_mb',
+    'local_gb', 'local_gb_used', 'free_disk_gb', 'disk_available_least', 'hypervisor_type',
+    'hypervisor_version', 'hypervisor_hostname', 'host_ip', 'cpu_info', 'stats',
+    'cpu_allocation_ratio', 'ram_allocation_ratio', 'disk_allocation_ratio',
+)  # fmt: skip
+
+
+def stop_the_clock() -> None:
+    """Make it ``NOW`` for Nova."""
+    timeutils.set_time_override(NOW)
+
+
+def let_aliases_change() -> None:
+    """Nova reads the option once and for ever; its slow check is kept by its text."""
+    read = pci_request.get_alias_from_config.__wrapped__
+
+    @functools.lru_cache(256)
+    def aliases(text: tuple[str, ...]):
+        return read()
+
+    pci_request.get_alias_from_config = lambda: aliases(tuple(CONF.pci.alias))
+
+
+@contextlib.contextmanager
+def options(values: dict[str, dict[str, Any]]):
+    """Nova's options as the case sets them: group -> name -> value."""
+    touched = [(group, name) for group, found in values.items() for name in found]
+    for group, name in touched:
+        CONF.set_override(name, values[group][name], None if group == 'DEFAULT' else group)
+    try:
+        yield
+    finally:
+        for group, name in touched:
+            CONF.clear_override(name, None if group == 'DEFAULT' else group)
+
+
+def compute_node(host: dict[str, Any]) -> objects.ComputeNode:
+    """What the compute service of a host would have saved."""
+    fields = {name: host[name] for name in _PLAIN}
+    node = objects.ComputeNode(updated_at=NOW, created_at=NOW, **fields)
+    node.supported_hv_specs = [objects.HVSpec.from_list(spec) for spec in host['supported']]
+    node.metrics = json.dumps(host['metrics']) if host['metrics'] is not None else None
+    node.numa_topology = _numa(host['numa'])
+    pools = [objects.PciDevicePool(**pool) for pool in host['pci']]
+    node.pci_device_pools = objects.PciDevicePoolList(objects=pools)
+    return node
+
+
+def _numa(cells: list[dict[str, Any]] | None) -> str | None:
+    if not cells:
+        return None
+    made = []
+    for cell in cells:
+        plain = {k: v for k, v in cell.items() if k not in ('mempages', 'siblings')}
+        for name in ('cpuset', 'pcpuset', 'pinned_cpus'):
+            plain[name] = set(plain[name])
+        pages = [objects.NUMAPagesTopology(**page) for page in cell['mempages']]
+        siblings = [set(pair) for pair in cell['siblings']]
+        made.append(objects.NUMACell(mempages=pages, siblings=siblings, **plain))
+    return objects.NUMATopology(cells=made)._to_json()
+
+
+def aggregates(found: list[dict[str, Any]]) -> list[objects.Aggregate]:
+    """The host aggregates."""
+    return [objects.Aggregate(**aggregate) for aggregate in found]
+
+
+def guests(host: dict[str, Any]) -> dict[str, objects.Instance]:
+    """What runs on a host, with the image that each was made from."""
+    found = {}
+    for guest in host['guests']:
+        metadata = {f'image_{name}': str(value) for name, value in guest['image'].items()}
+        found[guest['uuid']] = objects.Instance(
+            uuid=guest['uuid'], host=host['host'], image_ref='', system_metadata=metadata
+        )
+    return found
+
+
+def host_state(
+    host: dict[str, Any], node: objects.ComputeNode, groups: list[objects.Aggregate]
+) -> host_manager.HostState:
+    """A host as Nova's scheduler sees it for one request."""
+    state = host_manager.HostState(host['host'], host['hypervisor_hostname'], host['cell'])
+    service = dict(host['service'])
+    for name in ('last_seen_up', 'created_at'):
+        age = service.pop(name)
+        service[name] = None if age is None else NOW - datetime.timedelta(seconds=age)
+    service.update(host=host['host'], binary='nova-compute', disabled_reason='')
+    state.update(
+        compute=node,
+        service=service,
+        aggregates=[a for a in groups if host['host'] in a.hosts],
+        inst_dict=guests(host),
+    )
+    state.allocation_candidates = [{'mappings': {'': [host['uuid']]}}]
+    return state

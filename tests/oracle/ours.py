@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same case on our side, by the way that a report and a request of Nova take.
+
+Nova's own serialized objects come in: a ComputeNode becomes a report and is
+folded into a row, a RequestSpec is translated, an Aggregate is read as the cast
+that carries it.
+"""
+
+from typing import Any
+
+import msgspec
+
+from gantt import exceptions, plugins
+from gantt.core import image_properties, message, reconcile
+from gantt.core.host import Aggregate, HostChange, HostRow, Placed
+from gantt.core.host_table import HostTable
+from gantt.core.pipeline import Pipeline
+from gantt.core.report import RegisterHost
+from gantt.core.request import Image, SelectDestinations
+from gantt.core.survey import Survey
+from gantt.core.topology.search import lay_out
+from gantt.core.topology.wish import Wish
+from gantt.rpc import nova_casts, nova_spec, stats, stats_foreign
+
+#: The two of Nova's filters that look inside of a host, and what they say together.
+INSIDE = ('NUMATopologyFilter', 'PciPassthroughFilter')
+TOGETHER = 'NUMATopologyFilter and PciPassthroughFilter'
+#: Seconds of the database's clock.
+NOW = 1_000_000.0
+#: Our name of an option of Nova, where it is another one, by group.
+RENAMED = {
+    'metrics': {
+        'weight_setting': 'metrics_weight_setting',
+        'weight_multiplier': 'metrics_weight_multiplier',
+        'weight_of_unavailable': 'metrics_weight_of_unavailable',
+        'required': 'metrics_required',
+    },
+    'pci': {'alias': 'pci_aliases'},
+}
+
+
+class World:
+    """One cloud: its table, and the plugins with its options.
+
+    :ivar rules: filters by name
+    :ivar weighers: weighers by name
+    """
+
+    def __init__(
+        self, cloud: dict[str, Any], answer: dict[str, Any], names: tuple[list[str], list[str]],
+        *, as_nova: bool,
+    ) -> None:  # fmt: skip
+        self.table = table_of(cloud, answer)
+        values = options_of(cloud['options'])
+        plain = [name for name in names[0] if name not in INSIDE]
+        self.rules = _pipelines(plain, values, plugins.FILTERS, as_nova)
+        self.inside = Pipeline(plugins.load(INSIDE, values), [])
+        self.weighers = _pipelines(names[1], values, plugins.WEIGHERS, as_nova)
+
+    def verdicts(self, name: str, request: SelectDestinations) -> str:
+        """p or r for each host, as the oracle writes it; x: the filter raises."""
+        survey = Survey(self.table, request.spec, self.rules[name])
+        try:
+            survey.look(request.consumers[0])
+        except exceptions.PluginError as e:
+            return f'x {e}'
+        return ''.join('p' if alive else 'r' for alive in survey.alive.tolist())
+
+    def inside_verdicts(self, request: SelectDestinations) -> str:
+        """As :meth:`verdicts`, of both filters and of the layout that decides."""
+        survey = Survey(self.table, request.spec, self.inside)
+        try:
+            for rule in self.inside.checking:
+                rule.check_request(request.spec)
+            survey.look(request.consumers[0])
+            wish = self.inside.inside.wish(request.spec)
+        except (exceptions.PluginError, exceptions.InvalidMessage) as e:
+            return f'x {e}'
+        return ''.join(
+            'p' if alive and (wish is None or self._has_layout(wish, row)) else 'r'
+            for row, alive in enumerate(survey.alive.tolist())
+        )
+
+    def _has_layout(self, wish: Wish, row: int) -> bool:
+        return lay_out(wish, self.table.room(row), self.inside.inside.pack).layout is not None
+
+    def weights(self, name: str, request: SelectDestinations) -> list[float] | str:
+        """The weight of each host; text: the weigher raises."""
+        pipeline = self.weighers[name]
+        survey = Survey(self.table, request.spec, pipeline)
+        try:
+            survey.look(request.consumers[0])
+            return survey.rank().total.tolist()
+        except exceptions.PluginError as e:
+            return f'x {e}'
+
+
+def _pipelines(
+    names: list[str], values: dict[str, Any], group: str, as_nova: bool
+) -> dict[str, Pipeline]:
+    """Each plugin alone, with the options that it has."""
+    found = {}
+    for name in names:
+        mine = dict(values)
+        for option in plugins.find(group, name).options:
+            if option.name.endswith('_as_nova'):
+                mine[option.name] = as_nova
+            elif option.name.endswith('_normalization') and as_nova:
+                mine[option.name] = 'nova'
+            elif option.name == 'metrics_fail_on_missing':
+                mine[option.name] = as_nova and values['metrics_required']
+        loaded = plugins.load([name], mine, group)
+        found[name] = Pipeline(loaded, []) if group == plugins.FILTERS else Pipeline([], loaded)
+    return found
+
+
+def options_of(options: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Nova's options under our names and in our types."""
+    found: dict[str, Any] = {}
+    for group, values in options.items():
+        for name, value in values.items():
+            ours = RENAMED.get(group, {}).get(name, name)
+            if ours in ('metrics_weight_setting', 'image_props_weight_setting'):
+                value = ', '.join(value)
+            if ours == 'pci_aliases':
+                value = f'[{", ".join(value)}]'
+            if isinstance(value, float) and 'multiplier' in ours and value == 0:
+                value = 0.0  # never the negative one
+            found[ours] = '' if value is None else value
+    found.setdefault('metrics_required', True)
+    return found
+
+
+def table_of(cloud: dict[str, Any], answer: dict[str, Any]) -> HostTable:
+    """All hosts as reported, with their guests, in their aggregates."""
+    groups = {m: group['uuid'] for group in cloud['groups'] for m in group['members']}
+    changes = []
+    for number, (host, node) in enumerate(zip(cloud['hosts'], answer['nodes'], strict=True), 1):
+        row = _row(number, host, node)
+        placed = [
+            Placed(
+                message.derived_id('test', guest['uuid']),
+                guest['uuid'],
+                number,
+                groups.get(guest['uuid']) if guest['claimed'] else None,
+                image=_image(answer['images'][guest['uuid']]),
+            )
+            for guest in host['guests']
+        ]
+        changes.append(HostChange(provider_id=number, row=row, placed=placed))
+    told = nova_casts.update_aggregates({'aggregates': answer['aggregates']})
+    aggregates = [
+        Aggregate(id=i, uuid=a.uuid, name=a.name, metadata=a.metadata, hosts=a.hosts)
+        for i, a in enumerate(told.aggregates, 1)
+    ]
+    return HostTable.build(changes, aggregates, {}, (), NOW)
+
+
+def _image(properties: dict[str, Any]) -> str | None:
+    """What is kept with the claim of a guest whose request had such an image."""
+    return image_properties.text_of(Image(properties=nova_spec._properties(properties)))
+
+
+def _row(number: int, host: dict[str, Any], node: dict[str, Any]) -> HostRow:
+    facts = stats_foreign.facts(host['host'], node, stats.Ratios())
+    said = RegisterHost(
+        name=facts.host, node=facts.node, uuid=facts.uuid, boot_nonce=stats.NONCE, cell=host['cell']
+    )
+    row = reconcile.register(None, said, provider_id=number)
+    row = reconcile.apply_report(row, [], {}, facts.report(row.epoch, 1), NOW).row
+    service = host['service']
+    age = service['last_seen_up']
+    return msgspec.structs.replace(
+        row,
+        reported_at=0.0 if age is None else NOW - age,
+        disabled='by an operator' if service['disabled'] else None,
+    )
+
+
+def request_of(case: dict[str, Any], primitive: dict[str, Any]) -> SelectDestinations:
+    """The request as Nova's conductor would send it.
+
+    :raises InvalidMessage: it is refused
+    """
+    args = {
+        'spec_obj': primitive, 'instance_uuids': [case['consumer']], 'return_objects': True,
+        'return_alternates': True,
+    }  # fmt: skip
+    wanted = nova_spec.translate(
+        args, {'request_id': 'req-1'}, budget_ms=1000, lease_seconds=60, max_attempts=3
+    )
+    return wanted.request
