@@ -108,6 +108,8 @@ def _will_do(
         return pool.numa_node is None or pool.numa_node in nodes
     if wish.affinity == 'required':
         return pool.numa_node in nodes
+    if pool.numa_node in nodes:
+        return True
     if any(cell.socket is None for cell in cells):
         return False
     sockets = {cell.id: cell.socket for cell in cells}

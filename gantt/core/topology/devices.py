@@ -57,8 +57,8 @@ def is_near(pool: Pool, affinity: Affinity, cells: Collection[CellRoom]) -> bool
 
 
 def _is_on_socket(pool: Pool, cells: Collection[CellRoom], host: Sequence[CellRoom]) -> bool:
-    """As ``is_near``, by socket: that of every cell of the host has to be known."""
-    if not cells:
+    """As ``is_near``, by socket: on the guest's very cell, else where all sockets are known."""
+    if not cells or any(cell.id == pool.numa_node for cell in cells):
         return True
     if any(cell.socket is None for cell in host):
         return False

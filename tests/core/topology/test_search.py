@@ -227,8 +227,9 @@ def test_a_device_on_the_socket_of_the_guest():
     layout = laid(wish, a_room(*cells, devices=[a_pool(node=0)]))
     assert layout.cells[0].cell == 1
     assert in_the_way(wish, a_room(*cells, devices=[a_pool(node=None)]))
-    silent = [a_cell(0), a_cell(1, socket=None)]
+    silent = [a_cell(0, pinned_cpus=[]), a_cell(1, socket=None)]
     assert in_the_way(wish, a_room(*silent, devices=[a_pool(node=0)]))
+    assert laid(wish, a_room(*silent, devices=[a_pool(node=1)])).cells[0].cell == 1
 
 
 def test_a_name_that_any_device_meets_leaves_the_others_theirs():
