@@ -10,7 +10,7 @@ kilobytes that way and four hundred otherwise, most of the cost of a commit.
 import msgspec
 import numpy as np
 
-from gantt.core.decision import Decision, MemberDecision
+from gantt.core.decision import Decision, MemberDecision, Score
 from gantt.core.request import SelectDestinations
 
 _ROW = np.dtype('<i4')
@@ -23,11 +23,15 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
 
     :ivar steps: per member the rows whose verdicts differ from those of the member
         before, as int32, then these verdicts; None: the member has its own
+    :ivar scores: lines of the score tables, each once
+    :ivar finalists: per member its lines; empty: the members have their own
     """
 
     decision: Decision
     request: SelectDestinations | None = None
     steps: list[bytes | None] = []
+    scores: list[Score] = []
+    finalists: list[list[int]] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -37,14 +41,18 @@ _decode = msgspec.msgpack.Decoder(Kept).decode
 def pack(decision: Decision, request: SelectDestinations) -> bytes:
     """A decision as it is kept; its list of hosts is kept on its own."""
     members, steps = _stepwise(decision.members)
-    return _encode(
-        Kept(msgspec.structs.replace(decision, members=members, provider_ids=b''), request, steps)
-    )
+    scores: list[Score] = []
+    finalists: list[list[int]] = []
+    if len(members) > 1:
+        scores, finalists = _each_once(members)
+        members = [msgspec.structs.replace(member, scores=[]) for member in members]
+    short = msgspec.structs.replace(decision, members=members, provider_ids=b'')
+    return _encode(Kept(short, request, steps, scores, finalists))
 
 
 def unpack(packed: bytes) -> Kept:
     """A decision as it was kept."""
-    found = _decode(packed)
+    found = _with_scores(_decode(packed))
     if not found.steps:
         return found
     members: list[MemberDecision] = []
@@ -60,6 +68,35 @@ def unpack(packed: bytes) -> Kept:
         members.append(whole)
     decision = msgspec.structs.replace(found.decision, members=members)
     return Kept(decision, found.request)
+
+
+def _each_once(members: list[MemberDecision]) -> tuple[list[Score], list[list[int]]]:
+    """The lines of all score tables; of a host that no pick has changed they are the same ones."""
+    places: dict[int, int] = {}
+    scores: list[Score] = []
+    finalists: list[list[int]] = []
+    for member in members:
+        line = []
+        for score in member.scores:
+            place = places.get(id(score))
+            if place is None:
+                place = places[id(score)] = len(scores)
+                scores.append(score)
+            line.append(place)
+        finalists.append(line)
+    return scores, finalists
+
+
+def _with_scores(found: Kept) -> Kept:
+    if not found.finalists:
+        return found
+    pairs = zip(found.decision.members, found.finalists, strict=True)
+    members = [
+        msgspec.structs.replace(member, scores=[found.scores[i] for i in line])
+        for member, line in pairs
+    ]
+    decision = msgspec.structs.replace(found.decision, members=members)
+    return Kept(decision, found.request, found.steps)
 
 
 def _stepwise(members: list[MemberDecision]) -> tuple[list[MemberDecision], list[bytes | None]]:

@@ -210,7 +210,7 @@ CASES = [
     ('[filters]\nskip_failing_plugins = true', [('warning', '[filters] skip_failing_plugins')]),
     ('[filters]\nenabled_filters = ComputeFiler',
      [('error', '[filters]')] + 2 * [('error', '[filters] enabled_filters')]
-     + 10 * [('warning', '[filters] enabled_filters')]),
+     + 16 * [('warning', '[filters] enabled_filters')]),
     ('state_path = /run/gantt', [('warning', '[DEFAULT] state_path')]),
     ('[compute]\nguest_start_command = start',
      [('error', '[compute] guest_stop_command'), ('warning', '[compute] guest_list_command')]),
