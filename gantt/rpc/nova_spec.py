@@ -127,6 +127,7 @@ def _refuse_what_cannot_be_carried(spec: dict[str, Any]) -> None:
             field='spec_obj.requested_resources',
             problem='resources of ports and accelerators cannot be placed by this version',
         )
+    _refuse_devices_of_ports(spec)
     level = optional(
         spec.get('request_level_params'), 'RequestLevelParams', 'spec_obj.request_level_params'
     )
@@ -135,6 +136,20 @@ def _refuse_what_cannot_be_carried(spec: dict[str, Any]) -> None:
             raise exceptions.InvalidMessage(
                 field=f'spec_obj.request_level_params.{name}',
                 problem='cannot be placed by this version',
+            )
+
+
+def _refuse_devices_of_ports(spec: dict[str, Any]) -> None:
+    """Those with an alias stand in the flavor as well, which is what is read."""
+    field = 'spec_obj.pci_requests'
+    found = optional(spec.get('pci_requests'), 'InstancePCIRequests', field).get('requests') or []
+    if not isinstance(found, list):
+        raise exceptions.InvalidMessage(field=f'{field}.requests', problem='expected a list')
+    for one in found:
+        if fields(one, 'InstancePCIRequest', f'{field}.requests').get('alias_name') is None:
+            raise exceptions.InvalidMessage(
+                field=f'{field}.requests',
+                problem='devices of ports cannot be placed by this version',
             )
 
 

@@ -269,6 +269,19 @@ def test_what_cannot_be_carried_is_refused_by_name(specs, field):
     assert caught.value.kwargs['field'] == field
 
 
+PORT = {
+    'nova_object.name': 'InstancePCIRequest',
+    'nova_object.data': {'alias_name': None, 'count': 1, 'spec': [{'physical_network': 'net'}]},
+}
+
+
+def asking(requests):
+    return {
+        'nova_object.name': 'InstancePCIRequests',
+        'nova_object.data': {'requests': requests},
+    }
+
+
 @pytest.mark.parametrize(
     ('change', 'field'),
     [
@@ -279,6 +292,9 @@ def test_what_cannot_be_carried_is_refused_by_name(specs, field):
         (lambda a, s: s['flavor']['nova_object.data'].update(vcpus=-1), 'flavor.vcpus'),
         (lambda a, s: s['flavor']['nova_object.data'].update(memory_mb='x'), 'flavor.memory_mb'),
         (lambda a, s: s.update(requested_resources=[{}]), 'spec_obj.requested_resources'),
+        (lambda a, s: s.update(pci_requests=asking(7)), 'spec_obj.pci_requests.requests'),
+        (lambda a, s: s.update(pci_requests=asking([7])), 'spec_obj.pci_requests.requests'),
+        (lambda a, s: s.update(pci_requests=asking([PORT])), 'spec_obj.pci_requests.requests'),
         (lambda a, s: s.update(ignore_hosts='compute-001'), 'spec_obj.ignore_hosts'),
         (lambda a, s: s.update(scheduler_hints=['x']), 'spec_obj.scheduler_hints'),
         (lambda a, s: s.update(availability_zone=7), 'request.spec.availability_zone'),
