@@ -46,8 +46,9 @@ class Fitting:
         :param pick_one: finalists and the pick by the ranking as it is
         """
         self._found.clear()
-        known = [i for i, row in enumerate(ranking.rows.tolist()) if row in self.unfit]
-        ranking.strike(known)
+        if self.unfit:
+            known = np.isin(ranking.rows, list(self.unfit))
+            ranking.strike(np.flatnonzero(known).tolist())
         failed: list[int] = []
         while True:
             finalists, pick = pick_one()
