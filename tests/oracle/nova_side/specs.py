@@ -35,7 +35,7 @@ def request_spec(case: dict[str, Any]) -> objects.RequestSpec:
     )
     known = image if image is not None else objects.ImageMeta.from_dict({})
     spec.numa_topology = hardware.numa_get_constraints(flavor, known)
-    spec.pci_requests = _pci(flavor, case)
+    spec.pci_requests = _pci(flavor, known, case)
     if case['network'] is not None:
         spec.network_metadata = objects.NetworkMetadata(
             physnets=set(case['network']['physnets']), tunneled=case['network']['tunneled']
@@ -68,9 +68,12 @@ def _group(case: dict[str, Any] | None) -> objects.InstanceGroup | None:
     )  # fmt: skip
 
 
-def _pci(flavor: objects.Flavor, case: dict[str, Any]) -> objects.InstancePCIRequests:
+def _pci(
+    flavor: objects.Flavor, image: objects.ImageMeta, case: dict[str, Any]
+) -> objects.InstancePCIRequests:
     """What the flavor's aliases ask for, and one request per port with a device."""
-    found = pci_request.get_pci_requests_from_flavor(flavor)
+    policy = hardware.get_pci_numa_policy_constraint(flavor, image)
+    found = pci_request.get_pci_requests_from_flavor(flavor, affinity_policy=policy)
     for number, port in enumerate(case['ports']):
         found.requests.append(
             objects.InstancePCIRequest(
