@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A decision can be made again from what was kept: the log gives back the table it saw."""
 
-import msgspec
-
-from gantt.core.decision import Decision
 from gantt.core.pipeline import place
-from gantt.core.request import SelectDestinations
 from gantt.scheduler import table_log
+from gantt.scheduler.kept import unpack
 from tests.world import World, a_group, a_request
 
 
@@ -38,10 +35,9 @@ def recorded(world):
         if (found := world.store.load_decision(d.id)) and (p := found[0])
     ]
     for body in packed:
-        whole = msgspec.msgpack.decode(body)
-        decision = msgspec.convert(whole['decision'], Decision)
-        if decision.worker == world.scheduler.cache.log.worker:
-            yield decision, msgspec.convert(whole['request'], SelectDestinations)
+        found = unpack(body)
+        if found.decision.worker == world.scheduler.cache.log.worker:
+            yield found.decision, found.request
 
 
 def test_every_decision_is_made_again_alike():
