@@ -31,8 +31,11 @@ CELLS = [str(uuid.UUID(int=0xCE110000 + i)) for i in range(2)]
 ZONES = ('north', 'south')
 APART, TOGETHER = 64, 8  # server groups with a rule
 NOW = 1_000_000.0
-#: Filters that have a bench of their own: ``--numa``.
-ELSEWHERE = {'NUMATopologyFilter', 'PciPassthroughFilter'}
+#: Filters of which nothing is asked here; the first two have a bench of their own: ``--numa``.
+ELSEWHERE = {
+    'NUMATopologyFilter', 'PciPassthroughFilter', 'ComputeCapabilitiesFilter',
+    'ImagePropertiesFilter', 'LocationFilter', 'RulesFilter',
+}  # fmt: skip
 #: Picks stand on the table for so many decisions before they are taken back.
 STANDING = 32
 

@@ -91,10 +91,14 @@ def _never(rules: Sequence[Rule]) -> list[Rule]:
     kept = [rule for rule in rules if rule.aggregate is None]
     if not impossible(rule.condition.tree for rule in kept):
         return []
-    for rule in list(kept):
-        fewer = [one for one in kept if one is not rule]
+    at = 0
+    while at < len(kept):
+        # By place: a rule that was said twice may be one object.
+        fewer = kept[:at] + kept[at + 1 :]
         if impossible(one.condition.tree for one in fewer):
             kept = fewer
+        else:
+            at += 1
     return kept
 
 
