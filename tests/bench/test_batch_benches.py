@@ -60,6 +60,7 @@ def test_million_counts_every_claim_it_asked_for(bench):
     assert len(stated['scheduler_rss_mb_by_part']) == 21
 
 
+@pytest.mark.slow
 def test_several_counts_conflicts_and_measures_one_again_at_the_end(bench):
     result, stated = bench(
         'several', '--hosts', '20', '--schedulers', '1,2', '--callers', '4',
@@ -85,6 +86,7 @@ def test_history_is_written_measured_beside_an_empty_database_and_purged(bench):
     assert stated['purge']['left_at_the_end'] <= stated['purge']['to_purge']
 
 
+@pytest.mark.slow
 def test_soak_looks_at_memory_while_it_does_harm(bench):
     result, stated = bench(
         'soak', '--minutes', '0.1', '--hosts', '10', '--guests', '10', '--rate', '10',

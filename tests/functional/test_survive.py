@@ -8,7 +8,7 @@ from bench import survive
 pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql, pytest.mark.timeout(240)]
 
 
-@pytest.mark.parametrize('beside', [0, 1])
+@pytest.mark.parametrize('beside', [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_the_scheduler_is_killed_three_times_and_no_claim_is_lost(
     rabbit_url, postgresql_url, beside
 ):
