@@ -14,12 +14,15 @@
     │   ├── NotFound             host, claim, request, decision, group or aggregate
     │   ├── StaleEpoch           an older registration of the host speaks
     │   ├── StaleRegistration    a registration that a later one of the same journal overtook
+    │   ├── HostRenamed          the agent still uses the name that its host had before
+    │   ├── HostHeld             an agent of its own speaks for the host, not Nova
     │   └── StaleReport          repeated or overtaken report
     ├── Conflict             others were faster; the retries within the budget are used up
     ├── Unavailable          a dependency is away, or too little is known to answer
     │   ├── Busy                 the queue is full; carries a hint when to retry
     │   ├── Expired              the caller's budget ran out before the work began
     │   ├── DatabaseUnavailable
+    │   │   └── DatabaseFull         its disk; what was acknowledged is kept
     │   ├── BrokerUnavailable
     │   └── HostsUnknown         "do not know": no host has reported lately enough
     ├── Misconfigured        names option or file, and the fix
@@ -158,6 +161,29 @@ class StaleRegistration(Refused):
     )
 
 
+class HostRenamed(Refused):
+    """An agent registers by the name that its host had before it was renamed."""
+
+    code = 'gantt.host_renamed'
+    http_status = 409
+    template = (
+        'host {name!r} was renamed to {new!r}; set the name of its agent to that, '
+        'and let it keep its journal'
+    )
+
+
+class HostHeld(Refused):
+    """Somebody registers in the name of Nova a host that an agent of its own speaks for."""
+
+    code = 'gantt.host_held'
+    http_status = 409
+    template = (
+        'host {host!r}: an agent of its own reports for it (epoch {epoch}, last heard {seconds} s '
+        "ago), so nothing is taken from Nova. Is it to be one of Nova's hosts, stop gantt-compute "
+        'there, or run it with --facts-only; the host is free {held} s after its last report'
+    )
+
+
 class StaleReport(Refused):
     """A report that was applied already or overtaken by a later one."""
 
@@ -205,6 +231,17 @@ class DatabaseUnavailable(Unavailable):
 
     code = 'gantt.database_unavailable'
     template = 'the database does not answer: {problem}'
+
+
+class DatabaseFull(DatabaseUnavailable):
+    """The database has no room to write; what it was told in this transaction is undone."""
+
+    code = 'gantt.database_full'
+    template = (
+        'the disk of the database is full, nothing can be written: {problem}; nothing that was '
+        'acknowledged is lost. Make room where the database keeps its files, and '
+        'ask again: nothing has to be restarted'
+    )
 
 
 class BrokerUnavailable(Unavailable):

@@ -59,6 +59,22 @@ def find(group: str, name: str) -> type[Plugin]:
     """
     if ':' in name:
         return _fit(group, name, _imported(name))
+    return _fit(group, name, _loaded(group, name))
+
+
+def find_class(group: str, name: str, kind: type) -> Any:
+    """The class of a plugin of another kind.
+
+    :raises PluginError: unknown (with the nearest known name), does not load, or is
+        of the wrong kind
+    """
+    found = _loaded(group, name)
+    if isinstance(found, type) and issubclass(found, kind):
+        return found
+    raise _of_wrong_kind(name, found, kind)
+
+
+def _loaded(group: str, name: str) -> Any:
     known = installed(group)
     if name not in known:
         near = difflib.get_close_matches(name, known, 1, 0.5)
@@ -70,7 +86,7 @@ def find(group: str, name: str) -> type[Plugin]:
         manager: DriverManager[Any] = DriverManager(
             group, name, invoke_on_load=False, on_load_failure_callback=_reraise
         )
-        found = manager.driver
+        return manager.driver
     except exceptions.PluginError:
         raise
     except stevedore.exception.NoMatches as e:
@@ -82,7 +98,6 @@ def find(group: str, name: str) -> type[Plugin]:
             problem=f'does not load: {type(e).__name__}: {e}',
             fix='Mend or disable it',
         ) from e
-    return _fit(group, name, found)
 
 
 def _fit(group: str, name: str, found: Any) -> type[Plugin]:
@@ -93,7 +108,11 @@ def _fit(group: str, name: str, found: Any) -> type[Plugin]:
         return found
     if group == FILTERS and nova_filter.is_for_nova(found):
         return nova_filter.adapted(found)
-    raise exceptions.PluginError(
+    raise _of_wrong_kind(name, found, kind)
+
+
+def _of_wrong_kind(name: str, found: Any, kind: type) -> exceptions.PluginError:
+    return exceptions.PluginError(
         plugin=name,
         problem=f'is {found!r}; expected a subclass of {kind.__module__}.{kind.__name__}',
         fix='Correct its entry point',
@@ -135,10 +154,13 @@ def load(
         )
     loaded = []
     for name in names:
-        found = find(group, name)
-        mine = {o.name: options[o.name] for o in found.options if o.name in options}
-        loaded.append(found(mine))
+        loaded.append(_made(find(group, name), options))
     return loaded
+
+
+def _made(plugin: type[Plugin], options: Mapping[str, Any]) -> Any:
+    """A plugin with those of the options that it declares."""
+    return plugin({o.name: options[o.name] for o in plugin.options if o.name in options})
 
 
 def load_pipeline(
@@ -163,30 +185,70 @@ def changed(
 ) -> Pipeline:
     """A pipeline as it would be with other plugins, options or settings.
 
-    :raises PluginError: see :func:`load`; or no plugin of it has such an option
+    The names are those of plugins that are installed or in force: whoever asks for this
+    may be far away, and no module is imported because they name it.
+
+    :raises InvalidMessage: names the argument: a plugin that is neither, an option that none
+        of them has, or a value that it refuses
     """
     now = pipeline.described()
-    options = dict(options or {})
-    chosen = {
-        FILTERS: list(now['filters']) if filters is None else list(filters),
-        WEIGHERS: list(now['weighers']) if weighers is None else list(weighers),
+    classes = {
+        FILTERS: _chosen(
+            FILTERS, pipeline.filters, list(now['filters']) if filters is None else filters
+        ),
+        WEIGHERS: _chosen(
+            WEIGHERS, pipeline.weighers, list(now['weighers']) if weighers is None else weighers
+        ),
     }
-    known = {
-        o.name for group, names in chosen.items() for n in names for o in find(group, n).options
-    }
-    for name in sorted(options.keys() - known):
+    given = dict(options or {})
+    known = {o.name for found in classes.values() for plugin in found for o in plugin.options}
+    for name in sorted(given.keys() - known):
         near = difflib.get_close_matches(name, sorted(known), 1, 0.5)
         hint = f'did you mean {near[0]!r}?' if near else 'none is like it'
-        raise exceptions.PluginError(
-            plugin='pipeline', option=name, fix='Correct the name',
+        raise exceptions.InvalidMessage(
+            field=f'options.{name}',
             problem=f'no filter or weigher that runs has the option {name!r}; {hint}',
-        )  # fmt: skip
+        )
     values: dict[str, Any] = {}
     for plugin in (*now['filters'].values(), *now['weighers'].values()):
         values.update(plugin)
-    values.update(options)
+    values.update(given)
     kept = {name: now[name] for name in _SETTINGS}
-    return load_pipeline(chosen[FILTERS], chosen[WEIGHERS], values, **{**kept, **settings})
+    try:
+        made = {group: [_made(p, values) for p in found] for group, found in classes.items()}
+        return Pipeline(made[FILTERS], made[WEIGHERS], **{**kept, **settings})
+    except exceptions.PluginError as e:
+        option = e.kwargs.get('option')
+        field = f'options.{option}' if option else 'filters and weighers'
+        raise exceptions.InvalidMessage(field=field, problem=e.message) from None
+
+
+def _chosen(group: str, running: Sequence[Plugin], names: Sequence[str]) -> list[type[Plugin]]:
+    """Classes of plugins by name.
+
+    :raises InvalidMessage: one is neither installed nor in force, or is there twice
+    """
+    in_force = {plugin.name: type(plugin) for plugin in running}
+    in_force |= {f'{cls.__module__}:{cls.__qualname__}': cls for cls in in_force.values()}
+    found: list[type[Plugin]] = []
+    for number, name in enumerate(names):
+        plugin, field = in_force.get(name), f'{group.removeprefix("gantt.")}[{number}]'
+        try:
+            if plugin is None:
+                if ':' in name:
+                    raise exceptions.PluginError(
+                        plugin=name,
+                        problem='expected the name of one that is installed or in force',
+                    )
+                plugin = find(group, name)
+        except exceptions.PluginError as e:
+            raise exceptions.InvalidMessage(field=field, problem=e.message) from None
+        if plugin in found:
+            raise exceptions.InvalidMessage(
+                field=field, problem=f'{name} is there twice; list it once'
+            )
+        found.append(plugin)
+    return found
 
 
 _SETTINGS = (
@@ -211,7 +273,10 @@ def from_conf(conf: Any) -> Pipeline:
         values: dict[str, Any] = {}
         for name in names:
             values.update(section.register_plugin(conf, group, find(group, name)))
-        loaded[group] = load(names, values, group)
+        try:
+            loaded[group] = load(names, values, group)
+        except exceptions.PluginError as e:
+            raise _of_option(e, section.GROUPS[group].name) from None
     return Pipeline(
         loaded[FILTERS],
         loaded[WEIGHERS],
@@ -223,3 +288,16 @@ def from_conf(conf: Any) -> Pipeline:
         normalization=conf[section.WEIGHERS.name].normalization,
         prefilters={opt.name: chosen[opt.name] for opt in section.PREFILTER_OPTS},
     )
+
+
+def _of_option(error: exceptions.PluginError, group: str) -> exceptions.PluginError:
+    """What is wrong with a value, under the full name of the option that it was given by."""
+    name = error.kwargs.get('option')
+    if not name:
+        return error
+    full = f'[{group}] {name}'
+    problem = str(error.kwargs['problem']).removeprefix(f'option {name}: ')
+    return exceptions.PluginError(
+        plugin=error.kwargs['plugin'], option=full, problem=f'{full}: {problem}',
+        fix=error.kwargs.get('fix', 'Correct it'),
+    )  # fmt: skip

@@ -3,7 +3,8 @@
 
 Exactly as many as placing them one after another would place, where members do
 not depend on each other beyond sharing a pool or the most per host of their
-group.
+group.  Where a request asks for cells, cores, pages or devices they are laid out
+on each host, within a bound on the cost; beyond it amounts alone are counted.
 """
 
 import msgspec
@@ -13,6 +14,8 @@ from gantt.core.columns import IntArray
 from gantt.core.group import members_by_row
 from gantt.core.host_table import HostTable
 from gantt.core.request import Policy, RequestSpec
+from gantt.core.topology import counting
+from gantt.core.topology.inside import Inside
 
 #: What a host is bound by where it is not a resource class.
 GROUP_RULE = 'the rule of the server group'
@@ -26,6 +29,8 @@ class Room(msgspec.Struct, frozen=True):
         counted once, for the first of them
     :ivar bounds: index into ``names`` of what runs out first, likewise
     :ivar total: how many more fit together
+    :ivar uncounted: on how many hosts it is not known how many can be laid out: there,
+        and so in all, it is the most that may fit
     """
 
     rows: IntArray
@@ -33,6 +38,7 @@ class Room(msgspec.Struct, frozen=True):
     bounds: IntArray
     names: list[str]
     total: int
+    uncounted: int = 0
 
     def bound_counts(self) -> dict[str, int]:
         """What runs out first -> on how many hosts, most first."""
@@ -46,10 +52,19 @@ class Room(msgspec.Struct, frozen=True):
         return next(iter(self.bound_counts()), None)
 
 
-def room(table: HostTable, spec: RequestSpec, rows: IntArray) -> Room:
+def room(
+    table: HostTable,
+    spec: RequestSpec,
+    rows: IntArray,
+    inside: Inside | None = None,
+    layouts_max: int = counting.LAYOUTS_MAX,
+) -> Room:
     """Count the room for ``spec``.
 
     :param rows: eligible hosts: those that every filter lets pass for one member
+    :param inside: how the pipeline lays requests out; None: it does not
+    :param layouts_max: how many layouts may be looked for
+    :raises InvalidMessage: the request asks for what cannot be laid out
     """
     names = list(spec.resources)
     fits = np.zeros((len(names) + 1, len(rows)), np.int64)
@@ -59,11 +74,27 @@ def room(table: HostTable, spec: RequestSpec, rows: IntArray) -> Room:
             fits[i] = np.maximum(table.free_of(code).take(rows), 0) // spec.resources[name]
     fits[-1] = _by_group(table, spec, rows, fits)
     counts, bounds = fits.min(axis=0), fits.argmin(axis=0)
+    names, uncounted = [*names, GROUP_RULE], 0
+    wish = inside.wish(spec) if inside is not None else None
+    if wish is not None and inside is not None:
+        laid = counting.count(table, wish, rows, counts, inside.pack, layouts_max)
+        counts, uncounted = laid.counts, laid.uncounted
+        _note_layouts(laid, bounds, names)
     counts = _within_pools(table, spec, rows, counts, bounds)
     total = int(counts.sum())
     if _first_decides(table, spec):
         total = int(counts.max(initial=0))
-    return Room(rows, counts, bounds, [*names, GROUP_RULE], total)
+    return Room(rows, counts, bounds, names, total, uncounted)
+
+
+def _note_layouts(laid: counting.Counted, bounds: IntArray, names: list[str]) -> None:
+    """Where a layout was what did not fit, that is what runs out first."""
+    for at, what in enumerate(laid.bounds):
+        if what is not None:
+            word = counting.WORDS[what]
+            if word not in names:
+                names.append(word)
+            bounds[at] = names.index(word)
 
 
 def _first_decides(table: HostTable, spec: RequestSpec) -> bool:

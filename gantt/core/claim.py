@@ -79,6 +79,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :ivar allocations: provider id -> class -> amount
     :ivar lease_until: seconds of the database's clock
     :ivar image: properties of the consumer's image, see :mod:`gantt.core.image_properties`
+    :ivar flavor: name of the consumer's flavor; None: not known
     :ivar adopted: nobody asked for it; the host was found running it
     """
 
@@ -99,6 +100,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parent_key: str | None = None
     layout: dict | None = None
     image: str | None = None
+    flavor: str | None = None
     project_id: str | None = None
     user_id: str | None = None
     consumer_type: str = 'INSTANCE'

@@ -70,13 +70,15 @@ BY_CLASS = (
 )  # fmt: skip
 
 #: Columns that a pick changes; the rest changes with news of the host only.
-TAKEN = frozenset({'used', 'free', 'instances', 'io_ops', 'pools', 'placed', 'rooms'})
+TAKEN = frozenset(
+    {'used', 'free', 'instances', 'io_ops', 'pools', 'placed', 'rooms', 'free_devices'}
+)
 
 #: Columns written with every commit or report; the others only when a fact changes.
 LIVELY = frozenset(
     {'enabled', 'over_committed', 'open', 'reported_at', 'generation', 'version', 'instances'}
     | {'io_ops', 'used', 'free', 'cell_pinned', 'cell_isolated', 'cell_paired', 'cell_shared'}
-    | {'cell_memory', 'cell_base', 'cell_pages', 'kind_free'}
+    | {'cell_memory', 'cell_base', 'cell_pages', 'kind_free', 'free_devices'}
 )
 
 #: What a plugin may say it reads, beside the arrays: facts kept per row as objects.

@@ -7,7 +7,7 @@ locks of the touched providers and answers per request; see ``judge_rivals`` and
 """
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 
@@ -15,6 +15,8 @@ from gantt.core.claim import Claim, gives_way, is_rival
 from gantt.core.host import HostRow
 from gantt.core.topology.layout import readable
 from gantt.core.topology.room import Room
+
+_RUNS = ' runs on '
 
 
 class GroupSwap(msgspec.Struct, frozen=True):
@@ -46,6 +48,7 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     :ivar completes: all members not yet claimed are in this draft
     :ivar answer: stored when the request becomes placed by this commit
     :ivar decision: (id, outcome, packed) stored with it
+    :ivar only_project: of the one project that it may claim for consumers of; None: of any
     """
 
     id: str
@@ -59,6 +62,7 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     budget_seconds: float = 30.0
     lease_seconds: float = 120.0
     project_id: str | None = None
+    only_project: str | None = None
     claims: list[ClaimDraft]
     group: GroupSwap | None = None
     answer: bytes = b''
@@ -90,7 +94,7 @@ class Fate(enum.StrEnum):
     PLACED = 'placed'  # all its claims are made and its answer stored
     PARTIAL = 'partial'  # some made, the row stays open and ours
     DROPPED = 'dropped'  # nothing made; plan again
-    BARRED = 'barred'  # nothing made; a consumer runs already: ``reason`` says under what
+    BARRED = 'barred'  # nothing made; a consumer runs already, or belongs to others
     GROUP_CHANGED = 'group_changed'  # nothing made; read the group back first
     REPEAT = 'repeat'  # it was placed before: ``answer`` is the stored one
     OPEN = 'open'  # another worker is at it, until ``deadline``
@@ -134,6 +138,7 @@ def judge_rivals(
     that a newer one makes for it; a guest that runs is not claimed for again.
     Of two requests of one batch the later is planned again after the first; so is
     one of a group that a member leaves by this: it was planned beside that member.
+    Who may claim for one project only meets nobody else's consumers: they are not there.
 
     :param live: the live claims of the consumers, read after these were locked
     :returns: id of a new claim -> claims to be released where it is made, and
@@ -149,15 +154,15 @@ def judge_rivals(
     for request in requests:
         found: dict[str, list[Claim]] = {}
         keys = set()
-        bar: Claim | None = None
+        why = ''
         for made in (draft.claim for draft in request.claims):
             keys.add((made.consumer, 'move' if made.purpose.is_move else made.purpose.value))
-            rivals = [c for c in of_consumer.get(made.consumer, ()) if is_rival(c, made.purpose)]
-            bar = next((c for c in rivals if not gives_way(c)), bar)
+            known = of_consumer.get(made.consumer, ())
+            rivals = [claim for claim in known if is_rival(claim, made.purpose)]
+            why = _bar(request, known, rivals) or why
             if rivals:
                 found[made.id] = rivals
-        if bar is not None:
-            why = f'consumer {bar.consumer} runs on {bar.host} under claim {bar.id}'
+        if why:
             fates[request.id] = _end(request, Fate.BARRED, why)
         elif keys & seen:
             fates[request.id] = _end(request, Fate.DROPPED)
@@ -170,6 +175,53 @@ def judge_rivals(
             ways.update(found)
             left.update(claim.group for rivals in found.values() for claim in rivals)
     return ways, fates
+
+
+def behind_others(
+    batch: Iterable[RequestDraft], ended: Container[str], generations: Mapping[str, int]
+) -> set[str]:
+    """Requests that go no further for their group's sake.
+
+    They were planned on another generation of it, or beside a member that an earlier
+    request of the batch was to get and does not: news that come in the middle of a batch
+    bring a newer generation to a table on which such a member still stands.
+
+    :param batch: all of it, in the order in which it was planned
+    :param ended: requests that have a fate already
+    :param generations: of the groups, under their locks
+    """
+    left: set[str] = set()
+    changed: set[str] = set()
+    for request in batch:
+        group = request.group
+        if group is None:
+            continue
+        if request.id in ended:
+            left.add(group.uuid)
+        elif group.uuid in left or generations.get(group.uuid) != group.generation:
+            left.add(group.uuid)
+            changed.add(request.id)
+    return changed
+
+
+def is_foreign(claim: Claim, only_project: str | None) -> bool:
+    """Whether a claim is not of the one project that somebody may act for."""
+    return only_project is not None and claim.project_id != only_project
+
+
+def _bar(request: RequestDraft, known: Iterable[Claim], rivals: Iterable[Claim]) -> str:
+    """Why nothing is claimed for a consumer that has these claims; '' where it may be."""
+    foreign = next((claim for claim in known if is_foreign(claim, request.only_project)), None)
+    if foreign is not None:
+        return f'consumer {foreign.consumer!r} is not known here'
+    bar = next((claim for claim in rivals if not gives_way(claim)), None)
+    return f'consumer {bar.consumer}{_RUNS}{bar.host} under claim {bar.id}' if bar else ''
+
+
+def without_place(reason: str) -> str:
+    """The reason of a refusal, for who may not know hosts."""
+    who, runs, _ = reason.partition(_RUNS)
+    return f'{who} has a place already' if runs else reason
 
 
 def _end(request: RequestDraft, fate: Fate, reason: str = '') -> RequestFate:

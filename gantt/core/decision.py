@@ -12,6 +12,7 @@ import enum
 import msgspec
 
 from gantt import exceptions
+from gantt.core.rules.told import told
 
 PASSED = 254
 CHOSEN = 255
@@ -76,7 +77,7 @@ class Contradiction(msgspec.Struct, frozen=True):
     """Rules that no host meets together; without any one of them that would not be so.
 
     :ivar says: who does not meet them
-    :ivar rules: each with its source
+    :ivar rules: each with its source, as operators see them
     """
 
     says: str
@@ -84,8 +85,8 @@ class Contradiction(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """As one sentence."""
-        return f'{self.says}: {"; ".join(self.rules)}'
+        """As one sentence, in words for who asked."""
+        return f'{self.says}: {"; ".join(map(told, self.rules))}'
 
 
 class MemberDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +164,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     level: int = 0  # of the ladder of rules; 0: every member has a perfect match
     given_up: list[str] = []
     dry_run: bool = False
+
+
+def for_caller(answer: Answer) -> Answer:
+    """An answer as who asked may read it: rules of operators by name or number alone."""
+    if not answer.given_up:
+        return answer
+    names = list(dict.fromkeys(map(told, answer.given_up)))
+    return msgspec.structs.replace(answer, given_up=names)
 
 
 def error_of(answer: Answer) -> exceptions.GanttError | None:

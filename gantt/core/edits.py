@@ -6,6 +6,8 @@ that follows from a host (zones, traits, free amounts) follows here as well.
 """
 
 import difflib
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -14,7 +16,7 @@ from msgspec.structs import replace
 from gantt import exceptions
 from gantt.core import resources
 from gantt.core.host import HostChange, HostFacts, HostRow, Placed
-from gantt.core.message import Message, Name, Text
+from gantt.core.message import Message, Name, Text, Uuid
 from gantt.core.request import Names
 from gantt.core.resources import Inventory
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 #: Hosts that may be added to one table.
 ADDED_MAX = 10_000
+
+#: How traits are named.
+_TRAIT = re.compile(r'[A-Z0-9_]{1,255}\Z')
 
 Totals = Annotated[
     dict[Name, Annotated[int, msgspec.Meta(ge=0, le=resources.AMOUNT_MAX)]],
@@ -50,7 +55,7 @@ class HostEdit(Message, frozen=True, kw_only=True):
     without_traits: Names = []
     aggregates: Names = []
     zone: Name | None = None
-    cell: Name | None = None
+    cell: Uuid | None = None
     location: Text | None = None
 
 
@@ -62,12 +67,17 @@ class HostEdits(Message, frozen=True, kw_only=True):
     remove: Names = []
 
 
-def apply(table: 'HostTable', edits: HostEdits) -> list[str]:
+def apply(
+    table: 'HostTable', edits: HostEdits, declared: frozenset[str] = frozenset()
+) -> list[str]:
     """Lay the edits over a writable table; what was done, a line each.
 
+    :param declared: custom resource classes known at run time
     :raises InvalidMessage, NotFound: names the host and the field
     """
     _check(table, edits)
+    for field, edit in _each(edits):
+        _check_words(table, edit, field, declared)
     said = []
     for name in edits.remove:
         table.apply(HostChange(provider_id=_row(table, 'remove', name).id, row=None))
@@ -79,7 +89,7 @@ def apply(table: 'HostTable', edits: HostEdits) -> list[str]:
         said.append(f'{name} {_words(edit)}')
     number = max(table.ids.tolist(), default=0)
     for name, edit in edits.add.items():
-        for one in [name] if edit.count == 1 else [f'{name}-{i + 1}' for i in range(edit.count)]:
+        for one in _names(name, edit):
             number += 1
             _fold(table, _added(table, one, number, edit), [])
         many = f'{edit.count} hosts {name}-1 to {name}-{edit.count}' if edit.count > 1 else name
@@ -110,11 +120,47 @@ def _check(table: 'HostTable', edits: HostEdits) -> None:
                 field=f'hosts.add.{name}',
                 problem='expected its resources, or a host that it is like',
             )
-        for one in (name, f'{name}-1'):
-            if table.row_of(one) is not None and one not in edits.remove:
-                raise exceptions.InvalidMessage(
-                    field=f'hosts.add.{name}', problem=f'there is a host {one} already'
-                )
+    _check_names(table, edits)
+
+
+def _names(name: str, edit: HostEdit) -> list[str]:
+    """Names of the hosts that one entry adds."""
+    return [name] if edit.count == 1 else [f'{name}-{i + 1}' for i in range(edit.count)]
+
+
+def _check_names(table: 'HostTable', edits: HostEdits) -> None:
+    """:raises InvalidMessage: a host that is added has the name of another"""
+    gone, added = frozenset(edits.remove), dict[str, str]()
+    for name, edit in edits.add.items():
+        for one in _names(name, edit):
+            other = added.setdefault(one, name)
+            if other != name:
+                problem = f'hosts.add.{other} has a host {one} as well'
+            elif table.row_of(one) is not None and one not in gone:
+                problem = f'there is a host {one} already'
+            else:
+                continue
+            raise exceptions.InvalidMessage(field=f'hosts.add.{name}', problem=problem)
+
+
+def _each(edits: HostEdits) -> Iterator[tuple[str, HostEdit]]:
+    for kind, found in (('change', edits.change), ('add', edits.add)):
+        for name, edit in found.items():
+            yield f'hosts.{kind}.{name}', edit
+
+
+def _check_words(table: 'HostTable', edit: HostEdit, field: str, declared: frozenset[str]) -> None:
+    """Names of classes and traits are such as hosts may have."""
+    for name in edit.resources:
+        known = name in resources.STANDARD or name in declared
+        if not (known or table.class_code(name) is not None):
+            raise exceptions.UnknownResourceClass(field=f'{field}.resources.{name}', name=name)
+    for number, name in enumerate(edit.traits):
+        if not _TRAIT.match(name) and table.trait_codes.get(name) is None:
+            raise exceptions.InvalidMessage(
+                field=f'{field}.traits[{number}]',
+                problem=f'expected capitals, digits and _, as in CUSTOM_FAST, got {name!r}',
+            )
 
 
 def _row(table: 'HostTable', field: str, name: str) -> HostRow:
@@ -148,7 +194,7 @@ def _added(table: 'HostTable', name: str, number: int, edit: HostEdit) -> HostRo
 
 
 def _edited(table: 'HostTable', row: HostRow, edit: HostEdit, field: str) -> HostRow:
-    fields: dict[str, object] = {'facts': _facts(row, edit, field), 'version': row.version + 1}
+    fields: dict[str, object] = {'facts': _facts(row, edit), 'version': row.version + 1}
     if edit.empty:
         fields |= {'used': {}, 'foreign': {}, 'over_committed': False}
     if edit.enabled is not None:
@@ -169,14 +215,10 @@ def _edited(table: 'HostTable', row: HostRow, edit: HostEdit, field: str) -> Hos
     return changed
 
 
-def _facts(row: HostRow, edit: HostEdit, field: str) -> HostFacts:
+def _facts(row: HostRow, edit: HostEdit) -> HostFacts:
     facts = row.facts
     inventories = dict(facts.inventories)
     for name, total in edit.resources.items():
-        if not resources.is_class_name(name):
-            raise exceptions.UnknownResourceClass(
-                field=f'hosts.{field}.resources.{name}', name=name
-            )
         if total:
             known = inventories.get(name, Inventory(total=0))
             inventories[name] = replace(known, total=total, reserved=min(known.reserved, total))

@@ -5,7 +5,7 @@ The index follows the host table.  What a host holds is replaced, never edited,
 so that a snapshot may keep what it was given.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from gantt.core.request import GroupRef, SelectDestinations
 
 _NOTHING: dict[str, Placed] = {}
+#: Comings and goings of flavors that are remembered.
+MOVED_MAX = 4096
+#: Something of guests -> provider id -> how many live claims of such.
+Counts = dict[str, dict[int, int]]
 
 
 class PlacedIndex:
@@ -28,7 +32,12 @@ class PlacedIndex:
         # group -> provider id -> consumer -> how many claims
         self._groups: dict[str, dict[int, dict[str, int]]] | None = {}
         # image -> provider id -> how many claims; None: nobody asked yet
-        self._images: dict[str, dict[int, int]] | None = None
+        self._images: Counts | None = None
+        # flavor, '' where it is not known -> provider id -> how many claims; None: likewise
+        self._flavors: Counts | None = None
+        # Hosts to which a flavor has come, or from which one has gone, the last of them.
+        self._moved: list[int] = []
+        self._forgotten = 0  # how many there were before these
 
     def copy(self) -> 'PlacedIndex':
         """An independent index; its by-consumer and by-group halves are made when asked for."""
@@ -58,11 +67,31 @@ class PlacedIndex:
     def by_image(self) -> Mapping[str, Mapping[int, int]]:
         """Image properties -> provider id -> how many live claims of consumers with such."""
         if self._images is None:
-            images: dict[str, dict[int, int]] = {}
+            images: Counts = {}
             for placed in self:
-                _count_image(images, placed, 1)
+                if placed.image is not None:
+                    _count(images, placed.image, placed.provider_id, 1)
             self._images = images
         return self._images
+
+    def by_flavor(self) -> Mapping[str, Mapping[int, int]]:
+        """Flavor, '' where it is not known -> provider id -> how many live claims."""
+        if self._flavors is None:
+            flavors: Counts = {}
+            for placed in self:
+                _count(flavors, placed.flavor or '', placed.provider_id, 1)
+            self._flavors = flavors
+        return self._flavors
+
+    def flavors_moved(self, since: int) -> tuple[int, Collection[int] | None]:
+        """How often a flavor came to a host or went, and on which hosts beyond ``since`` times.
+
+        None where that is too long ago to be known.
+        """
+        count = self._forgotten + len(self._moved)
+        if since < self._forgotten:
+            return count, None
+        return count, set(self._moved[since - self._forgotten :])
 
     def __iter__(self) -> Iterator[Placed]:
         for placed in self._on.values():
@@ -118,9 +147,19 @@ class PlacedIndex:
                 _note_member(groups, placed)
         self._groups, self._consumers = groups, consumers
 
+    def _count(self, placed: Placed, step: int) -> None:
+        if self._images is not None and placed.image is not None:
+            _count(self._images, placed.image, placed.provider_id, step)
+        if self._flavors is not None and _count(
+            self._flavors, placed.flavor or '', placed.provider_id, step
+        ):
+            if len(self._moved) >= MOVED_MAX:
+                self._forgotten += len(self._moved)
+                self._moved.clear()
+            self._moved.append(placed.provider_id)
+
     def _note(self, placed: Placed) -> None:
-        if self._images is not None:
-            _count_image(self._images, placed, 1)
+        self._count(placed, 1)
         if self._consumers is None or self._groups is None:
             return
         # One entry per claim: a consumer with two claims on a host stays there
@@ -130,8 +169,7 @@ class PlacedIndex:
         _note_member(self._groups, placed)
 
     def _forget(self, placed: Placed) -> None:
-        if self._images is not None:
-            _count_image(self._images, placed, -1)
+        self._count(placed, -1)
         if self._consumers is None or self._groups is None:
             return
         left = list(self._consumers.get(placed.consumer, ()))
@@ -144,17 +182,20 @@ class PlacedIndex:
         _forget_member(self._groups, placed)
 
 
-def _count_image(images: dict[str, dict[int, int]], placed: Placed, step: int) -> None:
-    if placed.image is None:
-        return
-    here = images.setdefault(placed.image, {})
-    count = here.get(placed.provider_id, 0) + step
+def _count(counts: Counts, key: str, provider_id: int, step: int) -> bool:
+    """Count up or down.
+
+    :returns: whether the first has come, or the last has gone
+    """
+    here = counts.setdefault(key, {})
+    count = here.get(provider_id, 0) + step
     if count:
-        here[placed.provider_id] = count
+        here[provider_id] = count
     else:
-        here.pop(placed.provider_id, None)
+        here.pop(provider_id, None)
     if not here:
-        del images[placed.image]
+        del counts[key]
+    return count == max(step, 0)
 
 
 def _note_member(groups: dict[str, dict[int, dict[str, int]]], placed: Placed) -> None:

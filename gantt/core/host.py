@@ -25,6 +25,19 @@ class Kind(enum.StrEnum):
     ZONE = 'zone'
 
 
+class Beside(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
+    """What is kept of the last word of an agent beside nova-compute: see :mod:`gantt.core.beside`.
+
+    :ivar sequence: of that word; later words have larger ones, over restarts too
+    :ivar told_at: seconds of the database's clock
+    :ivar metrics: as they were told then
+    """
+
+    sequence: int
+    told_at: float
+    metrics: dict[str, Metric] = {}
+
+
 class HostFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
     """What a host said about itself, beyond usage."""
 
@@ -35,6 +48,7 @@ class HostFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaul
     devices: list[DevicePool] = []
     hypervisor: Hypervisor = Hypervisor()
     metrics: dict[str, Metric] = {}
+    beside: Beside | None = None  # an agent tells numa, devices and metrics beside the reports
 
 
 class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
@@ -103,6 +117,7 @@ class Placed(msgspec.Struct, gc=False, frozen=True):
 
     :ivar layout: what it got inside of the host; None: plain amounts say everything
     :ivar image: properties of its image, see :mod:`gantt.core.image_properties`
+    :ivar flavor: name of its flavor; None: not known
     """
 
     claim_id: str
@@ -111,6 +126,7 @@ class Placed(msgspec.Struct, gc=False, frozen=True):
     group: str | None = None
     layout: Layout | None = None
     image: str | None = None
+    flavor: str | None = None
 
 
 class HostChange(msgspec.Struct, gc=False, frozen=True, kw_only=True):

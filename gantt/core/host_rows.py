@@ -13,22 +13,14 @@ import msgspec
 import numpy as np
 
 from gantt.core import platforms, resources
-from gantt.core.columns import (
-    BY_CLASS,
-    ROWS_MIN,
-    Codes,
-    FloatArray,
-    IntArray,
-    words_of,
-)
+from gantt.core.columns import BY_CLASS, ROWS_MIN, Codes, FloatArray, IntArray, words_of
+from gantt.core.fresh_picks import FreshPicks
 from gantt.core.group import PlacedIndex
 from gantt.core.host import Aggregate, HostFacts, HostRow, Placed
 from gantt.core.inside_rows import InsideRows
 from gantt.core.interned import Interned
-from gantt.core.kept_masks import KeptMasks, Versions
+from gantt.core.kept_masks import KeptArrays, KeptMasks, Versions
 from gantt.core.metrics import DeclaredMetric
-from gantt.core.report import IO_WORKLOAD
-from gantt.core.resources import AMOUNT_MAX
 
 #: Metric columns at most; a metric beyond them stays visible per host only.
 METRICS_MAX = 1024
@@ -54,6 +46,7 @@ class HostRows(InsideRows):
         self.now = 0.0
         self.seq = 0
         self.versions, self.kept_masks = Versions(), KeptMasks()
+        self.kept = KeptArrays(self.versions)
         self.default_zone = default_zone
         self.names: list[str] = []
         self.nodes: list[str] = []
@@ -90,6 +83,7 @@ class HostRows(InsideRows):
         self._pending: dict[int, dict[str, tuple[Mapping[str, int], Placed]]] = {}
         #: Picks of claims that are there without them: a repeat may pick its own place.
         self._there: set[tuple[int, str]] = set()
+        self._fresh = FreshPicks()
         self._groups: dict[str, int] = {}
         self._aggregates_of: dict[str, tuple[str, ...]] = {}
         self._trait_sets: dict[tuple[str, ...], tuple[list[str], dict[int, int]]] = {}
@@ -198,6 +192,7 @@ class HostRows(InsideRows):
         self._rename(i, '', '')
         self.placed.replace(provider_id, {})
         self._pending.pop(provider_id, None)
+        self._fresh.keep(provider_id, ())
         self._forget_room(provider_id)
         del self._by_id[provider_id]
         if i != last:
@@ -287,11 +282,10 @@ class HostRows(InsideRows):
         self._count_io(i)
 
     def _count_io(self, i: int) -> None:
-        """Guests being built or moved, as the host says, and picks of ours beside them."""
+        """Guests being built or moved, as the host says, and picks of ours since."""
         row = self.hosts[i]
-        said = row.facts.metrics.get(IO_WORKLOAD)
-        known = int(said.value) if said is not None and 0 < said.value <= AMOUNT_MAX else 0
-        self.arrays['io_ops'][i] = known + len(self._pending.get(row.id, _NO_PICKS))
+        pending = self._pending.get(row.id, _NO_PICKS)
+        self.arrays['io_ops'][i] = self._fresh.operations(row, pending)
 
     def _add(self, i: int, amounts: Mapping[str, int], sign: int, pools: bool = True) -> None:
         for name, amount in amounts.items():
@@ -332,7 +326,6 @@ class HostRows(InsideRows):
         arrays['location'][i] = self.locations.add(facts.location)
         arrays['hypervisor_version'][i] = facts.hypervisor.version
         platforms.write(self, i, facts)
-        arrays['free_devices'][i] = min(sum(pool.free for pool in facts.devices), AMOUNT_MAX)
         self.blank_metrics(i)
         for name, metric in facts.metrics.items():
             if name in self._metric_arrays or len(self._metric_arrays) < METRICS_MAX:

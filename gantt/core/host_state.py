@@ -16,7 +16,7 @@ from gantt.core import fit, image_properties, message
 from gantt.core.claim import Claim, claim_id
 from gantt.core.host import Aggregate, HostRow, Kind
 from gantt.core.report import DevicePool, Hypervisor, Metric, NumaCell
-from gantt.core.request import Purpose, SelectDestinations
+from gantt.core.request import Purpose, SelectDestinations, name_of
 from gantt.core.resources import Inventory
 
 if TYPE_CHECKING:
@@ -177,6 +177,11 @@ class HostState:
         return self._row.over_committed
 
     @property
+    def reported_at(self) -> float | None:
+        """When it last reported, in seconds of the database's clock; None: never."""
+        return self._row.reported_at or None
+
+    @property
     def age_seconds(self) -> float | None:
         """Seconds since the last report; None: it never reported."""
         if not self._row.reported_at:
@@ -211,6 +216,16 @@ class HostState:
     def instances(self) -> int:
         """How many claims are live here."""
         return len(self._table.placed.on(self.provider_id))
+
+    @property
+    def flavors(self) -> list[str | None]:
+        """Names of the flavors of live claims here, one for each; None: not known."""
+        return [p.flavor for p in self._table.placed.on(self.provider_id).values()]
+
+    @property
+    def io_ops(self) -> int:
+        """How many guests are being built, moved or copied here, as far as is known."""
+        return int(self._table.io_ops[self.row])
 
     def instances_of(self, group: str) -> list[str]:
         """Consumers of a server group that are here."""
@@ -292,6 +307,7 @@ class HostState:
             group=spec.group.uuid if spec.group else None,
             move_id=move_id,
             image=image_properties.text_of(spec.image),
+            flavor=name_of(spec.flavor),
             project_id=spec.project_id,
             user_id=spec.user_id,
             consumer_type=spec.consumer_type,

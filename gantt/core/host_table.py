@@ -18,10 +18,11 @@ from msgspec.structs import replace
 
 from gantt import exceptions
 from gantt.core import overrides
+from gantt.core.fresh_picks import FreshPicks
 from gantt.core.host import Aggregate, HostChange, HostRow, Placed
 from gantt.core.host_rows import HostRows
 from gantt.core.host_state import HostState
-from gantt.core.kept_masks import KeptMasks
+from gantt.core.kept_masks import KeptArrays, KeptMasks
 from gantt.core.metrics import DeclaredMetric
 
 
@@ -70,6 +71,12 @@ class HostTable(HostRows):
     def count_stale(self, limit: float) -> int:
         """How many hosts last reported more than ``limit`` seconds ago, or never."""
         return int(np.count_nonzero(self.reported_at < self.now - limit))
+
+    def names_of_stale(self, limit: float, most: int) -> list[str]:
+        """Names of the first ``most`` of them, by row."""
+        rows = np.flatnonzero(self.reported_at < self.now - limit)[:most]
+        names = self.names  # of a table that its owner may change meanwhile
+        return [names[row] for row in rows.tolist() if row < len(names)]
 
     def whole_version(self, provider_id: int) -> int:
         """The version up to which we know all that is placed on a host; -1: unknown host.
@@ -136,8 +143,10 @@ class HostTable(HostRows):
             return
         pending = self._pending.get(row.id)
         if pending is not None:
-            for claim_id in list(pending) if claims is None else claims:
-                pending.pop(claim_id, None)
+            done = [c for c in (list(pending) if claims is None else claims) if c in pending]
+            for claim_id in done:
+                del pending[claim_id]
+            self._fresh.note(row.id, done, row.reported_at)
             if not pending:
                 del self._pending[row.id]
         known = self.hosts[i].version
@@ -176,7 +185,10 @@ class HostTable(HostRows):
     def set_metrics(self, metrics: Iterable[DeclaredMetric]) -> None:
         """All declarations of metrics anew."""
         self.check_writable()
-        self.declared_metrics = {metric.name: metric for metric in metrics}
+        declared = {metric.name: metric for metric in metrics}
+        if declared != self.declared_metrics:
+            self.versions.touch(('metrics',))
+        self.declared_metrics = declared
         self.seq += 1
 
     def set_pool(
@@ -247,6 +259,8 @@ class HostTable(HostRows):
         else:
             here = self.placed.on(provider_id)
             self.placed.remove(provider_id, claim_id)
+            if self._fresh.drop(provider_id, claim_id):
+                self._count_io(i)
             if claim_id in here and here[claim_id].layout is not None:
                 self._write_room(i)
         self.instances[i] = len(self.placed.on(provider_id))
@@ -260,6 +274,20 @@ class HostTable(HostRows):
         """Row -> how many picks lie over it that no truth contains yet."""
         rows = self._by_id
         return {rows[p]: len(picks) for p, picks in self._pending.items() if p in rows}
+
+    def fresh_picks(self) -> dict[int, dict[str, float]]:
+        """Committed picks that no report can contain yet; see :mod:`gantt.core.fresh_picks`."""
+        return self._fresh.as_dict()
+
+    def set_fresh_picks(self, picks: Mapping[int, Mapping[str, float]]) -> None:
+        """All of them anew, as :meth:`fresh_picks` gave them."""
+        self.check_writable()
+        self._fresh = FreshPicks(picks)
+        for provider_id in picks:
+            i = self._by_id.get(provider_id)
+            if i is not None:
+                self._count_io(i)
+        self.seq += 1
 
     # -- versions --------------------------------------------------------------
 
@@ -276,6 +304,7 @@ class HostTable(HostRows):
         other.__dict__.update(self.__dict__)
         other._copies = {}
         other.versions, other.kept_masks = self.versions.copy(), KeptMasks()
+        other.kept = KeptArrays(other.versions)
         self.copy_columns(other, writable)
         other.frozen = not writable
         for name in (
@@ -298,6 +327,7 @@ class HostTable(HostRows):
         other._groups = dict(self._groups)
         other._pending = {p: dict(claims) for p, claims in self._pending.items()}
         other._there = set(self._there)
+        other._fresh = self._fresh.copy()
         other._trait_sets = {}
         self._copy_inside(other)
         other.minima = {}
@@ -336,11 +366,15 @@ class HostTable(HostRows):
         if pending is not None:
             # Picks that the news contains are truth now; the others stay laid over it.
             self._there.difference_update([(host, claim_id) for claim_id in pending])
-            for claim_id in [c for c in pending if c in placed]:
+            done = [c for c in pending if c in placed]
+            for claim_id in done:
                 del pending[claim_id]
                 self._there.add((host, claim_id))
+            if change.row is not None:
+                self._fresh.note(host, done, change.row.reported_at)
             placed.update((claim_id, pick[1]) for claim_id, pick in pending.items())
             if not pending:
                 del self._pending[change.provider_id]
+        self._fresh.keep(host, placed)
         self.placed.replace(change.provider_id, placed)
         self.arrays['instances'][i] = len(placed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masks of earlier requests, used again while nothing that they follow from has changed.
+"""Masks and arrays of earlier requests, used again while what they follow from has not changed.
 
 A filter that names the spec's ``fields`` and the ``columns`` that its mask follows
 from, and reads nothing else, says the same while these are the same.  Every column
@@ -7,18 +7,19 @@ that is followed has a version; a kept mask is valid at exactly the versions tha
 was made at.
 """
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeVar
 
 from gantt.core.columns import BoolArray
 from gantt.core.host import HostFacts, HostRow
 
-if TYPE_CHECKING:
-    from gantt.core.filters.base import Filter
-
 #: Bytes that the masks of one table may take, and how many there may be of a small table.
 BYTES_MAX = 64 << 20
 MASKS_MAX = 4096
+#: Arrays that are kept beside them.
+ARRAYS_MAX = 256
+
+T = TypeVar('T')
 
 #: Field of the facts -> columns that are made from it.
 _OF_FACTS = {
@@ -26,6 +27,7 @@ _OF_FACTS = {
     'location': ('location',),
     'hypervisor': ('hypervisor', 'hypervisor_version', 'platform', 'address'),
     'metrics': ('metrics',),
+    'inventories': ('cap', 'min_unit', 'largest', 'step', 'total', 'reserved', 'ratio'),
 }
 #: Field of a row -> columns that are made from it; a host's name says in which aggregates it is.
 _OF_ROW = {
@@ -94,26 +96,26 @@ class KeptMasks:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[object, bytes], tuple[Any, BoolArray | None]] = {}
+        self._kept: dict[tuple[Hashable, bytes], tuple[object, BoolArray | None]] = {}
         self.hits = self.misses = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def get(self, rule: 'Filter', signature: bytes, stamp: object) -> BoolArray | None:
-        """The mask of a filter.
+    def get(self, rule: Hashable, signature: bytes, stamp: object) -> BoolArray | None:
+        """The mask of a filter, or of another rule.
 
         :raises KeyError: it is not kept, or is not valid at ``stamp``
         """
         found = self._kept.get((rule, signature))
         if found is None or found[0] != stamp:
             self.misses += 1
-            raise KeyError(rule.name)
+            raise KeyError(rule)
         self.hits += 1
         return found[1]
 
     def put(
-        self, rule: 'Filter', signature: bytes, stamp: object, mask: BoolArray | None, rows: int
+        self, rule: Hashable, signature: bytes, stamp: object, mask: BoolArray | None, rows: int
     ) -> None:
         """Keep a mask; nobody may write to it from now on."""
         if mask is not None:
@@ -122,3 +124,24 @@ class KeptMasks:
         while len(self._kept) >= max(most, 1):
             del self._kept[next(iter(self._kept))]
         self._kept[rule, signature] = (stamp, mask)
+
+
+class KeptArrays:
+    """What follows from followed columns of one table, and from nothing else."""
+
+    def __init__(self, versions: Versions) -> None:
+        self._versions = versions
+        self._kept: dict[Hashable, tuple[tuple[int, ...], Any]] = {}
+
+    def get(self, key: Hashable, columns: tuple[str, ...], make: Callable[[], T]) -> T:
+        """What ``make`` made, anew where one of the columns has changed; not to be written to."""
+        stamp = self._versions.at(columns)
+        found = self._kept.get(key)
+        if found is not None and found[0] == stamp:
+            kept: T = found[1]
+            return kept
+        made = make()
+        while len(self._kept) >= ARRAYS_MAX:
+            del self._kept[next(iter(self._kept))]
+        self._kept[key] = (stamp, made)
+        return made

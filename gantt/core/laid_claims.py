@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the word of a host does to the layouts of the claims on it: pure folds."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import UNSET
 
-from gantt.core.claim import Claim
+from gantt.core.claim import Claim, State
 from gantt.core.host import HostRow
 from gantt.core.report import HostReport
 from gantt.core.topology.layout import unsettled
@@ -29,6 +29,18 @@ def settled(claims: list[Claim], contained: Iterable[Claim], report: HostReport)
         if now.is_live and now.layout is not None and unsettled(now.layout) is not None:
             changed[claim.id] = msgspec.structs.replace(now, layout={**now.layout, 'settled': True})
     return list(changed.values())
+
+
+def meant(mine: Sequence[Claim]) -> list[str]:
+    """Which claims of a consumer on a host are meant where only the consumer is named.
+
+    :param mine: its live claims there
+    :returns: ids of those that are confirmed, else of the first reserved one
+    """
+    confirmed = [claim.id for claim in mine if claim.state is State.CONFIRMED]
+    if confirmed or not mine:
+        return confirmed
+    return [min(mine, key=lambda claim: (claim.created_at, claim.id)).id]
 
 
 def layout_again(row: HostRow, lost: Claim | None, others: Iterable[Claim]) -> dict | None:

@@ -22,11 +22,15 @@ T = TypeVar('T')
 BYTES_MAX = 1 << 20
 TEXT_MAX = 1024
 LIST_MAX = 1000
+NAME_MAX = 255
+#: Known fields that a refusal of an unknown one names.
+NAMED_MAX = 12
 
-_UUID = r'^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
-Uuid = Annotated[str, msgspec.Meta(pattern=_UUID)]
+UUID = r'^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+UUID_EXPECTED = 'expected a UUID, its hexadecimal digits in lower case'
+Uuid = Annotated[str, msgspec.Meta(pattern=UUID)]
 _NAME = r'^[^\x00-\x1f\x7f]*$'
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=_NAME)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=_NAME)]
 Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
 Amount = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
@@ -36,6 +40,14 @@ _NAMED = hashlib.sha1(NAMESPACE.bytes, usedforsecurity=False)
 
 _UNKNOWN = re.compile(r'Object contains unknown field `([^`]*)`(?: - at `([^`]*)`)?')
 _AT = re.compile(r'^(.*?) - at `(.*)`$')
+
+
+class Misfit(ValueError):
+    """Of a struct's own check: a field of it whose value does not fit with the others."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f'{field}: {problem}')
+        self.field, self.problem = field, problem
 
 
 class Message(
@@ -97,9 +109,23 @@ def decode_json(body: bytes, tp: type[T], *, inside: str) -> T:
     try:
         return msgspec.json.decode(body, type=tp)
     except msgspec.ValidationError as e:
-        raise invalid(e, tp, inside, msgspec.json.decode(body)) from None
-    except (msgspec.DecodeError, RecursionError) as e:
-        raise exceptions.InvalidMessage(field=inside, problem=f'not valid JSON: {e}') from None
+        # It stops at the first field that does not fit: what follows was not looked at yet.
+        raise invalid(e, tp, inside, _json(body, inside)) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as e:
+        raise _no_json(e, inside) from None
+
+
+def _json(body: bytes, inside: str) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as e:
+        raise _no_json(e, inside) from None
+
+
+def _no_json(error: Exception, inside: str) -> exceptions.InvalidMessage:
+    deep = isinstance(error, RecursionError)
+    problem = 'nested too deeply' if deep else f'not valid JSON: {error}'
+    return exceptions.InvalidMessage(field=inside, problem=problem)
 
 
 def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> exceptions.InvalidMessage:
@@ -112,11 +138,14 @@ def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> excepti
     at = _AT.match(text)
     problem, path = (at.group(1), at.group(2)) if at else (text, '$')
     where = _path(paths.exact(body, tp, path), inside)
+    own = error.__cause__
+    if isinstance(own, Misfit):
+        return exceptions.InvalidMessage(field=f'{where}.{own.field}', problem=own.problem)
     if unknown:
         name = unknown.group(1)
         known = _fields(tp, unknown.group(2) or '$')
         near = difflib.get_close_matches(name, known, 1, 0.6)
-        hint = f'; did you mean {near[0]!r}?' if near else f'; known: {", ".join(known[:12])}'
+        hint = f'; did you mean {near[0]!r}?' if near else f'; known: {_names(known)}'
         return exceptions.InvalidMessage(field=f'{where}.{name}', problem=f'unknown field{hint}')
     missing = re.match(r'Object missing required field `([^`]*)`', problem)
     if missing:
@@ -126,14 +155,20 @@ def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> excepti
     return exceptions.InvalidMessage(field=where, problem=_expected(problem, tp, path))
 
 
+def _names(known: list[str]) -> str:
+    named = ', '.join(known[:NAMED_MAX])
+    rest = len(known) - NAMED_MAX
+    return f'{named} and {rest} more' if rest > 0 else named
+
+
 def _expected(problem: str, tp: Any, path: str) -> str:
     """The problem, with what would have been right where msgspec leaves that to guess."""
     if problem.startswith('Invalid enum value'):
         choices = paths.choices(tp, path)
         if choices:
             return f'{problem}; expected one of {", ".join(choices)}'
-    if _UUID in problem:
-        return 'expected a UUID, its hexadecimal digits in lower case'
+    if UUID in problem:
+        return UUID_EXPECTED
     if 'matching regex' in problem and problem.endswith(f'{_NAME!r}'):
         return 'expected a name without control characters'
     return problem
@@ -148,7 +183,8 @@ def derived_id(*parts: object) -> str:
     """A uuid that depends on ``parts`` only (UUIDv5, RFC 9562 section 5.5)."""
     # Several are made for each placement: uuid.uuid5() takes twice as long.
     digest = _NAMED.copy()
-    digest.update('\n'.join(map(str, parts)).encode())
+    # Half a character, which a foreign message may have, makes an id like any other.
+    digest.update('\n'.join(map(str, parts)).encode('utf-8', 'surrogatepass'))
     h = digest.hexdigest()
     variant = '89ab'[int(h[16], 16) & 3]
     return f'{h[:8]}-{h[8:12]}-5{h[13:16]}-{variant}{h[17:20]}-{h[20:32]}'

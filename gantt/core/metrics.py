@@ -7,16 +7,18 @@ bounds or too old has no say, as if it had not been reported.
 """
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
 from gantt import exceptions
-from gantt.core.columns import FloatArray
+from gantt.core.columns import FloatArray, IntArray
 from gantt.core.message import Message, Name, Text
 
 if TYPE_CHECKING:
+    from gantt.core.beside import TellFacts
     from gantt.core.host_table import HostTable
     from gantt.core.report import HostReport
 
@@ -65,9 +67,12 @@ def check(metric: DeclaredMetric) -> None:
         _refuse('upper', f'expected more than lower ({metric.lower:g}), got {metric.upper:g}')
 
 
-def check_report(report: 'HostReport', declared: dict[str, DeclaredMetric]) -> None:
+def check_report(
+    report: 'HostReport | TellFacts', declared: dict[str, DeclaredMetric], inside: str = 'stats'
+) -> None:
     """For sites that let no other metrics in than those declared, and what every agent counts.
 
+    :param inside: what the message is called in an error
     :raises InvalidMessage: a metric that nobody declared, or a value out of its bounds
     """
     metrics = {} if report.metrics is msgspec.UNSET else report.metrics
@@ -75,7 +80,7 @@ def check_report(report: 'HostReport', declared: dict[str, DeclaredMetric]) -> N
         known = declared.get(name)
         if known is None and (name.startswith('stats.') or name in COUNTED):
             continue
-        field = f'stats.metrics.{name}'
+        field = f'{inside}.metrics.{name}'
         if known is None:
             raise exceptions.InvalidMessage(
                 field=field, problem='expected a declared metric; nobody has declared this one'
@@ -113,12 +118,24 @@ def values(hosts: 'HostTable', name: str) -> FloatArray | None:
     return np.where(silent, np.nan, found) if silent.any() else found
 
 
-def ages(hosts: 'HostTable', name: str) -> FloatArray:
-    """By row the seconds since a metric was measured, as far as the host says."""
-    age = hosts.now - hosts.reported_at
-    np.maximum(age, 0.0, out=age)
-    said = hosts.metric_ages.get(name)
-    return age if said is None else age + said
+def may_age(hosts: 'HostTable', names: Iterable[str]) -> bool:
+    """Whether time alone may take its say from one of these metrics."""
+    declared = hosts.declared_metrics
+    return any(name in declared and declared[name].stale_seconds is not None for name in names)
+
+
+def ages(hosts: 'HostTable', name: str, rows: IntArray | None = None) -> FloatArray:
+    """Seconds since a metric was measured, as far as the host says: of ``rows``, or of all."""
+    reported, said = hosts.reported_at, hosts.metric_ages.get(name)
+    if rows is not None:
+        reported = reported.take(rows)
+        said = None if said is None else said.take(rows)
+    age = hosts.now - reported
+    if len(age) and np.minimum.reduce(age) < 0:
+        np.maximum(age, 0.0, out=age)
+    if said is not None:
+        age += said
+    return age
 
 
 def _refuse(field: str, problem: str) -> None:

@@ -6,6 +6,7 @@ them as hints about hosts of the kind 'nova' (design of the hosts that never
 confirm); nothing here decides safety.
 """
 
+import math
 from typing import Annotated
 
 import msgspec
@@ -14,10 +15,12 @@ from gantt.core.message import Amount, Message, Name, Text, Uuid
 
 
 class Guest(Message, frozen=True, kw_only=True):
-    """One instance as its compute describes it.
+    """One instance as its compute, or Nova's API, describes it.
 
     :ivar node: hypervisor host name, '' where it was not said
     :ivar moving: a resize or migration of it is open
+    :ivar flavor: name of its flavor
+    :ivar group: its server group, as far as it was said
     """
 
     consumer: Uuid
@@ -28,6 +31,8 @@ class Guest(Message, frozen=True, kw_only=True):
     vm_state: Text = ''
     task_state: Text = ''
     moving: bool = False
+    flavor: Text | None = None
+    group: Uuid | None = None
 
 
 class GuestsUpdated(Message, frozen=True, kw_only=True):
@@ -45,10 +50,31 @@ class GuestDeleted(Message, frozen=True, kw_only=True):
 
 
 class GuestsListed(Message, frozen=True, kw_only=True):
-    """``sync_instance_info``: all guests of the host, whole, every two minutes."""
+    """``sync_instance_info``: all guests of the host, whole, every two minutes.
+
+    :ivar told: the same guests, where they were read from Nova's API, which says more
+    """
 
     host: Name
     consumers: Annotated[list[Uuid], msgspec.Meta(max_length=100_000)]
+    told: Annotated[list[Guest], msgspec.Meta(max_length=10_000)] = []
+
+
+class GuestSettled(Message, frozen=True, kw_only=True):
+    """Where a guest is, from somebody who knows: no broadcast, but what a report source was
+    told by Nova's API, or what a request for its next move says.
+
+    To be said only where no migration of the guest is open.
+
+    :ivar host: None: it is nowhere
+    :ivar before: claims made later are left alone; seconds of the database's clock
+    :ivar resources: what it takes there, {} where that was not asked
+    """
+
+    consumer: Uuid
+    host: Name | None = None
+    before: float = math.inf
+    resources: Annotated[dict[Name, Amount], msgspec.Meta(max_length=64)] = {}
 
 
 class NovaAggregate(Message, frozen=True, kw_only=True):
@@ -72,4 +98,24 @@ class AggregateDeleted(Message, frozen=True, kw_only=True):
     aggregate: NovaAggregate
 
 
-NovaEvent = GuestsUpdated | GuestDeleted | GuestsListed | AggregatesUpdated | AggregateDeleted
+#: What a host says of its guests.
+GuestWord = GuestsUpdated | GuestDeleted | GuestsListed
+AggregateWord = AggregatesUpdated | AggregateDeleted
+
+
+class Cast(msgspec.Struct, frozen=True, kw_only=True):
+    """A broadcast with what its envelope says.
+
+    :ivar id: of the message: every scheduler hears each one, and one of them acts; '': it
+        came to one only
+    :ivar asked_at: when the request was made that led to it, or the periodic task began
+        that it comes from; seconds since 1970 by the sender's clock, None: not said
+    :ivar skew: seconds that this clock and the database's may differ by
+    :ivar by_source: no broadcast: a report source has read it from Nova's API
+    """
+
+    id: str = ''
+    asked_at: float | None = None
+    skew: float = 0.0
+    by_source: bool = False
+    word: GuestWord | AggregateWord

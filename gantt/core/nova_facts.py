@@ -75,6 +75,14 @@ class Fact:
             return Fact([None], np.zeros(len(self.values), np.int32))
         return Fact([step_into(value, path) for value in self.values], self.codes)
 
+    def of_rows(self, rows: IntArray) -> 'Fact':
+        """The fact of some hosts, in their order."""
+        if self.codes is not None:
+            return Fact(self.values, self.codes.take(rows), self.counts)
+        if isinstance(self.values, np.ndarray):
+            return Fact(self.values.take(rows), counts=self.counts)
+        return Fact([self.values[row] for row in rows.tolist()])
+
     def _said(
         self, values: 'Sequence[Any] | np.ndarray', decide: Callable[[Any], bool]
     ) -> BoolArray:
@@ -148,10 +156,21 @@ def instance_counts(hosts: 'HostTable') -> IntArray:
     counted = hosts.metrics.get('stats.num_instances')
     if counted is None:
         return hosts.instances
-    said = _counts(counted)
+    said = hosts.kept.get('counted guests', ('metrics',), lambda: _counts(counted))
+    found = np.maximum(hosts.instances, said)
     for row, picks in hosts.picks().items():
-        said[row] += picks
-    return np.maximum(hosts.instances, said)
+        found[row] = max(hosts.instances.item(row), said.item(row) + picks)
+    return found
+
+
+def instance_count(hosts: 'HostTable', row: int) -> int:
+    """The same of one host."""
+    counted = hosts.metrics.get('stats.num_instances')
+    if counted is None:
+        return int(hosts.instances.item(row))
+    said = int(_counts(counted[row : row + 1])[0])
+    picks = len(hosts.pending_of(hosts.hosts[row].id))
+    return max(hosts.instances.item(row), said + picks)
 
 
 def failed_builds(hosts: 'HostTable') -> IntArray:
@@ -166,6 +185,14 @@ def free_amount(hosts: 'HostTable', name: str) -> IntArray:
     if code is None:
         return np.zeros(len(hosts), np.int64)
     return hosts.total[code] - hosts.reserved[code] - (hosts.cap[code] - hosts.free[code])
+
+
+def promised_amount(hosts: 'HostTable', name: str) -> IntArray:
+    """Of a class what is reserved, and what may be promised of the rest."""
+    code = hosts.class_code(name)
+    return (
+        np.zeros(len(hosts), np.int64) if code is None else hosts.reserved[code] + hosts.cap[code]
+    )
 
 
 def total_amount(hosts: 'HostTable', name: str) -> IntArray:
@@ -226,6 +253,26 @@ _FACTS: dict[str, Callable[['HostTable'], Fact]] = {
     'ram_allocation_ratio': lambda hosts: Fact(ratio_of(hosts, 'MEMORY_MB')),
     'disk_allocation_ratio': lambda hosts: Fact(ratio_of(hosts, 'DISK_GB')),
 }  # fmt: skip
+
+#: Columns that facts which only news of a host changes follow from.
+_READS: dict[str, tuple[str, ...]] = {
+    'host': ('names',), 'nodename': ('nodes',), 'hypervisor_hostname': ('nodes',),
+    'cell_uuid': ('cell',), 'host_ip': ('hypervisor',), 'service': ('enabled',),
+    'hypervisor_type': ('platform',), 'cpu_info': ('platform',), 'stats': ('platform',),
+    'supported_instances': ('platform',), 'hypervisor_version': ('hypervisor_version',),
+    'failed_builds': ('metrics',), 'vcpus_total': ('total',),
+    'total_usable_ram_mb': ('total',), 'total_usable_disk_gb': ('total',),
+    'cpu_allocation_ratio': ('ratio',), 'ram_allocation_ratio': ('ratio',),
+    'disk_allocation_ratio': ('ratio',),
+}  # fmt: skip
+#: And those that a name of ``stats`` does.
+STATS_READ = ('platform', 'metrics')
+
+
+def reads_of(name: str) -> tuple[str, ...] | None:
+    """Columns that a fact follows from; None: more than columns, or any of them."""
+    return _READS.get(name) if name in _FACTS else ()
+
 
 #: Names of all facts, for documentation and error texts.
 NAMES = tuple(_FACTS)

@@ -7,12 +7,14 @@ filter derives from :class:`BaseHostFilter` here instead of from Nova's, or from
 nothing at all.  Where a name of Nova's has nothing behind it here it is None.
 """
 
+import datetime
 import functools
 import json
 from collections.abc import Mapping
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar
 
+from gantt import exceptions
 from gantt.core.filters.base import EVERY_PURPOSE, PLACING, PerHostFilter
 from gantt.core.host_state import HostState
 from gantt.core.request import GroupRef, RequestSpec
@@ -53,8 +55,11 @@ def adapted(nova_class: type) -> type[NovaFilter]:
     """A filter of ours that asks a filter of Nova's.
 
     It reads whatever it likes, so it declares no columns, and is asked again about a
-    host that was picked.
+    host that was picked, unless ``run_filter_once_per_request`` says otherwise.
+
+    :raises PluginError: it does its work elsewhere than in ``host_passes``
     """
+    _check(nova_class)
     rebuild = bool(getattr(nova_class, 'RUN_ON_REBUILD', False))
     doc = (nova_class.__doc__ or f'{nova_class.__name__}, written for Nova.').strip()
     return type(
@@ -65,7 +70,33 @@ def adapted(nova_class: type) -> type[NovaFilter]:
             '__module__': nova_class.__module__,
             'nova_class': nova_class,
             'purposes': EVERY_PURPOSE if rebuild else PLACING,
+            'once': bool(getattr(nova_class, 'run_filter_once_per_request', False)),
         },
+    )
+
+
+#: Where Nova's own base classes are: what they define is not overridden.
+_NOVA_BASES = ('nova.filters', 'nova.scheduler.filters')
+#: Other ways into a filter of Nova's, which nobody takes here.
+_ELSEWHERE = ('filter_all', '_filter_one')
+
+
+def _check(nova_class: type) -> None:
+    for base in nova_class.__mro__:
+        if base.__module__ in _NOVA_BASES or base in (object, BaseHostFilter):
+            continue
+        for name in _ELSEWHERE:
+            if name in vars(base):
+                _refuse(nova_class, f'overrides {name}, which is not asked here')
+    if getattr(nova_class, 'host_passes', None) is BaseHostFilter.host_passes:
+        _refuse(nova_class, 'does not say what host_passes is')
+
+
+def _refuse(nova_class: type, problem: str) -> None:
+    raise exceptions.PluginError(
+        plugin=nova_class.__name__,
+        problem=f'{problem}; expected host_passes(host_state, spec_obj) alone',
+        fix='Look at one host at a time',
     )
 
 
@@ -130,10 +161,18 @@ def _cpu_info(host: HostState) -> str:
     return said if isinstance(said, str) else json.dumps(said)
 
 
+def _updated(host: HostState) -> datetime.datetime | None:
+    at = host.reported_at
+    return None if at is None else datetime.datetime.fromtimestamp(at, datetime.UTC)
+
+
 def _service(host: HostState) -> Mapping[str, Any]:
     return {
-        'host': host.name, 'disabled': not host.is_enabled,
-        'disabled_reason': host.disabled_reason,
+        'id': None, 'uuid': None, 'version': None, 'report_count': None,
+        'host': host.name, 'binary': 'nova-compute', 'topic': 'compute',
+        'disabled': not host.is_enabled, 'disabled_reason': host.disabled_reason,
+        'forced_down': False, 'availability_zone': host.zone,
+        'last_seen_up': _updated(host), 'updated_at': _updated(host),
     }  # fmt: skip
 
 
@@ -169,7 +208,7 @@ _HOST: dict[str, Any] = {
     'ram_allocation_ratio': lambda host: _inventory(host, 'MEMORY_MB', 'allocation_ratio', 1.0),
     'disk_allocation_ratio': lambda host: _inventory(host, 'DISK_GB', 'allocation_ratio', 1.0),
     'num_instances': lambda host: host.instances,
-    'num_io_ops': lambda host: _stat(host, 'io_workload'),
+    'num_io_ops': lambda host: max(_stat(host, 'io_workload'), host.io_ops),
     'failed_builds': lambda host: _stat(host, 'failed_builds'),
     'host_ip': lambda host: host.hypervisor.host_ip or None,
     'hypervisor_type': lambda host: host.hypervisor.type,
@@ -184,7 +223,7 @@ _HOST: dict[str, Any] = {
     'numa_topology': _numa,
     'service': _service,
     'limits': lambda host: {},
-    'updated': lambda host: host.age_seconds is not None,
+    'updated': _updated,
 }
 
 

@@ -7,27 +7,37 @@ where a guest is (in a live migration: from where it still is), ``delete`` says
 that a host no longer has one.  So one cast is a hint, and several agreeing
 ones are a fact: P2 and P3 are weaker here than where an agent of ours speaks.
 
+While a move is open its claims are kept, whatever time and absence say.  When
+its source ends, a target that nobody has been seen under yet has a lease of
+its own again: that it was reserved is long ago.
+
 Every function takes all claims, live and final, on any host, of the consumers
 that it is about, and returns the claims that change.  ``Claim.absences`` counts
 the syncs in a row that did not list a claim's consumer; below 0, those that did.
 """
 
+import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from gantt.core import message
-from gantt.core.claim import Claim, Event, State, after
+from gantt.core.claim import EXPIRES, Claim, Event, State, after
 from gantt.core.host import HostRow
-from gantt.core.nova_events import Guest
+from gantt.core.nova_adopted import adopted
+from gantt.core.nova_events import Guest, GuestSettled
 from gantt.core.reconcile import ended
-from gantt.core.request import Lifecycle, Purpose
+from gantt.core.request import Purpose
 
 #: Syncs in a row that must list a consumer before its claim is confirmed.
 PRESENCES = 2
 #: Syncs in a row that must miss a consumer before its confirmed claim is released.
 ABSENCES = 3
+#: ``absences`` of a claim after the word that its guest left, which may be about an earlier
+#: stay: the next sync decides.
+DOUBTED = 2 * ABSENCES
+#: Lease of a target whose move ended before anybody was seen under it.
+SEEN_SECONDS = 900.0
 #: Moves whose source says nothing when the guest has left.
 SILENT = (Purpose.LIVE_MIGRATE, Purpose.EVACUATE)
 
@@ -61,13 +71,22 @@ def sync(
     present: Collection[str],
     now: float,
     unclaimed: Collection[str] = (),
+    told: Iterable[Guest] = (),
+    begun: float = math.inf,
 ) -> NovaEffect:
     """All guests of the host, whole.
+
+    A guest that no claim is known for here is adopted when it is listed twice: at once
+    where it is told what it takes, as to leave it out of account is the greater harm.
 
     :param claims: of the consumers with a live claim here, and of those present
     :param present: uuids of the guests
     :param unclaimed: as the sync before returned it
+    :param told: those that more is known of than that they are there
+    :param begun: when the list was, by the database's clock, at the earliest: it ends and
+        confirms no claim that became what it is later
     """
+    said = {guest.consumer: guest for guest in told}
     listed = set(present)
     by_consumer = _by_consumer(claims)
     changed: list[Claim] = []
@@ -75,27 +94,59 @@ def sync(
     for consumer in sorted(listed | set(by_consumer)):
         mine = by_consumer.get(consumer, [])
         here = [c for c in mine if c.is_live and c.provider_id == host.id]
-        for claim in here:
-            changed.append(_synced(claim, open_move(mine), consumer in listed, now))
+        move = open_move(mine)
+        synced = [
+            _synced(claim, move, consumer in listed, now)
+            if claim.updated_at <= begun
+            else (kept(claim, now) if consumer in listed else claim)
+            for claim in here
+        ]
+        if move is None:
+            synced = [_as_told(host, one, said.get(consumer)) for one in _newest(synced, now)]
+        changed += synced
         if here or consumer not in listed:
             continue
-        if consumer in unclaimed:
-            changed.append(_adopt(host, consumer, mine, {}, now))
+        if consumer in unclaimed or consumer in said:
+            changed.append(adopted(host, consumer, mine, said.get(consumer), now))
         else:
             waiting.append(consumer)
-    return _effect(claims, changed, waiting)
+    return _effect(by_consumer, changed, now, waiting)
+
+
+def kept(claim: Claim, now: float) -> Claim:
+    """A live claim after a list with its guest that may be of an earlier stay."""
+    if claim.absences == DOUBTED:
+        return claim
+    claim = _replace(claim, absences=min(claim.absences, 0))
+    if claim.state is not State.RESERVED or claim.lifecycle not in EXPIRES:
+        return claim
+    return _replace(claim, lease_until=max(claim.lease_until, now + SEEN_SECONDS))
 
 
 def update(host: HostRow, claims: Sequence[Claim], guest: Guest, now: float) -> NovaEffect:
-    """A guest that the host speaks of; while it moves that proves nothing.
+    """A guest that the host speaks of.
+
+    While it moves that proves nothing, unless it is the destination that speaks: that
+    of a live migration does not before it has the guest listed.
 
     :param claims: of this consumer
     """
-    if guest.moving or open_move(claims) is not None:
+    move = open_move(claims)
+    if move is not None:
+        target = move.target
+        is_there = _proves(target, move) and target.purpose is not Purpose.LIVE_MIGRATE
+        if target.provider_id != host.id or not is_there:
+            return NovaEffect()
+        state = after(target.state, Event.SEEN_RUNNING, target.lifecycle)
+        becomes = target if state is target.state else ended(target, state, '', now)
+        becomes = _replace(becomes, absences=min(becomes.absences, 0))
+        return _effect({guest.consumer: claims}, [becomes], now)
+    if guest.moving:
         return NovaEffect()
     here = [c for c in claims if c.is_live and c.provider_id == host.id]
     if not here:
-        return _effect(claims, [_adopt(host, guest.consumer, claims, guest.resources, now)])
+        made = adopted(host, guest.consumer, claims, guest, now)
+        return _effect({guest.consumer: claims}, [made], now)
     changed = []
     for claim in here:
         state = after(claim.state, Event.SEEN_RUNNING, claim.lifecycle)
@@ -103,34 +154,78 @@ def update(host: HostRow, claims: Sequence[Claim], guest: Guest, now: float) -> 
         if claim.adopted and not claim.allocations and guest.resources:
             # Adopted from a bare list of uuids: only now it is known what it takes.
             becomes = _replace(becomes, allocations={host.id: dict(guest.resources)})
-        if becomes is not claim:
+        # It is here now, whatever was missed before.
+        becomes = _replace(becomes, absences=min(becomes.absences, 0))
+        if becomes != claim:
             changed.append(becomes)
-    return _effect(claims, changed)
+    return _effect({guest.consumer: claims}, changed, now)
 
 
-def delete(host: HostRow, claims: Sequence[Claim], consumer: str, now: float) -> NovaEffect:
+def delete(
+    host: HostRow, claims: Sequence[Claim], consumer: str, now: float,
+    asked_at: float | None = None, skew: float = 0.0,
+) -> NovaEffect:  # fmt: skip
     """The host no longer has this guest.
 
     Of a move within one host only the old claim ends.  A claim that is only
-    reserved ends with its lease: the word may be about an earlier guest.
+    reserved ends with its lease: the word may be about an earlier guest.  What
+    was asked for before the claim was made, or before the move began that the
+    claim is the source of, is about an earlier stay and changes nothing; where
+    the clocks do not tell, the next sync decides.
 
     :param claims: of this consumer
+    :param asked_at: when what led to it was asked for, seconds since 1970.  None: it is
+        taken as said
+    :param skew: by how much that clock and the database's may differ
     """
     move = open_move(claims)
     here = [c for c in claims if c.is_live and c.provider_id == host.id and c.consumer == consumer]
     if move is not None and move.source in here:
         here = [move.source]
-    changed = [
-        ended(claim, state, 'deleted', now)
-        for claim in here
-        if claim.state is State.CONFIRMED
-        and (state := after(claim.state, Event.RELEASE, claim.lifecycle)) is not claim.state
-    ]
-    return _effect(claims, changed)
+    changed = []
+    for claim in here:
+        state = after(claim.state, Event.RELEASE, claim.lifecycle)
+        if claim.state is not State.CONFIRMED or state is claim.state:
+            continue
+        since = claim.created_at
+        if move is not None and claim.id == move.source.id:
+            since = max(since, move.target.created_at)
+        if asked_at is None or asked_at - skew >= since:
+            changed.append(ended(claim, state, 'deleted', now))
+        elif asked_at + skew >= since:
+            changed.append(_replace(claim, absences=DOUBTED))
+    return _effect({consumer: claims}, changed, now)
+
+
+def settle(claims: Sequence[Claim], said: GuestSettled, now: float) -> NovaEffect:
+    """Nova knows: the guest is on this host, or nowhere, and no move of it is open.
+
+    Claims elsewhere end.  Of several on its host the one stays that takes what
+    the guest takes, else the newest.
+
+    :param claims: of this consumer
+    """
+    live = sorted(
+        (c for c in claims if c.is_live and c.created_at < said.before),
+        key=lambda c: (c.created_at, c.id),
+    )
+    here = [c for c in live if said.host is not None and c.host == said.host]
+    as_said = [c for c in here if c.allocations.get(c.provider_id) == said.resources]
+    stays = (as_said or here)[-1] if here else None
+    changed = []
+    for claim in live:
+        event = Event.SEEN_RUNNING if claim is stays else Event.RELEASE
+        state = after(claim.state, event, claim.lifecycle)
+        if state is not claim.state:
+            changed.append(ended(claim, state, '' if claim is stays else 'settled', now))
+    return _effect({said.consumer: claims}, changed, now)
 
 
 def open_move(claims: Iterable[Claim]) -> Move | None:
     """The move that a consumer is in, None where it has less than two live claims.
+
+    What was adopted after the guest had arrived is no source: it is what a late
+    word has made.
 
     :param claims: of one consumer
     """
@@ -139,7 +234,11 @@ def open_move(claims: Iterable[Claim]) -> Move | None:
     if len(live) < 2 or not targets:
         return None
     target = targets[-1]
-    return Move(source=[claim for claim in live if claim is not target][-1], target=target)
+    at = live.index(target)
+    sources = live[:at]
+    if target.state is State.RESERVED:
+        sources += [claim for claim in live[at + 1 :] if claim.adopted]
+    return Move(source=sources[-1], target=target) if sources else None
 
 
 def may_expire(claim: Claim, claims: Iterable[Claim]) -> bool:
@@ -149,6 +248,19 @@ def may_expire(claim: Claim, claims: Iterable[Claim]) -> bool:
     """
     move = open_move(claims)
     return move is None or claim.id not in (move.source.id, move.target.id)
+
+
+def kept_by_moves(due: Iterable[Claim], claims: Iterable[Claim], now: float) -> dict[str, Claim]:
+    """Of claims whose lease ran out those that an open move keeps, with a new lease, by id.
+
+    :param claims: the live ones of those consumers whose hosts Nova runs
+    """
+    by_consumer = _by_consumer(claims)
+    return {
+        claim.id: _replace(claim, lease_until=now + SEEN_SECONDS, updated_at=now)
+        for claim in due
+        if claim.consumer in by_consumer and not may_expire(claim, by_consumer[claim.consumer])
+    }
 
 
 def overdue_moves(claims: Iterable[Claim], now: float, seconds: float) -> list[Move]:
@@ -165,12 +277,39 @@ def _synced(claim: Claim, move: Move | None, is_listed: bool, now: float) -> Cla
         seen = claim.absences <= -PRESENCES and _proves(claim, move)
         state = after(claim.state, Event.SEEN_RUNNING, claim.lifecycle) if seen else claim.state
     else:
-        claim = _replace(claim, absences=min(max(claim.absences, 0) + 1, ABSENCES))
-        gone = claim.absences >= ABSENCES and _may_go(claim, move)
+        doubted = claim.absences == DOUBTED
+        if not doubted:
+            claim = _replace(claim, absences=min(max(claim.absences, 0) + 1, ABSENCES))
+        gone = claim.absences >= ABSENCES and _may_go(claim, move, doubted=doubted)
         state = after(claim.state, Event.SEEN_ABSENT, claim.lifecycle) if gone else claim.state
     if state is claim.state:
         return claim
     return ended(claim, state, '' if state is State.CONFIRMED else 'absent', now)
+
+
+def _as_told(host: HostRow, claim: Claim, guest: Guest | None) -> Claim:
+    """What an adopted claim takes is what Nova says, which may change behind our back."""
+    if guest is None or not guest.resources or not (claim.adopted and claim.is_live):
+        return claim
+    if claim.allocations.get(host.id) == guest.resources:
+        return claim
+    return _replace(claim, allocations={**claim.allocations, host.id: dict(guest.resources)})
+
+
+def _newest(here: Sequence[Claim], now: float) -> list[Claim]:
+    """Claims of a guest on one host outside a move: it runs under the last one only.
+
+    The others are of earlier stays whose end was not heard.
+    """
+    live = sorted((c for c in here if c.is_live), key=lambda c: (c.created_at, c.id))
+    if len(live) < 2 or live[-1].state is not State.CONFIRMED:
+        return list(here)
+    ends = {}
+    for claim in live[:-1]:
+        state = after(claim.state, Event.RELEASE, claim.lifecycle)
+        if state is not claim.state:
+            ends[claim.id] = ended(claim, state, 'superseded', now)
+    return [ends.get(claim.id, claim) for claim in here]
 
 
 def _proves(claim: Claim, move: Move | None) -> bool:
@@ -180,47 +319,17 @@ def _proves(claim: Claim, move: Move | None) -> bool:
     return move.source.provider_id != claim.provider_id
 
 
-def _may_go(claim: Claim, move: Move | None) -> bool:
-    """Whether absence from its host may end a claim."""
+def _may_go(claim: Claim, move: Move | None, *, doubted: bool) -> bool:
+    """Whether absence from its host may end a claim.
+
+    :param doubted: its host said that the guest left
+    """
     if move is None or claim.id not in (move.source.id, move.target.id):
         return True
     if claim.id == move.target.id:
         # Reverted: it was there, and is seen at its source again.
         return move.source.absences < 0 and move.source.provider_id != claim.provider_id
-    return move.target.purpose in SILENT and move.target.state is State.CONFIRMED
-
-
-def _adopt(
-    host: HostRow, consumer: str, known: Iterable[Claim], resources: dict[str, int], now: float
-) -> Claim:
-    """A claim for a guest that none is known for here.
-
-    It takes what its update says, else what its newest claim anywhere takes.
-    The id grows with the claims known here: the same again until one is written.
-    """
-    history = sorted(known, key=lambda claim: (claim.created_at, claim.id))
-    lives = sum(claim.adopted and claim.provider_id == host.id for claim in history)
-    amounts = dict(resources)
-    if not amounts and history:
-        amounts = dict(history[-1].allocations.get(history[-1].provider_id, {}))
-    return Claim(
-        id=message.derived_id('adopted', host.uuid, host.epoch, consumer, lives),
-        request_id=None,
-        consumer=consumer,
-        provider_id=host.id,
-        host=host.name,
-        state=State.CONFIRMED,
-        lifecycle=Lifecycle.HOST,
-        allocations={host.id: amounts} if amounts else {},
-        group=history[-1].group if history else None,
-        project_id=history[-1].project_id if history else None,
-        user_id=history[-1].user_id if history else None,
-        adopted=True,
-        absences=-1,
-        reason='runs without a live claim',
-        created_at=now,
-        updated_at=now,
-    )
+    return (doubted or move.target.purpose in SILENT) and move.target.state is State.CONFIRMED
 
 
 def _by_consumer(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
@@ -231,15 +340,33 @@ def _by_consumer(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
 
 
 def _effect(
-    before: Iterable[Claim], changed: Iterable[Claim], unclaimed: Sequence[str] = ()
+    before: Mapping[str, Sequence[Claim]],
+    changed: Iterable[Claim],
+    now: float,
+    unclaimed: Sequence[str] = (),
 ) -> NovaEffect:
-    was = {claim.id: claim for claim in before}
-    news = [claim for claim in changed if was.get(claim.id) != claim]
-    moved = [claim for claim in news if claim.id in was and was[claim.id].state is not claim.state]
+    """:param before: all claims by consumer, as they were"""
+    was = {claim.id: claim for claims in before.values() for claim in claims}
+    news = {claim.id: claim for claim in changed if was.get(claim.id) != claim}
+    for consumer in {claim.consumer for claim in news.values() if not claim.is_live}:
+        target = _left_alone(before.get(consumer, ()), news)
+        if target is not None:
+            until = max(target.lease_until, now + SEEN_SECONDS)
+            news[target.id] = _replace(target, lease_until=until, updated_at=now)
+    moved = [c for c in news.values() if c.id in was and was[c.id].state is not c.state]
     return NovaEffect(
-        claims=news,
+        claims=list(news.values()),
         confirmed=[claim.id for claim in moved if claim.state is State.CONFIRMED],
         released=[claim.id for claim in moved if not claim.is_live],
-        adopted=[claim.id for claim in news if claim.id not in was],
+        adopted=[claim.id for claim in news.values() if claim.id not in was],
         unclaimed=list(unclaimed),
     )
+
+
+def _left_alone(claims: Sequence[Claim], news: Mapping[str, Claim]) -> Claim | None:
+    """The reserved target of a move that was open and is not any more."""
+    move = open_move(claims)
+    if move is None or open_move([news.get(claim.id, claim) for claim in claims]) is not None:
+        return None
+    target = news.get(move.target.id, move.target)
+    return target if target.state is State.RESERVED else None

@@ -6,7 +6,6 @@ smallest number counts; where one of them is no number, the option does, whateve
 the others say.  The arrays are kept until an aggregate or a membership changes.
 """
 
-import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,9 @@ if TYPE_CHECKING:
 
 #: The keys that are meant to be numbers end so.
 SUFFIX = '_weight_multiplier'
+#: Multipliers are no larger: sums of many weights stay numbers that can be told apart.
+MULTIPLIER_MAX = 1e12
+EXPECTED = 'a number from -1e12 to 1e12'
 #: Of a value that is told in words no more than this is repeated.
 _SHOWN_MAX = 40
 
@@ -33,13 +35,18 @@ def by_key(aggregates: Iterable[Aggregate]) -> dict[str, dict[str, str]]:
     return found
 
 
+def is_usable(value: float) -> bool:
+    """Whether weights may be multiplied with it."""
+    return -MULTIPLIER_MAX <= value <= MULTIPLIER_MAX
+
+
 def number(text: str) -> float | None:
-    """What a value means; None: no finite number."""
+    """What a value means; None: it is no number, or none that is usable."""
     try:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    return value if is_usable(value) else None
 
 
 def minimum(hosts: 'HostTable', key: str) -> FloatArray | None:
@@ -82,7 +89,7 @@ def _members(hosts: 'HostTable', uuid: str) -> BoolArray:
 def problems(aggregates: Iterable[Aggregate]) -> list[str]:
     """What an operator should know: multipliers that are no numbers."""
     return [
-        f'aggregate {aggregate.name}: {key} is {value[:_SHOWN_MAX]!r}, expected a finite number; '
+        f'aggregate {aggregate.name}: {key} is {value[:_SHOWN_MAX]!r}, expected {EXPECTED}; '
         'its hosts go by the option'
         for aggregate in aggregates
         for key, value in sorted(aggregate.metadata.items())

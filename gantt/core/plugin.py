@@ -2,6 +2,7 @@
 """What filters and weighers have in common: a name, declared options, declared columns."""
 
 import difflib
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -69,13 +70,16 @@ class Plugin:
         right = isinstance(value, option.type) or (option.type is float and isinstance(value, int))
         if option.type is list:
             right = right and all(isinstance(item, str) for item in value)
+        # One that is no number is neither below nor above a bound.
+        right = right and not (isinstance(value, float) and not math.isfinite(value))
         if not right or (low is not None and value < low) or (high is not None and value > high):
             bounds = ''.join(
                 f', {word} {bound}'
                 for word, bound in (('at least', low), ('at most', high))
                 if bound is not None
             )
-            self._refuse(option, f'{option.type.__name__}{bounds}', value)
+            finite = 'finite ' if option.type is float else ''
+            self._refuse(option, f'{finite}{option.type.__name__}{bounds}', value)
         if option.choices and value not in option.choices:
             words = ', '.join(choice or 'nothing' for choice in option.choices)
             self._refuse(option, f'one of {words}', value)

@@ -7,11 +7,11 @@ told, for the caller did not ask for it.  A rebuild stays where it is: nothing
 is added to it.
 """
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from gantt.core import features
 from gantt.core.filters.aggregate_isolation import TENANT_KEY
 from gantt.core.filters.aggregate_metadata import split
 from gantt.core.filters.base import names_of
@@ -50,7 +50,6 @@ _DISK_FORMATS = frozenset(
 )
 #: Values that traits call otherwise.
 _RENAMED = {'ARMV7L': 'ARMV7'}
-_YES = frozenset({'1', 't', 'true', 'on', 'y', 'yes'})
 
 
 class Prefilters(msgspec.Struct, frozen=True):
@@ -61,6 +60,16 @@ class Prefilters(msgspec.Struct, frozen=True):
     query_placement_for_image_type_support: bool = False
     enable_isolated_aggregate_filtering: bool = False
     image_metadata_prefilter: bool = False
+
+    @property
+    def any_is_on(self) -> bool:
+        """Whether any of those that need not be is."""
+        return (
+            self.limit_tenants_to_placement_aggregate
+            or self.query_placement_for_image_type_support
+            or self.enable_isolated_aggregate_filtering
+            or self.image_metadata_prefilter
+        )
 
 
 class Rewritten(msgspec.Struct, frozen=True):
@@ -74,7 +83,10 @@ class Rewritten(msgspec.Struct, frozen=True):
 
 
 class _Draft:
-    """Additions so far."""
+    """Additions so far.
+
+    :ivar asked: traits that open aggregates which are kept for who asks for them
+    """
 
     def __init__(self, spec: RequestSpec, table: 'HostTable', settings: Prefilters) -> None:
         self.spec, self.table, self.settings = spec, table, settings
@@ -83,6 +95,7 @@ class _Draft:
         self.member_of = list(spec.member_of)
         self.outside = dict.fromkeys(spec.forbidden_aggregates)
         self.added: list[str] = []
+        self.asked = frozenset(spec.required_traits)
 
     def require(self, trait: str, why: str) -> None:
         """One more trait, unless the request has it already."""
@@ -105,7 +118,17 @@ def rewrite(spec: RequestSpec, table: 'HostTable', settings: Prefilters) -> Rewr
     """The spec with what aggregates, image and flavor add to it."""
     if spec.purpose is Purpose.REBUILD:
         return Rewritten(spec)
+    asks = spec.flavor.extra_specs or spec.image.properties
+    built_in = list(features.built_in(spec)) if asks else []
+    beside = list(features.beside(spec)) if asks else []
+    # Mostly there is nothing to add.
+    told = table.trait_codes.get(DISABLED) is not None
+    if not (built_in or beside or settings.any_is_on or told):
+        return Rewritten(spec)
     draft = _Draft(spec, table, settings)
+    for trait, why in built_in:
+        draft.require(trait, why)
+    draft.asked = frozenset(draft.required)
     if settings.limit_tenants_to_placement_aggregate:
         _tenant(draft)
     if settings.query_placement_for_image_type_support:
@@ -115,9 +138,8 @@ def rewrite(spec: RequestSpec, table: 'HostTable', settings: Prefilters) -> Rewr
         _isolated(draft)
     if settings.image_metadata_prefilter:
         _image_metadata(draft)
-    if spec.flavor.extra_specs or spec.image.properties:
-        for trait, why in _features(spec):
-            draft.require(trait, why)
+    for trait, why in beside:
+        draft.require(trait, why)
     changed = draft.added or len(draft.forbidden) != len(spec.forbidden_traits)
     return draft.rewritten() if changed else Rewritten(spec)
 
@@ -162,14 +184,13 @@ def _status(draft: _Draft) -> None:
 
 def _isolated(draft: _Draft) -> None:
     """Aggregates that want a trait are for those who ask for it."""
-    asked = set(draft.spec.required_traits)
     for aggregate in draft.table.known_aggregates.values():
         missing = [
             key.removeprefix(TRAIT_KEY)
             for key, value in aggregate.metadata.items()
             if key.startswith(TRAIT_KEY)
             and value == 'required'
-            and key.removeprefix(TRAIT_KEY) not in asked
+            and key.removeprefix(TRAIT_KEY) not in draft.asked
         ]
         if missing and aggregate.uuid not in draft.outside:
             draft.outside[aggregate.uuid] = None
@@ -191,32 +212,3 @@ def _image_metadata(draft: _Draft) -> None:
             draft.require(prefix + value, f'the image has {name}={text}')
         else:
             draft.added.append(f'image property {name}={text} has no trait and is not looked at')
-
-
-def _features(spec: RequestSpec) -> Iterator[tuple[str, str]]:
-    """(trait, why) of features that only some hosts have."""
-    extra, image = spec.flavor.extra_specs, spec.image.properties
-
-    def either(name: str) -> str:
-        return extra.get(f'hw:{name}', '') or image.get(f'hw_{name}', '')
-
-    def is_on(name: str) -> bool:
-        said = (extra.get(f'hw:{name}', ''), image.get(f'hw_{name}', ''))
-        return any(text.strip().lower() in _YES for text in said)
-
-    if extra.get('accel:device_profile'):
-        yield 'COMPUTE_ACCELERATORS', 'the flavor has a device profile'
-    if is_on('virtio_packed_ring'):
-        yield 'COMPUTE_NET_VIRTIO_PACKED', 'packed virtqueues are asked for'
-    if is_on('ephemeral_encryption'):
-        yield 'COMPUTE_EPHEMERAL_ENCRYPTION', 'ephemeral disks are to be encrypted'
-        kind = either('ephemeral_encryption_format').upper()
-        if kind:
-            trait = f'COMPUTE_EPHEMERAL_ENCRYPTION_{kind}'
-            yield trait, f'ephemeral disks are to be encrypted as {kind.lower()}'
-    if either('sound_model').lower() == 'virtio':
-        yield 'COMPUTE_SOUND_MODEL_VIRTIO', 'a virtio sound device is asked for'
-    if either('tpm_version'):
-        security = extra.get('hw:tpm_secret_security', 'user')
-        trait = f'COMPUTE_SECURITY_TPM_SECRET_SECURITY_{security.upper()}'
-        yield trait, f'the secret of the TPM is for the {security}'

@@ -44,6 +44,8 @@ def top(values: FloatArray, count: int) -> IntArray:
 class Part:
     """What one weigher says of the survivors, and how it counts.
 
+    :ivar is_plain: it counts once: a share is its weight
+    :ivar is_turned: it counts once, the other way: a share is its weight with another sign
     :ivar scaled: its shares times the multiplier, as they are added; None: nothing is
     """
 
@@ -52,21 +54,38 @@ class Part:
     ) -> None:
         self.weigher, self.raw = weigher, raw
         self.scale, self.multiplier = scale, multiplier
-        self.is_steady = weigher.is_steady
+        self.is_plain = isinstance(multiplier, float) and multiplier == 1.0
+        self.is_turned = isinstance(multiplier, float) and multiplier == -1.0
         self.scaled: FloatArray | None = None
         self.measure()
 
     def measure(self) -> None:
         """Weigh all survivors anew."""
-        scaled, multiplier = self.scale.whole(self.raw), self.multiplier
-        if scaled is not None and not (isinstance(multiplier, float) and multiplier == 1.0):
-            scaled *= multiplier
+        scaled = self.scale.whole(self.raw)
+        if scaled is not None and not self.is_plain:
+            np.multiply(scaled, self.multiplier, out=scaled)
         self.scaled = scaled
 
     def multiplier_of(self, i: int) -> float:
         """Of one survivor."""
         multiplier = self.multiplier
         return multiplier.item(i) if isinstance(multiplier, np.ndarray) else multiplier
+
+    def lines(self, indices: list[int]) -> tuple[list[float], list[float], list[float]]:
+        """Raw values, shares and weights of some of the survivors."""
+        raw, scaled = self.raw.item, self.scaled
+        given = [float(raw(i)) for i in indices]
+        if scaled is None:
+            nothing = [0.0] * len(indices)
+            return given, nothing, nothing
+        if self.is_plain or self.is_turned:
+            weights = [scaled.item(i) for i in indices]
+            if self.is_plain:
+                return given, weights, weights
+            return given, [0.0 - weight for weight in weights], weights
+        shares = [self.scale.one(value, i) for value, i in zip(given, indices, strict=True)]
+        pairs = zip(shares, indices, strict=True)
+        return given, shares, [share * self.multiplier_of(i) for share, i in pairs]
 
     def follow(self, i: int, now: float) -> bool:
         """Take over the raw value of one survivor.
@@ -96,6 +115,7 @@ class Ranking:
         self.rows = rows
         self.total: FloatArray = np.zeros(len(rows))
         self.parts: list[Part | None] = []
+        self._lively: list[Part] | None = None  # those that a pick may move
         #: (-total, index) of the best, in order; empty: not known.
         self._kept: list[tuple[float, int]] = []
         self._last = (0.0, 0)
@@ -118,9 +138,10 @@ class Ranking:
         """
         i = int(np.searchsorted(self.rows, row))
         moved = False
-        for part in self.parts:
-            if part is not None and not part.is_steady:
-                moved = part.follow(i, part.weigher.value(table, spec, row)) or moved
+        if self._lively is None:
+            self._lively = [p for p in self.parts if p is not None and not p.weigher.is_steady]
+        for part in self._lively:
+            moved = part.follow(i, part.weigher.value(table, spec, row)) or moved
         scaled = [part.scaled for part in self.parts if part and part.scaled is not None]
         if moved:
             self.total[:] = 0.0
@@ -168,20 +189,20 @@ class Ranking:
 
     def scores(self, table: 'HostTable', finalists: list[int]) -> list[Score]:
         """Lines of the score table for some of the survivors."""
-        return [self._score(table, i) for i in finalists]
-
-    def _score(self, table: 'HostTable', i: int) -> Score:
-        raws, norms, weights = [], [], []
-        for part in self.parts:
-            given = share = weight = 0.0
-            if part is not None:
-                given = float(part.raw.item(i))
-                share = part.scale.one(given, i)
-                weight = share * part.multiplier_of(i)
-            raws.append(given)
-            norms.append(share)
-            weights.append(weight)
-        row = self.rows.item(i)
-        return Score(
-            table.names[row], table.hosts[row].id, self.total.item(i), raws, norms, weights
-        )
+        nothing = [0.0] * len(finalists)
+        silent = (nothing, nothing, nothing)
+        said = [silent if part is None else part.lines(finalists) for part in self.parts]
+        rows = self.rows.take(finalists).tolist()
+        totals = self.total.take(finalists).tolist()
+        names, hosts = table.names, table.hosts
+        return [
+            Score(
+                names[row],
+                hosts[row].id,
+                totals[at],
+                [raws[at] for raws, _, _ in said],
+                [shares[at] for _, shares, _ in said],
+                [weights[at] for _, _, weights in said],
+            )
+            for at, row in enumerate(rows)
+        ]

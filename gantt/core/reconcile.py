@@ -15,16 +15,20 @@ import msgspec
 from msgspec import UNSET
 
 from gantt import exceptions
-from gantt.core import message
+from gantt.core import beside, message
 from gantt.core.claim import Claim, Event, State, after
-from gantt.core.host import HostFacts, HostRow
-from gantt.core.laid_claims import layout_again, settled
-from gantt.core.report import HostReport, RegisterHost, Running
-from gantt.core.request import Lifecycle
+from gantt.core.host import HostChange, HostFacts, HostRow
+from gantt.core.laid_claims import layout_again, meant, settled
+from gantt.core.report import HostReport, Registered, Running
+from gantt.core.request import Flavor, Lifecycle, name_of
 
 APPLIED, STALE, GONE, NEEDS_FULL = 'applied', 'stale', 'gone', 'needs_full'
-
 _replace = msgspec.structs.replace
+
+
+#: What a host that registers is told, and the host as it became.
+Registration = tuple[Registered, HostChange]
+RegistrationFate = Registration | exceptions.GanttError
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +136,7 @@ def fold_facts(
     :param contained: what the host's own figure of use contains of our claims, by class
     :param used: use by live claims, as it becomes
     """
-    facts = _facts(row.facts, report)
+    facts = _facts(row.facts, report, now)
     now_row = _replace(
         row,
         sequence=report.sequence,
@@ -164,54 +168,6 @@ def is_over_committed(row: HostRow) -> bool:
         if taken > (inventory.cap if inventory is not None else 0):
             return True
     return False
-
-
-def register(
-    row: HostRow | None, said: RegisterHost, *, provider_id: int, last_epoch: int = 0
-) -> HostRow:
-    """The row after a registration; another nonce begins a new epoch.
-
-    A new epoch begins at sequence 0 and needs a full report first.  What is
-    known of the host and what is claimed there stays.
-
-    Of two agents the later one counts, and that is the one that comes later,
-    unless both have the same journal: that one knows which of them began later.
-
-    :param row: None where the host is not known
-    :param provider_id: its id, where it is new
-    :param last_epoch: the last that was handed out to this name, where it is new
-    :raises StaleRegistration: a later one of the same journal was there before
-    """
-    if row is None:
-        uuid = said.uuid or message.derived_id('host', said.name, provider_id)
-        row = HostRow(id=provider_id, uuid=uuid, name=said.name, epoch=last_epoch)
-    is_repeat = row.boot_nonce == said.boot_nonce
-    is_ours = said.journal is not None and said.journal == row.journal
-    if is_ours and not is_repeat and said.journal_count < row.journal_count:
-        raise exceptions.StaleRegistration(
-            host=said.name, count=said.journal_count, current=row.journal_count
-        )
-    row = _replace(
-        row,
-        node=said.node or said.name,
-        cell=said.cell,
-        zone=row.zone if said.zone is None else said.zone,
-        build_topic=said.build_topic or f'gantt-compute.{said.name}',
-        version=row.version + 1,
-    )
-    if is_repeat:
-        return row
-    # A layout chosen on what the host said before it started anew is void.
-    return _replace(
-        row,
-        boot_nonce=said.boot_nonce,
-        journal=row.journal if said.journal is None else said.journal,
-        journal_count=row.journal_count if said.journal is None else said.journal_count,
-        epoch=row.epoch + 1,
-        sequence=0,
-        full_sequence=0,
-        generation=row.generation + 1,
-    )
 
 
 def ended(claim: Claim, state: State, reason: str, now: float) -> Claim:
@@ -264,7 +220,7 @@ class _Seen:
                 if by_consumer is None:
                     by_consumer = _by_consumer(live, exact)
                 mine = by_consumer.get(entry.consumer, ())
-                found.update(_meant(mine))
+                found.update(meant(mine))
                 if not mine and found is self.running:
                     self.strangers.append(entry)
         # A consumer is one guest on a host, under however many names it is listed.
@@ -293,13 +249,6 @@ def _by_consumer(live: Iterable[Claim], exact: set[str | None]) -> dict[str, lis
         if claim.id not in exact:
             found.setdefault(claim.consumer, []).append(claim)
     return found
-
-
-def _meant(mine: Sequence[Claim]) -> list[str]:
-    confirmed = [claim.id for claim in mine if claim.state is State.CONFIRMED]
-    if confirmed or not mine:
-        return confirmed
-    return [min(mine, key=lambda claim: (claim.created_at, claim.id)).id]
 
 
 def _adopt(
@@ -337,6 +286,7 @@ def _adopt(
         user_id=lost.user_id if lost else None,
         consumer_type=lost.consumer_type if lost else 'INSTANCE',
         layout=layout_again(row, lost, others),
+        flavor=name_of(Flavor(name=entry.flavor or '')) or (lost.flavor if lost else None),
         adopted=True,
         reason='runs without a live claim',
         created_at=now,
@@ -357,14 +307,15 @@ def _stated(report: HostReport, field: str, known: object, unsaid: object) -> ob
     return unsaid if report.full else known
 
 
-def _facts(known: HostFacts, report: HostReport) -> HostFacts:
+def _facts(known: HostFacts, report: HostReport, now: float) -> HostFacts:
     changed = {}
     for field in _FACTS:
         before = getattr(known, field)
         said = _stated(report, field, before, getattr(_NO_FACTS, field))
         if said != before:
             changed[field] = said
-    return _replace(known, **changed) if changed else known
+    said = _replace(known, **changed) if changed else known
+    return beside.kept(known, said, report, now)
 
 
 def _foreign(row: HostRow, report: HostReport, contained: Mapping[str, int]) -> dict[str, int]:
@@ -383,7 +334,8 @@ def _positive(amounts: Mapping[str, int]) -> dict[str, int]:
 
 def _has_new_facts(before: HostRow, now: HostRow) -> bool:
     if before.facts is not now.facts:
-        same = _replace(now.facts, metrics=before.facts.metrics)
+        known = before.facts
+        same = _replace(now.facts, metrics=known.metrics, beside=known.beside)
         if same != before.facts:
             return True
     return (

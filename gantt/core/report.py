@@ -9,7 +9,8 @@ full report or an earlier delta said.  ``running`` and ``pending`` are always
 whole: ``None`` means "no opinion" and frees nothing, ``[]`` means none.
 """
 
-from typing import Annotated, Any
+import math
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -23,6 +24,12 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 #: builds that failed since the last one that did not.
 IO_WORKLOAD = 'stats.io_workload'
 FAILED_BUILDS = 'stats.failed_builds'
+
+#: What a host without an agent registers with, whose reports have no epoch: the same each time.
+DICTIONARY_NONCE = 'dictionary'
+
+#: The largest value of a metric, either way.
+METRIC_MAX = 1e18
 
 Level = Annotated[str, msgspec.Meta(max_length=255)]
 
@@ -49,6 +56,8 @@ class NumaCell(Message, frozen=True, kw_only=True):
     cpu_used: Count = 0
     pages: list[NumaPages] = []
     socket: Count | None = None
+    networks: Annotated[list[Name], msgspec.Meta(max_length=256)] = []  # physical ones at hand
+    tunneled: bool = False  # its are the tunneled networks
 
 
 class DevicePool(Message, frozen=True, kw_only=True):
@@ -57,7 +66,7 @@ class DevicePool(Message, frozen=True, kw_only=True):
     vendor_id: Text = ''
     product_id: Text = ''
     address: Text = ''
-    numa_node: int | None = None
+    numa_node: Count | None = None
     count: Count = 0
     free: Count = 0
     tags: Annotated[dict[Name, Text], msgspec.Meta(max_length=64)] = {}
@@ -75,6 +84,7 @@ class Hypervisor(Message, frozen=True, kw_only=True):
     """What runs the guests.
 
     :ivar stats: other things that its driver says of it, as text; numbers are metrics
+    :ivar service: the service host, where that runs several nodes and the host is one of them
     """
 
     type: Text = ''
@@ -84,18 +94,20 @@ class Hypervisor(Message, frozen=True, kw_only=True):
     cpu_info: dict[str, Any] | Text = ''
     supported: list[list[Text]] = []  # [architecture, hypervisor type, vm mode]
     stats: Annotated[dict[Name, Text], msgspec.Meta(max_length=256)] = {}
+    service: Text = ''
 
 
 class Running(Message, frozen=True, kw_only=True):
     """A consumer that the host runs or is about to run.
 
     ``resources`` is what it takes on the host: needed to adopt a consumer
-    that no claim is known for.
+    that no claim is known for.  So is ``flavor``, the name of its flavor.
     """
 
     consumer: Uuid
     claim_id: Uuid | None = None
     resources: dict[Name, Amount] = {}
+    flavor: Text | None = None
 
 
 class RegisterHost(Message, frozen=True, kw_only=True):
@@ -108,6 +120,9 @@ class RegisterHost(Message, frozen=True, kw_only=True):
     :ivar journal_count: how many registrations were begun out of that journal, this one
         included.  One that comes after a later one of the same journal was left on the
         way by an agent that is dead: it is refused
+    :ivar speaks_for: whose words end and confirm claims there: of the one who registers, an
+        agent of the host's own, or of Nova.  None: of an agent where there is a journal, else
+        as it was
     """
 
     name: Name  # service host
@@ -119,6 +134,7 @@ class RegisterHost(Message, frozen=True, kw_only=True):
     cell: Uuid | None = None
     zone: Name | None = None
     build_topic: Name | None = None  # None: gantt-compute.<name>
+    speaks_for: Literal['host', 'nova'] | None = None
     proof: Text | None = None  # reserved: proof of identity
 
 
@@ -187,6 +203,17 @@ class ClaimWords(Message, frozen=True, kw_only=True):
     signature: Text | None = None
 
 
+def classes_of(report: HostReport) -> set[str]:
+    """The resource classes that a report names."""
+    names: set[str] = set()
+    for amounts in (report.inventories, report.foreign, report.used):
+        if amounts is not UNSET:
+            names.update(amounts)
+    for entry in (*(report.running or ()), *(report.pending or ())):
+        names.update(entry.resources)
+    return names
+
+
 def check(report: HostReport, declared: frozenset[str] = frozenset()) -> None:
     """What types cannot say about a report.
 
@@ -205,6 +232,7 @@ def check(report: HostReport, declared: frozenset[str] = frozenset()) -> None:
         _refuse('used', 'only one of foreign and used may be given')
     _check_amounts(report, declared)
     _check_shape(report)
+    _check_kept(report)
     for field in ('running', 'pending'):
         seen = [(r.consumer, r.claim_id) for r in getattr(report, field) or ()]
         if len(set(seen)) != len(seen):
@@ -234,32 +262,68 @@ def _check_shape(report: HostReport) -> None:
     place = '' if report.location is UNSET else report.location
     if place and not all(place.split('.')):
         _refuse('location', f'expected names separated by single dots, got {place!r}')
-    for index, pool in enumerate(() if report.devices is UNSET else report.devices):
+    check_inside(report.numa, report.devices, 'stats')
+
+
+def check_inside(
+    numa: list[NumaCell] | UnsetType, devices: list[DevicePool] | UnsetType, inside: str
+) -> None:
+    """What types cannot say about cells and devices.
+
+    :param inside: what the message is called in an error
+    :raises InvalidMessage: names the field and what was expected
+    """
+    for index, pool in enumerate(() if devices is UNSET else devices):
         if pool.free > pool.count:
             _refuse(
-                f'devices[{index}].free', f'expected 0 to count ({pool.count}), got {pool.free}'
+                f'devices[{index}].free',
+                f'expected 0 to count ({pool.count}), got {pool.free}',
+                inside,
             )
-    _check_numa([] if report.numa is UNSET else report.numa)
+    _check_numa([] if numa is UNSET else numa, inside)
 
 
-def _check_numa(cells: list[NumaCell]) -> None:
+def _check_numa(cells: list[NumaCell], inside: str) -> None:
     """Cells are told apart by their ids, and no processor is in two of them."""
     ids: set[int] = set()
     cpus: dict[int, int] = {}
     for index, cell in enumerate(cells):
         where = f'numa[{index}]'
         if cell.id in ids:
-            _refuse(f'{where}.id', f'expected distinct ids, got {cell.id} twice')
+            _refuse(f'{where}.id', f'expected distinct ids, got {cell.id} twice', inside)
         ids.add(cell.id)
         for cpu in {*cell.cpus, *cell.pinned_cpus}:
             if cpus.setdefault(cpu, index) != index:
-                _refuse(f'{where}.cpus', f'processor {cpu} is in numa[{cpus[cpu]}] already')
+                _refuse(f'{where}.cpus', f'processor {cpu} is in numa[{cpus[cpu]}] already', inside)
         if not set(cell.used_pinned_cpus) <= set(cell.pinned_cpus):
-            _refuse(f'{where}.used_pinned_cpus', 'expected processors of pinned_cpus only')
+            _refuse(f'{where}.used_pinned_cpus', 'expected processors of pinned_cpus only', inside)
         for number, pages in enumerate(cell.pages):
             if pages.size_kb < 1:
-                _refuse(f'{where}.pages[{number}].size_kb', 'expected at least 1, got 0')
+                _refuse(f'{where}.pages[{number}].size_kb', 'expected at least 1, got 0', inside)
 
 
-def _refuse(field: str, problem: str) -> None:
-    raise exceptions.InvalidMessage(field=f'stats.{field}', problem=problem)
+def check_metrics(metrics: dict[str, Metric] | UnsetType, inside: str) -> None:
+    """Values are of a size that can be weighed.
+
+    Not a number is let through: a driver may say that it could not measure.
+
+    :raises InvalidMessage: names the field and what was expected
+    """
+    for name, metric in ({} if metrics is UNSET else metrics).items():
+        if METRIC_MAX < abs(metric.value) < math.inf:
+            problem = f'expected {-METRIC_MAX:g} to {METRIC_MAX:g}, got {metric.value:g}'
+            _refuse(f'metrics.{name}.value', problem, inside)
+
+
+def _check_kept(report: HostReport) -> None:
+    """What is kept as it was said is of numbers that can be kept."""
+    check_metrics(report.metrics, 'stats')
+    if report.hypervisor is not UNSET and isinstance(report.hypervisor.cpu_info, dict):
+        try:
+            msgspec.msgpack.encode(report.hypervisor.cpu_info)
+        except OverflowError:
+            _refuse('hypervisor.cpu_info', 'expected whole numbers of 64 bits at most')
+
+
+def _refuse(field: str, problem: str, inside: str = 'stats') -> None:
+    raise exceptions.InvalidMessage(field=f'{inside}.{field}', problem=problem)

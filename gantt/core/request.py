@@ -8,13 +8,15 @@ types.
 
 import enum
 import hashlib
+import sys
 from typing import Annotated
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core import message, resources
+from gantt.core import message, nova_hints, resources
 from gantt.core.message import Amount, Message, Name, Positive, Text, Uuid
+from gantt.core.topology.wish import Affinity
 
 Names = Annotated[list[Name], msgspec.Meta(max_length=message.LIST_MAX)]
 Uuids = Annotated[list[Uuid], msgspec.Meta(max_length=message.LIST_MAX)]
@@ -91,12 +93,59 @@ class Flavor(Message, frozen=True, kw_only=True):
     extra_specs: Extra = {}
 
 
+def name_of(flavor: Flavor) -> str | None:
+    """What is kept of a flavor with a claim: as much of its name as has room; None: no name."""
+    if not flavor.name:
+        return None
+    # Halves of characters, and what no database keeps, are told from others no more.
+    name = flavor.name[: message.NAME_MAX].encode('utf-8', 'replace').decode()
+    return sys.intern(name.replace('\0', '\ufffd'))
+
+
 class Image(Message, frozen=True, kw_only=True):
     """What is known of the image, for filters that look at it."""
 
     uuid: Text | None = None
     properties: Extra = {}
     disk_format: Text = ''
+
+
+class DeviceKind(Message, frozen=True, kw_only=True):
+    """What a device has to be, upper and lower case being the same; '' is anything.
+
+    :ivar tags: of its pool; null: the pool has none of that name
+    """
+
+    vendor_id: Text = ''
+    product_id: Text = ''
+    device_type: Text = ''
+    tags: Annotated[dict[Name, Text | None], msgspec.Meta(max_length=64)] = {}
+
+
+class DeviceRequest(Message, frozen=True, kw_only=True):
+    """Devices that are described with the request, as those of network ports are.
+
+    :ivar alias: of one that the flavor names; what is known of the alias here goes before
+    :ivar port: whose it is, for the layout
+    :ivar any_of: any of them will do
+    """
+
+    alias: Text = ''
+    port: Text = ''
+    count: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
+    any_of: Annotated[list[DeviceKind], msgspec.Meta(min_length=1, max_length=64)]
+    affinity: Affinity = Affinity.LEGACY
+
+
+class Networks(Message, frozen=True, kw_only=True):
+    """Networks of the guest that cells of a host may be near to.
+
+    :ivar physical: names of physical networks
+    :ivar tunneled: whether one of them is tunneled
+    """
+
+    physical: Names = []
+    tunneled: bool = False
 
 
 class RequestSpec(Message, frozen=True, kw_only=True):
@@ -125,6 +174,23 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     volume_backed: bool = False  # it boots from a volume: the image is not copied to the host
     hints: Annotated[dict[Name, list[Text]], msgspec.Meta(max_length=256)] = {}
     move_id: Uuid | None = None
+    devices: Annotated[list[DeviceRequest], msgspec.Meta(max_length=64)] = []
+    networks: Networks | None = None
+
+    def __post_init__(self) -> None:
+        if self.hints:
+            self._take_hints()
+
+    def _take_hints(self) -> None:
+        """What Nova has as hints is in the fields, wherever the request came from."""
+        for name in nova_hints.CONSUMERS:
+            if name in self.hints:
+                found = nova_hints.consumers(name, self.hints, getattr(self, name))
+                msgspec.structs.force_setattr(self, name, found)
+        if nova_hints.GROUP in self.hints:
+            uuid = nova_hints.group(self.hints, self.group.uuid if self.group else None)
+            if self.group is None and uuid is not None:
+                msgspec.structs.force_setattr(self, 'group', GroupRef(uuid=uuid))
 
 
 class SelectDestinations(Message, frozen=True, kw_only=True):
@@ -134,6 +200,10 @@ class SelectDestinations(Message, frozen=True, kw_only=True):
         it has the effect of one
     :ivar budget_ms: how long the caller will wait, queueing included
     :ivar lease_seconds: how long an unconfirmed claim is kept
+    :ivar only_project: claim for consumers of this project only, those of others are not
+        there; null: for any. ``gantt-api`` sets it for who may act for one project
+    :ivar repeat: it was sent before, and nobody knows what becomes of that copy: a refusal
+        is then kept, so that the other one is not placed after it
     """
 
     request_id: Uuid
@@ -144,6 +214,8 @@ class SelectDestinations(Message, frozen=True, kw_only=True):
     lease_seconds: Annotated[int, msgspec.Meta(ge=5, le=86_400)] | None = None
     lifecycle: Lifecycle = Lifecycle.HOST
     dry_run: bool = False
+    only_project: Text | None = None
+    repeat: bool = False
 
     @property
     def fingerprint(self) -> str:
@@ -195,6 +267,7 @@ def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -
 
 
 __all__ = [
-    'Amount', 'CancelClaims', 'Destination', 'ExtendClaims', 'Flavor', 'GetRequest', 'GroupRef',
-    'Image', 'Lifecycle', 'Policy', 'Purpose', 'RequestSpec', 'SelectDestinations', 'check',
+    'Amount', 'CancelClaims', 'Destination', 'DeviceKind', 'DeviceRequest', 'ExtendClaims',
+    'Flavor', 'GetRequest', 'GroupRef', 'Image', 'Lifecycle', 'Networks', 'Policy', 'Purpose',
+    'RequestSpec', 'SelectDestinations', 'check',
 ]  # fmt: skip

@@ -28,6 +28,8 @@ UNITS = {'MEMORY_MB': 'MiB', 'DISK_GB': 'GiB', 'VCPU': 'vCPU', 'PCPU': 'pCPU'}
 
 #: Amounts above this are absurd: they fit 63 bits with room for sums.
 AMOUNT_MAX = 2**40
+#: So many times what there is may be promised.
+RATIO_MAX = 1000.0
 
 
 def is_class_name(name: str) -> bool:
@@ -67,12 +69,15 @@ class Inventory(
             return 'total', f'expected 0 to {AMOUNT_MAX}, got {self.total}'
         if not 0 <= self.reserved <= self.total:
             return 'reserved', f'expected 0 to total ({self.total}), got {self.reserved}'
-        if not (math.isfinite(self.allocation_ratio) and 0 < self.allocation_ratio <= 1000):
-            return 'allocation_ratio', f'expected above 0 to 1000, got {self.allocation_ratio}'
+        if not (math.isfinite(self.allocation_ratio) and 0 < self.allocation_ratio <= RATIO_MAX):
+            return (
+                'allocation_ratio',
+                f'expected above 0 to {RATIO_MAX:g}, got {self.allocation_ratio}',
+            )
         for field, least in (('min_unit', 1), ('step_size', 1), ('max_unit', self.min_unit)):
             value = getattr(self, field)
-            if value is not None and value < least:
-                return field, f'expected at least {least}, got {value}'
+            if value is not None and not least <= value <= AMOUNT_MAX:
+                return field, f'expected {least} to {AMOUNT_MAX}, got {value}'
         return None
 
 

@@ -13,7 +13,7 @@ from gantt.core.decision import CHOSEN, PASSED, FilterCount, MemberDecision, Sco
 from gantt.core.fitting import Fitting
 from gantt.core.host import Placed
 from gantt.core.ranking import Ranking, top
-from gantt.core.request import Purpose, SelectDestinations
+from gantt.core.request import Purpose, SelectDestinations, name_of
 from gantt.core.survey import Survey
 from gantt.core.topology.layout import Layout, plain
 
@@ -49,6 +49,7 @@ class Run:
         wish = pipeline.inside.wish(request.spec)
         self.fitting = None if wish is None else Fitting(table, wish, pipeline.inside, self.survey)
         self.image = image_properties.text_of(request.spec.image)
+        self.flavor = name_of(request.spec.flavor)
         self.decisions: list[MemberDecision] = []
         self.taken: list[tuple[int, str]] = []
         self.chosen: list[int] = []
@@ -152,7 +153,7 @@ class Run:
             identity = claim_id(request.request_id, self.attempt, member)
             provider_id = self.table.hosts[row].id
             group = spec.group.uuid if spec.group else None
-            placed = Placed(identity, consumer, provider_id, group, layout, self.image)
+            placed = Placed(identity, consumer, provider_id, group, layout, self.image, self.flavor)
             self.table.take(provider_id, spec.resources, placed)
             self.taken.append((provider_id, identity))
             self.survey.picked(row)

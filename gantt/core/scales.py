@@ -18,6 +18,7 @@ What ``one`` says of a row is what ``whole`` said of it, bit for bit: it is how 
 score of a picked host is made anew without all others.
 """
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -61,15 +62,20 @@ class NovaScale(Scale):
     """From the low end to the high end."""
 
     low = high = 0.0
+    #: How many raw values are at an end; None: not counted since the ends were found.
+    _at_low: int | None = None
+    _at_high: int | None = None
 
     def whole(self, raw: IntArray | FloatArray) -> FloatArray | None:
         values, low, high = self.weigher.scale(raw)
         self.low, self.high = low, high
+        self._at_low = self._at_high = None
         if high <= low:
             return None
         if low:
             np.subtract(values, low, out=values)
-        np.divide(values, high - low, out=values)
+        if high - low != 1.0:
+            np.divide(values, high - low, out=values)
         return values
 
     def one(self, value: float, i: int) -> float:
@@ -82,7 +88,32 @@ class NovaScale(Scale):
         low, high = self.low, self.high
         if low < was < high and low < now < high:
             return True
-        return self.weigher.ends(raw) == (low, high)
+        weigher = self.weigher
+        return (
+            math.isfinite(now)
+            and (weigher.minval is not None or (now >= low and self._low_stays(raw, was, now)))
+            and (weigher.maxval is not None or (now <= high and self._high_stays(raw, was, now)))
+        )
+
+    # Counted once, and then followed: picks go from one host at an end to the next.
+    def _low_stays(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
+        if self.low in (was, now):
+            self._at_low = _count(self._at_low, raw, self.low, was, now)
+        return self._at_low != 0
+
+    def _high_stays(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
+        if self.high in (was, now):
+            self._at_high = _count(self._at_high, raw, self.high, was, now)
+        return self._at_high != 0
+
+
+def _count(
+    known: int | None, raw: IntArray | FloatArray, end: float, was: float, now: float
+) -> int:
+    """How many raw values are at an end, one having gone from ``was`` to ``now``."""
+    if known is None:
+        return int(np.count_nonzero(raw == end))
+    return known + (now == end) - (was == end)
 
 
 class OfCapacity(Scale):
@@ -118,9 +149,9 @@ class OfLargest(Scale):
     most = 0.0
 
     def whole(self, raw: IntArray | FloatArray) -> FloatArray | None:
-        values = self.weigher.scale(raw)[0]
-        self.most = float(np.max(np.abs(values)))
-        return values / self.most if self.most else None
+        values, low, high = self.weigher.scale(raw)
+        self.most = self._largest(values, low, high)
+        return np.divide(values, self.most, out=values) if self.most else None
 
     def one(self, value: float, i: int) -> float:
         return self.weigher.bounded(value) / self.most if self.most else 0.0
@@ -129,7 +160,13 @@ class OfLargest(Scale):
         bounded = self.weigher.bounded
         if abs(bounded(was)) < self.most and abs(bounded(now)) < self.most:
             return True
-        return float(np.max(np.abs(self.weigher.scale(raw)[0]))) == self.most
+        return self._largest(*self.weigher.scale(raw)) == self.most
+
+    def _largest(self, values: FloatArray, low: float, high: float) -> float:
+        # The ends are those of the values, unless they are declared.
+        if self.weigher.minval is None and self.weigher.maxval is None:
+            return max(abs(low), abs(high))
+        return float(np.max(np.abs(values)))
 
 
 class ByRank(Scale):
@@ -162,7 +199,11 @@ class Absolute(Scale):
         self._low, self._high = limits
 
     def whole(self, raw: IntArray | FloatArray) -> FloatArray | None:
-        shares = self._share(self.weigher.scale(raw)[0], np.abs)
+        values, least, most = self.weigher.scale(raw)
+        low, high = self._low, self._high
+        if low == 0.0 and high == 1.0 and least >= 0.0 and most <= 1.0:
+            return values  # they are shares already
+        shares = self._share(values, np.abs)
         np.maximum(shares, 0.0, out=shares)
         return np.minimum(shares, 1.0, out=shares)
 

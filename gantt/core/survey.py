@@ -342,7 +342,8 @@ class Survey:
             blank = np.zeros(len(self.alive), np.bool_)
             self._asked[k] = (blank, blank.copy())
         asked, said = self._asked[k]
-        asked[self._changed] = False
+        if not rule.once:
+            asked[self._changed] = False
         rows = np.flatnonzero(self.alive & ~asked)
         if len(rows):
             answers = rule.mask_rows(self.table, self.spec, rows)

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a decision says about itself in words: the one-line verdict, the nearest feasible."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from gantt.core.columns import BoolArray
+from gantt.core.columns import BoolArray, IntArray
 from gantt.core.decision import FilterCount, MemberDecision
-from gantt.core.survey import walks
-
-if TYPE_CHECKING:
-    from gantt.core.survey import Survey
+from gantt.core.filters.base import Filter
+from gantt.core.survey import Survey, walks
 
 #: Hosts that a per-host filter is asked about to find the nearest feasible.
 _ASKED_MAX = 256
@@ -21,14 +17,18 @@ _NAMED_MAX = 4
 
 
 def parts_of(counts: list[FilterCount]) -> list[tuple[int, str]]:
-    """(count, reason) of all that was removed, biggest first; the counts add up."""
+    """(count, reason) of all that was removed, biggest first; the counts add up.
+
+    In words for who asked: what only operators may read stands in the detail.
+    """
     parts: list[tuple[int, str]] = []
     for count in counts:
         if not count.removed:
             continue
         split = count.detail.get('parts')
         if split and sum(split.values()) == count.removed:
-            parts.extend((number, text) for text, number in split.items())
+            told = count.detail.get('told', {})
+            parts.extend((number, told.get(text, text)) for text, number in split.items())
         else:
             parts.append((count.removed, count.reason))
     return sorted(parts, key=lambda part: -part[0])
@@ -72,7 +72,7 @@ def fewer(wanted: int, placed: int) -> list[str]:
     return [f'fits with {"one member" if less == 1 else f"{less} members"} fewer']
 
 
-def nearest(survey: 'Survey', consumer: str) -> list[str]:
+def nearest(survey: Survey, consumer: str) -> list[str]:
     """The smallest changes that would let some host in, one line per filter.
 
     Looks at every filter on its own: a host that one filter alone keeps out is
@@ -101,13 +101,25 @@ def nearest(survey: 'Survey', consumer: str) -> list[str]:
     for k, mask in masks.items():
         rows = np.flatnonzero((failing == 1) & ~mask)
         if len(rows):
+            rows = _still(survey, pipeline.filters[k], rows, consumer)
+        if len(rows):
             line = pipeline.filters[k].remedy(table, survey.spec, rows)
             lines.append((len(rows), line))
     lines.sort(key=lambda line: -line[0])
     return [line for _, line in lines[:_NEAREST_MAX]]
 
 
-def _ask_per_host(survey: 'Survey', failing: np.ndarray, masks: dict[int, BoolArray]) -> None:
+def _still(survey: Survey, rule: Filter, rows: IntArray, consumer: str) -> IntArray:
+    """Which of the hosts that one filter alone keeps out are in once its remedy is followed."""
+    spec = rule.relaxed(survey.spec)
+    if spec is None:
+        return rows
+    other = Survey(survey.table, spec, survey.pipeline)
+    other.look(consumer)
+    return rows[other.alive.take(rows)]
+
+
+def _ask_per_host(survey: Survey, failing: np.ndarray, masks: dict[int, BoolArray]) -> None:
     """Ask per-host filters about the hosts nearest so far; the others count as failing."""
     for k, rule in enumerate(survey.pipeline.filters):
         if not walks(rule):

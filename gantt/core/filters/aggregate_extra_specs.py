@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gantt.core import extra_specs
 from gantt.core.columns import BoolArray, IntArray
-from gantt.core.filters.aggregate_metadata import inside, split, those
-from gantt.core.filters.base import Filter, names_of, only
+from gantt.core.filters.aggregate_metadata import inside, those
+from gantt.core.filters.base import Filter, only, told_apart
 from gantt.core.plugin import Option
 from gantt.core.request import RequestSpec
+from gantt.core.rules import nova_specs
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
@@ -40,8 +40,8 @@ class AggregateInstanceExtraSpecsFilter(Filter):
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         mask: BoolArray | None = None
         for key, wanted in asked(spec):
-            fits = self._fitting(hosts, key, wanted)
-            mask = fits if mask is None else np.logical_and(mask, fits, out=mask)
+            fits = self._fitting(hosts, spec, key, wanted)
+            mask = fits if mask is None else np.logical_and(mask, fits)
         return mask
 
     def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class AggregateInstanceExtraSpecsFilter(Filter):
         for key, wanted in asked(spec):
             if not len(rows):
                 break
-            wrong = ~self._fitting(hosts, key, wanted).take(rows)
+            wrong = ~self._fitting(hosts, spec, key, wanted).take(rows)
             count = int(np.count_nonzero(wrong))
             if count:
                 without = int(np.count_nonzero(wrong & ~_has(hosts, key).take(rows)))
@@ -62,25 +62,17 @@ class AggregateInstanceExtraSpecsFilter(Filter):
         return {'parts': parts}
 
     def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
-        row = int(rows[0])
-        broken = [
-            f'{key} {wanted}'
+        wrong = [
+            (f'{key} {wanted}', ~self._fitting(hosts, spec, key, wanted).take(rows))
             for key, wanted in asked(spec)
-            if not self._fitting(hosts, key, wanted)[row]
         ]
-        where = (
-            hosts.names[row] if len(rows) == 1 else f'{hosts.names[row]} and {len(rows) - 1} more'
-        )
-        return f'fits on {where} in an aggregate with: {names_of(broken)}'
+        return told_apart(hosts, rows, wrong, 'fits on {where} in an aggregate with: {what}')
 
-    def _fitting(self, hosts: 'HostTable', key: str, wanted: str) -> BoolArray:
-        requirement = extra_specs.parse(wanted, as_nova=self.extra_specs_as_nova)
-        fitting = [
-            aggregate
-            for aggregate in those(hosts, lambda metadata: key in metadata)
-            if any(map(requirement.fits, split(aggregate.metadata[key])))
-        ]
-        return inside(hosts, fitting) if fitting else only(hosts, [])
+    def _fitting(self, hosts: 'HostTable', spec: RequestSpec, key: str, wanted: str) -> BoolArray:
+        if not key:
+            return only(hosts, [])
+        fact = f'metadata_listed.{key}'
+        return nova_specs.expression(wanted, fact, self.extra_specs_as_nova).mask(hosts, spec)
 
 
 def _has(hosts: 'HostTable', key: str) -> BoolArray:

@@ -5,6 +5,7 @@ A filter is pure: it reads the table and the spec it is given and keeps nothing.
 Its order among others changes cost and counts, never who survives.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 #: All but a rebuild, which stays where it is and claims nothing.
 PLACING = frozenset(Purpose) - {Purpose.REBUILD}
 EVERY_PURPOSE = frozenset(Purpose)
+#: Kinds of hosts that one remedy tells apart: the nearest ones.
+_KINDS_MAX = 3
 
 
 class Filter(Plugin):
@@ -64,7 +67,8 @@ class Filter(Plugin):
         """Numbers that help to read the removal of ``rows``; asked only where some were.
 
         A key ``parts`` (text -> count, adding up to ``len(rows)``) splits the
-        removal into several reasons.
+        removal into several reasons; a key ``told`` (text -> text) has other words for
+        those of them that only operators may read.
         """
         return {}
 
@@ -75,6 +79,13 @@ class Filter(Plugin):
     def reason_for(self, spec: RequestSpec, detail: dict[str, Any]) -> str:
         """The reason as text."""
         return self.reason.format(name=self.name, spec=spec, **detail)
+
+    def relaxed(self, spec: RequestSpec) -> RequestSpec | None:
+        """What would be asked for, were its remedy followed; None: what is asked for now.
+
+        Of filters whose remedy lets other filters in, which have a say about it then.
+        """
+        return None
 
     def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
         """The smallest change that lets a host in which only this filter keeps out.
@@ -102,7 +113,11 @@ class PerHostFilter(Filter):
     """A rule asked of one host after the other: slow, simple, only for survivors.
 
     One that overrides :meth:`mask` itself is asked like any other filter.
+
+    :cvar once: a host is asked about once for each request, and not again after a pick
     """
+
+    once: ClassVar[bool] = False
 
     def concerns(self, spec: RequestSpec) -> bool:
         """Whether the request asks for the rule at all; where not, every host passes."""
@@ -153,3 +168,23 @@ def names_of(items: list[str]) -> str:
     """A list for people: the first few names."""
     more = f' and {len(items) - 4} more' if len(items) > 4 else ''
     return ', '.join(items[:4]) + more
+
+
+def told_apart(
+    hosts: 'HostTable', rows: IntArray, wrong: Sequence[tuple[str, BoolArray]], says: str
+) -> str:
+    """A sentence for each kind of hosts: what is wrong with one is not said of another.
+
+    :param wrong: each condition in words, and which of ``rows`` break it
+    :param says: with ``{where}`` and ``{what}``
+    """
+    broken = np.array([found for _, found in wrong], np.bool_).reshape(len(wrong), len(rows))
+    kinds, first, counts = np.unique(broken, axis=1, return_index=True, return_counts=True)
+    order = sorted(range(len(first)), key=lambda k: (int(kinds[:, k].sum()), -int(counts[k])))
+    said = []
+    for kind in order[:_KINDS_MAX]:
+        name, count = hosts.names[int(rows[first[kind]])], int(counts[kind])
+        what = [text for (text, _), yes in zip(wrong, kinds[:, kind], strict=True) if yes]
+        where = name if count == 1 else f'{name} and {count - 1} more'
+        said.append(says.format(where=where, what=names_of(what)))
+    return '; '.join(said)

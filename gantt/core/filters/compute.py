@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gantt.core.columns import BoolArray, IntArray
-from gantt.core.filters.base import Filter
+from gantt.core.filters.base import Filter, names_of
 from gantt.core.plugin import Option
 from gantt.core.request import RequestSpec
 
@@ -53,13 +53,29 @@ class ComputeFilter(Filter):
         return {'parts': {text: count for text, count in parts.items() if count}}
 
     def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
-        row = int(rows[0])
-        where = hosts.names[row]
-        if not hosts.enabled[row]:
-            said = f'on {where} if it is enabled'
-        elif hosts.over_committed[row]:
-            said = f'on {where} once it is no longer over-committed'
-        else:
-            said = f'on {where} once it reports again'
-        more = f' (the same or alike on {len(rows) - 1} more)' if len(rows) > 1 else ''
-        return said + more
+        """What has to become of hosts that fit otherwise, and on how many it fits then."""
+        forced = bool(spec.force_hosts or spec.force_nodes)
+        down = np.zeros(len(rows), np.bool_) if forced else ~self._up(hosts).take(rows)
+        wrong = (~hosts.enabled.take(rows), down, hosts.over_committed.take(rows))
+        needs = sum(missing.astype(np.int64) << bit for bit, missing in enumerate(wrong))
+        kinds = sorted(set(np.asarray(needs).tolist()), key=lambda kind: (kind.bit_count(), kind))
+        return '; '.join(
+            _fits(kind, [hosts.names[row] for row in rows[needs == kind].tolist()])
+            for kind in kinds
+        )
+
+
+_BECOMES = ('is enabled', 'reports again', 'is no longer over-committed')
+
+
+def _fits(kind: int, names: list[str]) -> str:
+    """On how many hosts it fits once they are well, the first of them alone or all.
+
+    :param kind: a bit for each of ``_BECOMES``
+    """
+    becomes = ' and '.join(text for bit, text in enumerate(_BECOMES) if kind >> bit & 1)
+    found = f'fits on 1 host {"if" if kind == 1 else "once"} {names[0]} {becomes}'
+    if len(names) == 1:
+        return found
+    others = ' and '.join(names[1:]) if len(names) == 3 else names_of(names[1:])
+    return f'{found}, on {len(names)} with {others} as well'

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gantt.core import extra_specs, nova_facts
+from gantt.core import nova_facts
 from gantt.core.columns import BoolArray, IntArray
-from gantt.core.extra_specs import Requirement
 from gantt.core.filters.aggregate_extra_specs import AS_NOVA
-from gantt.core.filters.base import Filter, names_of
-from gantt.core.nova_facts import Fact
+from gantt.core.filters.base import Filter, names_of, told_apart
 from gantt.core.request import RequestSpec
+from gantt.core.rules import nova_specs
+from gantt.core.rules.values import capability
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
@@ -41,7 +41,7 @@ class ComputeCapabilitiesFilter(Filter):
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         mask: BoolArray | None = None
         for _, fits in self._each(hosts, spec):
-            mask = fits if mask is None else np.logical_and(mask, fits, out=mask)
+            mask = fits if mask is None else np.logical_and(mask, fits)
         return mask
 
     def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
@@ -59,60 +59,28 @@ class ComputeCapabilitiesFilter(Filter):
         return {'parts': parts}
 
     def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
-        row = int(rows[0])
-        broken = [
-            f'{key}={wanted}' for (key, wanted), fits in self._each(hosts, spec) if not fits[row]
+        wrong = [
+            (f'{key}={wanted}', ~fits.take(rows)) for (key, wanted), fits in self._each(hosts, spec)
         ]
-        where = (
-            hosts.names[row] if len(rows) == 1 else f'{hosts.names[row]} and {len(rows) - 1} more'
-        )
-        return f'fits on {where} without extra spec {names_of(broken)}'
+        return told_apart(hosts, rows, wrong, 'fits on {where} without extra spec {what}')
 
     def _each(
         self, hosts: 'HostTable', spec: RequestSpec
     ) -> Iterator[tuple[tuple[str, str], BoolArray]]:
-        """Each extra spec that concerns some host, and the hosts that pass it."""
+        """Each extra spec, and the hosts that pass it."""
+        family = 'capabilities_printed' if self.extra_specs_as_nova else 'capabilities'
         for key, path, wanted in asked(spec):
-            fits, has = self._answers(hosts, path, wanted)
-            if key.startswith(SCOPE + ':') or key == ADDRESS_BITS:
-                yield (key, wanted), fits
-            elif has.any():
-                yield (key, wanted), fits | ~has
-
-    def _answers(
-        self, hosts: 'HostTable', path: list[str], wanted: str
-    ) -> tuple[BoolArray, BoolArray]:
-        """(hosts where the fact fits, hosts that have it)."""
-        requirement = extra_specs.parse(wanted, as_nova=self.extra_specs_as_nova)
-        fits, has = np.zeros(len(hosts), np.bool_), np.zeros(len(hosts), np.bool_)
-        for fact in facts_at(hosts, path):
-            there = fact.is_there()
-            fits |= self._meets(fact, requirement) & ~has
-            has |= there
-        return fits, has
-
-    def _meets(self, fact: Fact, requirement: Requirement) -> BoolArray:
-        if fact.numbers is not None:
-            found = requirement.fits_numbers(fact.numbers)
-            if found is not None:
-                return found
-
-        def fits(value: Any) -> bool:
-            text = nova_facts.text_of(value)
-            if text is None:
-                return False
-            items = None
-            if isinstance(value, list) and not self.extra_specs_as_nova:
-                items = frozenset(nova_facts.text_of(item) or '' for item in value)
-            return requirement.fits(text, items)
-
-        return fact.where(fits)
+            # A way that leads nowhere has no name: the stat without one is the same.
+            fact = f'{family}.{":".join(path) or "stats:"}'
+            scoped = key.startswith(SCOPE + ':') or key == ADDRESS_BITS
+            condition = nova_specs.expression(wanted, fact, self.extra_specs_as_nova, not scoped)
+            yield (key, wanted), condition.mask(hosts, spec)
 
     def _found(self, hosts: 'HostTable', key: str, rows: IntArray) -> str:
         """What such hosts have instead, a few of them."""
         path = _path(key)
         seen: dict[str, None] = {}
-        facts = facts_at(hosts, path)
+        facts = capability(hosts, path)
         for row in rows[:100].tolist():
             values = (fact.at(row) for fact in facts)
             value = next((v for v in values if v is not None), None)
@@ -134,15 +102,6 @@ def asked(spec: RequestSpec) -> list[tuple[str, list[str], str]]:
         elif ':' not in key or key.startswith(SCOPE + ':'):
             found.append((key, _path(key), wanted))
     return found
-
-
-def facts_at(hosts: 'HostTable', path: list[str]) -> list[Fact]:
-    """What hosts have at a path, best source first: their own attribute, else ``stats``."""
-    if path[0] == 'stats' and len(path) > 1:
-        return [fact.inside(path[2:]) for fact in nova_facts.stats(hosts, path[1])]
-    own = nova_facts.fact(hosts, path[0])
-    facts = ([own] if own is not None else []) + nova_facts.stats(hosts, path[0])
-    return [fact.inside(path[1:]) for fact in facts]
 
 
 def _path(key: str) -> list[str]:

@@ -3,6 +3,8 @@
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.base import EVERY_PURPOSE, Filter, names_of, only
 from gantt.core.request import RequestSpec
@@ -28,6 +30,10 @@ class ForcedHostsFilter(Filter):
         if spec.force_hosts:
             nodes &= only(hosts, hosts.rows_of_names(spec.force_hosts))
         return nodes
+
+    def relaxed(self, spec: RequestSpec) -> RequestSpec | None:
+        """Filters that are left out for forced hosts run again."""
+        return msgspec.structs.replace(spec, force_hosts=[], force_nodes=[])
 
     def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
         forced = names_of([*spec.force_hosts, *spec.force_nodes])

@@ -40,6 +40,10 @@ class _Counted(Filter):
         """How many each host has."""
         raise NotImplementedError
 
+    def count(self, hosts: 'HostTable', row: int) -> int:
+        """How many one host has."""
+        raise NotImplementedError
+
     def limits(self, hosts: 'HostTable') -> tuple[IntArray | int, list[str]]:
         """How many are too many, and texts that were meant to say so and do not."""
         return int(getattr(self, self.key)), []
@@ -51,7 +55,7 @@ class _Counted(Filter):
     def passes(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
         limits = self.limits(hosts)[0]
         limit = limits if isinstance(limits, int) else limits.item(row)
-        return bool(self.counts(hosts).item(row) < limit)
+        return bool(self.count(hosts, row) < limit)
 
     def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         """Hosts by their limit."""
@@ -83,7 +87,11 @@ class _ByAggregate(_Counted):
     columns: ClassVar[tuple[str, ...]] = ('instances', 'placed', 'metrics', 'aggregates')
 
     def limits(self, hosts: 'HostTable') -> tuple[IntArray | int, list[str]]:
-        return least(hosts, self.key, int(getattr(self, self.key)), _limit_of)
+        otherwise = int(getattr(self, self.key))
+        return hosts.kept.get(
+            ('limits', self.key, otherwise), ('aggregates',),
+            lambda: least(hosts, self.key, otherwise, _limit_of),
+        )  # fmt: skip
 
 
 class NumInstancesFilter(_Counted):
@@ -97,6 +105,9 @@ class NumInstancesFilter(_Counted):
     def counts(self, hosts: 'HostTable') -> IntArray:
         return nova_facts.instance_counts(hosts)
 
+    def count(self, hosts: 'HostTable', row: int) -> int:
+        return nova_facts.instance_count(hosts, row)
+
 
 class AggregateNumInstancesFilter(_ByAggregate, NumInstancesFilter):
     """As NumInstancesFilter; aggregates may set ``max_instances_per_host``, the least counts."""
@@ -105,7 +116,7 @@ class AggregateNumInstancesFilter(_ByAggregate, NumInstancesFilter):
 
 
 class IoOpsFilter(_Counted):
-    """Fewer operations at work than ``max_io_ops_per_host``: as reported, and open picks."""
+    """Fewer operations at work than ``max_io_ops_per_host``: as reported, and picks since."""
 
     columns: ClassVar[tuple[str, ...]] = ('io_ops',)
     what = 'operations at work'
@@ -115,6 +126,9 @@ class IoOpsFilter(_Counted):
 
     def counts(self, hosts: 'HostTable') -> IntArray:
         return hosts.io_ops
+
+    def count(self, hosts: 'HostTable', row: int) -> int:
+        return int(hosts.io_ops.item(row))
 
 
 class AggregateIoOpsFilter(_ByAggregate, IoOpsFilter):

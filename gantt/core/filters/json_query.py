@@ -9,6 +9,8 @@ from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.base import Filter, only
 from gantt.core.plugin import Option
 from gantt.core.request import RequestSpec
+from gantt.core.rules import nova_json
+from gantt.core.rules.expression import Expression
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
@@ -31,16 +33,14 @@ class JsonFilter(Filter):
     json_filter_as_nova: bool
 
     def check_request(self, spec: RequestSpec) -> None:
-        _query(spec)
+        self._query(spec)
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         try:
-            query = _query(spec)
+            query = self._query(spec)
         except exceptions.InvalidMessage:
             return only(hosts, [])
-        if query is None:
-            return None
-        return nova_query.Asking(hosts, self.json_filter_as_nova).mask(query)
+        return None if query is None else query.mask(hosts, spec)
 
     def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         return {'parts': {f'do not fit the query {_shown(spec)}': len(rows)}}
@@ -49,18 +49,17 @@ class JsonFilter(Filter):
         where = hosts.names[int(rows[0])] if len(rows) == 1 else f'{len(rows)} hosts'
         return f'fits on {where} without the query {_shown(spec)}'
 
+    def _query(self, spec: RequestSpec) -> Expression | None:
+        """The query of a request, None where it has none.
 
-def _query(spec: RequestSpec) -> nova_query.Condition | None:
-    """The query of a request, None where it has none.
-
-    :raises InvalidMessage: it cannot be understood
-    """
-    texts = spec.hints.get('query', [])
-    if len(texts) > 1:
-        raise exceptions.InvalidMessage(
-            field=nova_query.FIELD, problem=f'expected one query, got {len(texts)}'
-        )
-    return nova_query.parse(texts[0]) if texts and texts[0] else None
+        :raises InvalidMessage: it cannot be understood, or costs too much
+        """
+        texts = spec.hints.get('query', [])
+        if len(texts) > 1:
+            raise nova_query.bad(f'expected one query, got {len(texts)}')
+        if not texts or not texts[0]:
+            return None
+        return nova_json.compiled(texts[0], self.json_filter_as_nova)
 
 
 def _shown(spec: RequestSpec) -> str:

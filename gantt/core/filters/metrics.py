@@ -7,7 +7,7 @@ import numpy as np
 
 from gantt.core import metrics
 from gantt.core.columns import BoolArray, IntArray
-from gantt.core.filters.base import Filter, names_of, only
+from gantt.core.filters.base import Filter, only, told_apart
 from gantt.core.plugin import Option
 from gantt.core.request import RequestSpec
 
@@ -50,19 +50,29 @@ class MetricsFilter(Filter):
         parts: dict[str, int] = {}
         for name in self.names:
             lacks = ~_reports(hosts, name).take(rows)
-            count = int(np.count_nonzero(lacks))
-            if count:
-                parts[f'do not report metric {name}'] = count
-                rows = rows[~lacks]
+            silent = lacks & _said(hosts, name).take(rows)
+            for text, there in (
+                (f'do not report metric {name}', lacks & ~silent),
+                (f'report metric {name} too old or out of its bounds', silent),
+            ):
+                count = int(np.count_nonzero(there))
+                if count:
+                    parts[text] = count
+            rows = rows[~lacks]
         return {'parts': parts}
 
     def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
-        row = int(rows[0])
-        lacks = [name for name in self.names if not _reports(hosts, name)[row]]
-        more = f' and {len(rows) - 1} more' if len(rows) > 1 else ''
-        return f'fits on {hosts.names[row]}{more} once it reports {names_of(lacks)}'
+        wrong = [(name, ~_reports(hosts, name).take(rows)) for name in self.names]
+        return told_apart(hosts, rows, wrong, 'fits on {where} once it reports {what}')
 
 
 def _reports(hosts: 'HostTable', name: str) -> BoolArray:
+    """Who reports a metric so that it has a say."""
     metric = metrics.values(hosts, name)
+    return only(hosts, []) if metric is None else ~np.isnan(metric)
+
+
+def _said(hosts: 'HostTable', name: str) -> BoolArray:
+    """Who reports a metric at all."""
+    metric = hosts.metrics.get(name)
     return only(hosts, []) if metric is None else ~np.isnan(metric)

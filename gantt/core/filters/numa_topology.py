@@ -11,7 +11,7 @@ from gantt.core.plugin import Option
 from gantt.core.request import Purpose, RequestSpec
 from gantt.core.topology import columns
 from gantt.core.topology.obstacles import Obstacle
-from gantt.core.topology.read import read
+from gantt.core.topology.read import may_ask, read
 from gantt.core.topology.room import Room
 from gantt.core.topology.search import lay_out
 from gantt.core.topology.wish import Wish
@@ -109,9 +109,7 @@ class NUMATopologyFilter(InsideFilter):
     packing_host_numa_cells_allocation_strategy: bool
 
     def wish(self, spec: RequestSpec) -> Wish | None:
-        if not (spec.flavor.extra_specs or spec.image.properties):
-            return None
-        return read(spec)
+        return read(spec) if may_ask(spec) else None
 
     def may(self, hosts: 'HostTable', wish: Wish, at: slice) -> BoolArray:
         if not wish.cells:

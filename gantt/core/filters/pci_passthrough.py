@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PciPassthroughFilter: the devices that a flavor asks for by name."""
+"""PciPassthroughFilter: the devices that a flavor asks for by name, and those of ports."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PciPassthroughFilter(InsideFilter):
-    """The host has the devices of ``pci_passthrough:alias`` free.
+    """The host has the devices of ``pci_passthrough:alias`` and of the request itself free.
 
     Whether they are as near to the guest's cells as they have to be is decided
     with the cells, for the best hosts.
@@ -43,7 +43,7 @@ class PciPassthroughFilter(InsideFilter):
         self.aliases: Aliases = read_option(self.pci_aliases, '[filters] pci_aliases')
 
     def wish(self, spec: RequestSpec) -> Wish | None:
-        if KEY not in spec.flavor.extra_specs:
+        if KEY not in spec.flavor.extra_specs and not spec.devices:
             return None
         devices = self.aliases.wishes(spec)
         return Wish(devices=devices) if devices else None

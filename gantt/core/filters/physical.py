@@ -15,7 +15,7 @@ from gantt.core.columns import BoolArray, FloatArray, IntArray
 from gantt.core.filters.aggregate_metadata import least
 from gantt.core.filters.base import Filter, names_of
 from gantt.core.request import RequestSpec
-from gantt.core.resources import format_amount
+from gantt.core.resources import AMOUNT_MAX, format_amount
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
@@ -42,8 +42,14 @@ class _Physical(Filter):
         return mask | (hosts.pool[code] >= 0) if code in hosts.pooled else mask
 
     def passes(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
-        mask = self.mask(hosts, spec)
-        return mask is None or bool(mask[row])
+        amount, code = spec.resources.get(self.resource), hosts.class_code(self.resource)
+        if amount is None or (code in hosts.pooled and hosts.pool.item(code, row) >= 0):
+            return True
+        return self.fits_one(hosts, amount, row)
+
+    def fits_one(self, hosts: 'HostTable', amount: int, row: int) -> bool:
+        """What :meth:`fits` says of one of them."""
+        raise NotImplementedError
 
 
 class _ByRatio(_Physical):
@@ -65,8 +71,36 @@ class _ByRatio(_Physical):
         used = total - nova_facts.free_amount(hosts, self.resource)
         return np.minimum(total * self.ratios(hosts)[0] - used, total)
 
+    def beyond(self, hosts: 'HostTable') -> IntArray:
+        """What of the free amount the ratio does not let anybody have; negative: it gives more.
+
+        Whole amounts: who asks for one has it below the next whole number or not at all.
+        """
+        total = nova_facts.total_amount(hosts, self.resource)
+        promised = np.floor(total * self.ratios(hosts)[0]).astype(np.int64)
+        return nova_facts.promised_amount(hosts, self.resource) - promised
+
+    def _kept(self, hosts: 'HostTable') -> tuple[IntArray, int]:
+        """That amount, and the least total of all hosts."""
+        return hosts.kept.get(self, _RATIOS_READ, lambda: (
+            self.beyond(hosts),
+            int(nova_facts.total_amount(hosts, self.resource).min(initial=AMOUNT_MAX)),
+        ))  # fmt: skip
+
     def fits(self, hosts: 'HostTable', amount: int) -> BoolArray:
-        return np.asarray(self.usable(hosts) >= amount)
+        (beyond, least_total), code = self._kept(hosts), hosts.class_code(self.resource)
+        free = 0 if code is None else hosts.free[code]
+        mask: BoolArray = np.subtract(free, beyond) >= amount
+        if least_total < amount:
+            mask &= nova_facts.total_amount(hosts, self.resource) >= amount
+        return mask
+
+    def fits_one(self, hosts: 'HostTable', amount: int, row: int) -> bool:
+        code = hosts.class_code(self.resource)
+        if code is None:
+            return amount <= 0
+        room = hosts.free.item(code, row) - self._kept(hosts)[0].item(row)
+        return bool(min(room, hosts.total.item(code, row)) >= amount)
 
     def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         amount = spec.resources.get(self.resource, 0)
@@ -105,7 +139,23 @@ class _Exact(_Physical):
     reason = 'free amount is not exactly the one asked'
 
     def fits(self, hosts: 'HostTable', amount: int) -> BoolArray:
-        return nova_facts.free_amount(hosts, self.resource) == amount
+        code = hosts.class_code(self.resource)
+        if code is None:
+            return np.full(len(hosts), amount == 0)
+        same: BoolArray = hosts.free[code] == self._wanted(hosts, amount)
+        return same
+
+    def fits_one(self, hosts: 'HostTable', amount: int, row: int) -> bool:
+        return bool(nova_facts.free_amount(hosts, self.resource).item(row) == amount)
+
+    def _wanted(self, hosts: 'HostTable', amount: int) -> IntArray | int:
+        """What has to be free by the ratio, that the amount is free without."""
+        promised = hosts.kept.get(
+            (self.resource, 'promised beyond'), ('total', 'reserved', 'cap'),
+            lambda: nova_facts.promised_amount(hosts, self.resource)
+            - nova_facts.total_amount(hosts, self.resource),
+        )  # fmt: skip
+        return amount + promised
 
     def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         amount = spec.resources.get(self.resource, 0)
@@ -180,6 +230,10 @@ class ExactDiskFilter(_Exact):
     """Exactly the DISK_GB asked is free."""
 
     resource = 'DISK_GB'
+
+
+#: Columns that ratios and totals follow from.
+_RATIOS_READ = ('total', 'reserved', 'cap', 'ratio', 'aggregates')
 
 
 def _ratio(text: str) -> float | None:

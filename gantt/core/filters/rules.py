@@ -9,7 +9,7 @@ import numpy as np
 from gantt import exceptions
 from gantt.core.columns import BoolArray, IntArray
 from gantt.core.decision import Contradiction
-from gantt.core.filters.base import names_of
+from gantt.core.filters.base import told_apart
 from gantt.core.filters.closing import ClosingFilter
 from gantt.core.plugin import Option
 from gantt.core.request import RequestSpec
@@ -18,6 +18,7 @@ from gantt.core.rules.facts import FACTS
 from gantt.core.rules.ladder import Scope
 from gantt.core.rules.layers import Layer
 from gantt.core.rules.rule import Rule, Strength
+from gantt.core.rules.told import is_users, told
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
@@ -121,16 +122,19 @@ class RulesFilter(ClosingFilter):
 
     def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         parts: dict[str, int] = {}
+        words: dict[str, str] = {}
         left = rows
         for rule in self._hard(hosts, spec):
             met = rule.mask(hosts, spec, left)
             if not met.all():
                 text = f'against the rule {rule}'
                 parts[text] = parts.get(text, 0) + int(np.count_nonzero(~met))
+                if not is_users(str(rule)):
+                    words[text] = f'against {told(str(rule))}'
                 left = left[met]
         if len(left):
             parts[FEWER] = len(left)
-        return {'parts': parts}
+        return {'parts': parts} | ({'told': words} if words else {})
 
     def _hard(self, hosts: 'HostTable', spec: RequestSpec) -> list[Rule]:
         return [rule for layer in self._layers(hosts, spec) for rule in layer.hard]
@@ -147,11 +151,8 @@ class RulesFilter(ClosingFilter):
         ]
 
     def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
-        row = int(rows[0])
-        broken = [str(r) for r in self._hard(hosts, spec) if not r.is_met(hosts, spec, row)]
-        name = hosts.names[row]
-        where = name if len(rows) == 1 else f'{name} and {len(rows) - 1} more'
-        return f'fits on {where} but for: {names_of(broken)}'
+        wrong = [(str(r), ~r.mask(hosts, spec, rows)) for r in self._hard(hosts, spec)]
+        return told_apart(hosts, rows, wrong, 'fits on {where} but for: {what}')
 
     def contradiction(
         self, hosts: 'HostTable', spec: RequestSpec, alive: BoolArray

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gantt.core.columns import BoolArray, IntArray, words_of
-from gantt.core.filters.base import EVERY_PURPOSE, Filter, has_any, names_of, only
+from gantt.core.filters.base import EVERY_PURPOSE, Filter, has_any, names_of, only, told_apart
 from gantt.core.request import RequestSpec
 
 if TYPE_CHECKING:
@@ -55,14 +55,12 @@ class TraitsFilter(Filter):
         return {'parts': parts}
 
     def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
-        name, bits = hosts.names[int(rows[0])], hosts.traits[:, rows[:1]]
-        broken = [
-            text
+        bits = hosts.traits.take(rows, axis=1)
+        wrong = [
+            (text, has_any(bits, _known(hosts, names)) != wanted)
             for text, names, wanted in _conditions(spec)
-            if has_any(bits, _known(hosts, names))[0] != wanted
         ]
-        where = name if len(rows) == 1 else f'{name} and {len(rows) - 1} more'
-        return f'fits on {where} but for: {names_of(broken)}'
+        return told_apart(hosts, rows, wrong, 'fits on {where} but for: {what}')
 
 
 def _known(hosts: 'HostTable', names: list[str]) -> dict[int, int]:

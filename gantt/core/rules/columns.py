@@ -133,12 +133,14 @@ def coded(values: Iterable[str]) -> Coded:
 class Places:
     """Dotted paths taken apart: which of them lie at or below a place.
 
-    One line per level, one number per path: what stands there, 0 beyond its end.
+    One line per level, one number per path: what stands there, and the place that the
+    path is in down to there; 0 beyond its end.
     """
 
     def __init__(self) -> None:
-        self._parts = Codes([''])
+        self._parts, self._inside = Codes(['']), Codes([''])
         self._levels = np.zeros((4, 64), np.int32)
+        self._places = np.zeros((4, 64), np.intp)
         self._done = 0
 
     def read(self, names: Sequence[str]) -> None:
@@ -148,38 +150,60 @@ class Places:
             self._reserve(len(parts), code)
             for level, part in enumerate(parts):
                 self._levels[level, code] = self._parts.add(part)
+                self._places[level, code] = self._inside.add('.'.join(parts[: level + 1]))
         self._done = max(self._done, len(names))
 
     def _reserve(self, levels: int, code: int) -> None:
         height, width = self._levels.shape
         if levels > height or code >= width:
-            new = np.zeros(
-                (max(height, levels), width if code < width else 2 * width + code), np.int32
-            )
-            new[:height, :width] = self._levels
-            self._levels = new
+            shape = (max(height, levels), width if code < width else 2 * width + code)
+            for name in ('_levels', '_places'):
+                old = getattr(self, name)
+                new = np.zeros(shape, old.dtype)
+                new[:height, :width] = old
+                setattr(self, name, new)
 
     def below(self, place: str, codes: np.ndarray, exact: bool = False) -> BoolArray:
         """Whose path begins with ``place``, part by part; ``*`` stands for any one part.
 
         :param exact: nothing may follow
         """
-        parts = place.split('.')
-        height = self._levels.shape[0]
-        if len(parts) > height:
-            return np.zeros(len(codes), np.bool_)
-        mask = np.ones(len(codes), np.bool_)
+        return self.below_any((place,), codes, exact)
+
+    def below_any(self, places: Sequence[str], codes: np.ndarray, exact: bool = False) -> BoolArray:
+        """Whose path begins with one of ``places``; as :meth:`below`."""
+        found = np.zeros(self._done, np.bool_)
+        plain: dict[int, list[int]] = {}
+        for place in places:
+            parts = place.split('.')
+            if '*' in parts:
+                found |= self._like(parts, exact)
+            elif all(parts) and (number := self._inside.get(place)):
+                plain.setdefault(len(parts) - 1, []).append(number)
+        for level, numbers in plain.items():
+            # Asked once per place that there is, however many are wanted.
+            wanted = np.zeros(len(self._inside), np.bool_)
+            wanted[numbers] = True
+            here = wanted.take(self._places[level, : self._done])
+            found |= self._end(here, level + 1, exact)
+        return found.take(codes)
+
+    def _like(self, parts: Sequence[str], exact: bool) -> BoolArray:
+        """Which paths begin with such parts."""
+        if len(parts) > self._levels.shape[0]:
+            return np.zeros(self._done, np.bool_)
+        mask = np.ones(self._done, np.bool_)
         for level, part in enumerate(parts):
-            here = self._levels[level].take(codes)
-            number = self._parts.get(part)
-            if part == '*':
-                mask &= here != 0
-            elif number:
-                mask &= here == number
-            else:
-                return np.zeros(len(codes), np.bool_)
-        if exact and len(parts) < height:
-            mask &= self._levels[len(parts)].take(codes) == 0
+            here = self._levels[level, : self._done]
+            # What nobody has stands nowhere, the empty part included.
+            number = self._parts.get(part) or -1
+            mask &= here != 0 if part == '*' else here == number
+        return self._end(mask, len(parts), exact)
+
+    def _end(self, mask: BoolArray, level: int, exact: bool) -> BoolArray:
+        """``mask``, where nothing may follow at a level narrowed to paths that end there."""
+        if exact and level < self._levels.shape[0]:
+            mask &= self._levels[level, : self._done] == 0
         return mask
 
 

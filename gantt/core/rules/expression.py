@@ -9,14 +9,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gantt.core import metrics
 from gantt.core.columns import TAKEN, BoolArray
+from gantt.core.kept_masks import FOLLOWED
 from gantt.core.request import RequestSpec
 from gantt.core.rules import questions, tree
 from gantt.core.rules.facts import Fact, Rows
-from gantt.core.rules.questions import Question
+from gantt.core.rules.question import Question
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
+
+
+#: Of so few rows a mask is made for them alone, where none is kept.
+_FEW = 64
+_METRIC = 'metrics.'
+
+#: Identity of a node -> the node, which is held so that no other gets that, and what it asks.
+Asked = dict[int, tuple[tree.Node, Question]]
 
 
 class Expression:
@@ -27,18 +37,31 @@ class Expression:
     :ivar volatile: whether a pick may change what it says of the picked host
     """
 
-    def __init__(self, expr: tree.Expr) -> None:
-        """:raises Misfit: a comparison is of the wrong type
+    def __init__(
+        self, expr: tree.Expr, bounds: tree.Bounds = tree.WRITTEN, asked: Asked | None = None
+    ) -> None:
+        """
+        :param asked: what is known already of what nodes ask
+        :raises Misfit: a comparison is of the wrong type
         :raises TooLarge: it is beyond a bound
         """
-        tree.check_size(expr)
+        tree.check_size(expr, bounds)
         self.tree = expr
         self._asked: list[Question] = []
-        self._root = self._part(expr, False)
+        self._root = self._part(expr, False, asked or {})
         self.facts: tuple[Fact, ...] = tuple(
             {fact.name: fact for one in self._asked for fact in one.used}.values()
         )
         self.volatile = any(not TAKEN.isdisjoint(fact.reads) for fact in self.facts)
+        columns = frozenset[str]().union(*(one.columns for one in self._asked))
+        of_request = any(fact.of_request for fact in self.facts)
+        #: What its mask follows from, where that is followed and nothing else is asked.
+        self._followed = (
+            tuple(sorted(columns)) if FOLLOWED.issuperset(columns) and not of_request else None
+        )
+        #: Of these it also follows how old they are, where they may be too old.
+        of_metrics = any(fact.name == _METRIC[:-1] for fact in self.facts)
+        self._metrics = _metrics_of(expr) if of_metrics else ()
 
     @property
     def text(self) -> str:
@@ -46,24 +69,46 @@ class Expression:
         return tree.to_text(self.tree)
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec, rows: Rows = None) -> BoolArray:
-        """Which hosts, or which of ``rows``, it is known to hold for."""
-        return self._root.mask(hosts, spec, rows)
+        """Which hosts, or which of ``rows``, it is known to hold for; not to be written to."""
+        if not self._followed or metrics.may_age(hosts, self._metrics):
+            return self._root.mask(hosts, spec, rows)
+        zone = hosts.default_zone if 'zone' in self._followed else ''
+        stamp = (zone, hosts.versions.at(self._followed))
+        try:
+            whole = hosts.kept_masks.get(self, b'', stamp)
+        except KeyError:
+            if rows is not None and len(rows) <= _FEW:
+                return self._root.mask(hosts, spec, rows)
+            whole = self._root.mask(hosts, spec, None)
+            hosts.kept_masks.put(self, b'', stamp, whole, len(hosts))
+        assert whole is not None
+        return whole if rows is None else whole.take(rows)
 
     def holds(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
         """Whether it is known to hold for one host."""
-        return bool(self._root.mask(hosts, spec, np.array([row]))[0])
+        return bool(self.mask(hosts, spec, np.array([row]))[0])
 
-    def _part(self, node: tree.Expr, negated: bool) -> '_Part':
+    def _part(self, node: tree.Expr, negated: bool, asked: Asked) -> '_Part':
         if isinstance(node, tree.Not):
-            return self._part(node.of, not negated)
+            return self._part(node.of, not negated, asked)
         if isinstance(node, tree.And | tree.Or):
-            parts = [self._part(child, negated) for child in node.of]
+            parts = [self._part(child, negated, asked) for child in node.of]
             return _All(parts) if isinstance(node, tree.And) != negated else _Any(parts)
         if isinstance(node, tree.Always):
             return _All([]) if node.value != negated else _Any([])
-        question = questions.question_of(node)
+        known = asked.get(id(node))
+        question = questions.question_of(node) if known is None else known[1]
         self._asked.append(question)
         return _One(question, negated != isinstance(node, tree.NotEqual))
+
+
+def _metrics_of(expr: tree.Expr) -> tuple[str, ...]:
+    """Names of the metrics that are asked for, on either side of a comparison."""
+    asked: list[str] = []
+    for node, _ in tree.walk(expr):
+        value = getattr(node, 'value', None)
+        asked += [getattr(node, 'fact', ''), value.name if isinstance(value, tree.Ref) else '']
+    return tuple({n.removeprefix(_METRIC) for n in asked if n.startswith(_METRIC)})
 
 
 class _Part:

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from gantt.core import nova_facts
+from gantt.core import metrics, nova_facts, resources
 from gantt.core.columns import IntArray
 from gantt.core.host import Aggregate
 from gantt.core.report import Hypervisor
 from gantt.core.request import RequestSpec
+from gantt.core.rules import values
 from gantt.core.rules.columns import Coded, Column, Members, Numbers, Same, Sets, coded
+from gantt.core.rules.values import Values
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
@@ -37,6 +39,9 @@ class Kind(enum.StrEnum):
     VERSION = 'version'
     PATH = 'path'
     SET = 'set of texts'
+    VALUE = 'value of any type'
+    WORD = 'text or number'
+    WORDS = 'set of texts or numbers'
 
 
 class Fact(msgspec.Struct, frozen=True):
@@ -44,14 +49,21 @@ class Fact(msgspec.Struct, frozen=True):
 
     :ivar key: what follows the name after a dot, '' for nothing
     :ivar reads: columns of the host table
+    :ivar reads_of: those that one key reads, where they are fewer; None: all of them
     """
 
     name: str
     kind: Kind
     help: str
-    read: Callable[['HostTable', RequestSpec, str, Rows], Column]
+    read: Callable[['HostTable', RequestSpec, str, Rows], Column | Values]
     key: str = ''
     reads: tuple[str, ...] = ()
+    reads_of: Callable[[str], tuple[str, ...] | None] | None = None
+
+    def columns(self, key: str) -> tuple[str, ...]:
+        """Columns that the fact follows from, of this key."""
+        found = None if self.reads_of is None else self.reads_of(key)
+        return self.reads if found is None else found
 
     @property
     def of_request(self) -> bool:
@@ -80,6 +92,8 @@ def resolve(name: str) -> tuple[Fact, str]:
             continue
         key = '.'.join(parts[count:])
         if bool(key) == bool(fact.key):
+            if fact.key == 'CLASS' and not resources.is_class_name(key):
+                raise Unknown(f'there is no resource class {key}; {_near_class(key)}')
             return fact, key
         if fact.key:
             raise Unknown(f'expected {fact.shown}, got {name}')
@@ -88,6 +102,13 @@ def resolve(name: str) -> tuple[Fact, str]:
     near = near or difflib.get_close_matches(parts[0], _SHOWN, 1, 0.5)
     hint = f'did you mean {_SHOWN[near[0]]}?' if near else f'known: {", ".join(FACTS)}'
     raise Unknown(f'there is no fact {name}; {hint}')
+
+
+def _near_class(name: str) -> str:
+    near = difflib.get_close_matches(name.upper(), sorted(resources.STANDARD), 1, 0.6)
+    if near:
+        return f'did you mean {near[0]}?'
+    return f'expected CUSTOM_… or one of {", ".join(sorted(resources.STANDARD))}'
 
 
 # -- of a host ---------------------------------------------------------------------
@@ -124,11 +145,11 @@ def _of_class(column: str) -> Any:
 
 
 def _metric(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers:
-    values = hosts.metrics.get(key)
-    if values is None:
-        values = np.full(len(hosts), np.nan)
-    values = _at(values, rows)
-    return Numbers(values, ~np.isnan(values))
+    found = metrics.values(hosts, key)
+    if found is None:
+        found = np.full(len(hosts), np.nan)
+    found = _at(found, rows)
+    return Numbers(found, ~np.isnan(found))
 
 
 def _age(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers:
@@ -232,6 +253,13 @@ def _metadata(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Me
     return Members(bits, _by_aggregate(hosts, lambda a: a.metadata.get(key)))
 
 
+def _listed(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Members:
+    found = _metadata(hosts, spec, key, rows)
+    return Members(
+        found.bits, [(code, part.strip()) for code, text in found.texts for part in text.split(',')]
+    )
+
+
 def _by_aggregate(
     hosts: 'HostTable', get: Callable[[Aggregate], str | None]
 ) -> list[tuple[int, str]]:
@@ -267,6 +295,12 @@ def _asked_amount(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -
 def _one(found: dict[str, str], key: str) -> list[str]:
     return [found[key]] if key in found else []
 
+
+#: Columns of what goes by Nova's names.
+_NOVA = (
+    'platform', 'metrics', 'hypervisor', 'names', 'nodes', 'cell', 'enabled', 'total', 'reserved',
+    'ratio', 'cap', 'free', 'instances', 'io_ops', 'placed', 'hypervisor_version',
+)  # fmt: skip
 
 _ALL = (
     Fact('name', Kind.TEXT, 'name of the service host', _names('names'), reads=('names',)),
@@ -311,6 +345,8 @@ _ALL = (
          reads=('aggregates',)),
     Fact('metadata', Kind.SET, 'values of a key over all its aggregates', _metadata,
          'KEY', ('aggregates',)),
+    Fact('metadata_listed', Kind.WORDS, 'the same, taken apart at commas', _listed,
+         'KEY', ('aggregates',)),
     Fact('hypervisor.type', Kind.TEXT, 'what runs the guests', _platform(lambda h, key: h.type),
          reads=('hypervisor',)),
     Fact('hypervisor.version', Kind.VERSION, 'and its version', _hypervisor_version,
@@ -326,6 +362,12 @@ _ALL = (
     Fact('cpu.features', Kind.SET, 'what they can do', _cpu_features, reads=('hypervisor',)),
     Fact('stats', Kind.TEXT, 'other things that its driver says of it',
          _platform(lambda h, key: h.stats.get(key, '')), 'KEY', ('hypervisor',)),
+    Fact('nova', Kind.VALUE, 'what ``$PATH`` is in a query of JsonFilter', values.of_query,
+         'PATH', _NOVA, values.reads_of_query),
+    Fact('capabilities', Kind.WORD, 'what ``capabilities:PATH`` is in an extra spec; a list '
+         'contains its members', values.of_extra_spec, 'PATH', _NOVA, values.reads_of_extra_spec),
+    Fact('capabilities_printed', Kind.WORD, 'the same; a list is the text that Python prints',
+         values.of_extra_spec_whole, 'PATH', _NOVA, values.reads_of_extra_spec),
     Fact('request.resources', Kind.NUMBER, 'how much of a class each member needs',
          _asked_amount, 'CLASS'),
     Fact('request.project', Kind.TEXT, 'project that asks', _asked_text(lambda s: s.project_id)),

@@ -19,6 +19,7 @@ from gantt.core.request import RequestSpec
 from gantt.core.rules import tree
 from gantt.core.rules.expression import Expression
 from gantt.core.rules.rule import RULES_MAX, Rule, Strength, read, split
+from gantt.core.rules.told import USER
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 PREFIX = 'rule:'
 #: The hint with a user's rules.
 HINT = 'rules'
-#: Source of the rules of that hint.
-USER = 'user'
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -54,6 +53,11 @@ _EMPTY = Layer()
 
 def layer_of(rules: Iterable[Rule]) -> Layer:
     """Rules by how much they bind; of equal order is one step."""
+    return _layer(tuple(rules))
+
+
+@functools.lru_cache(maxsize=512)
+def _layer(rules: tuple[Rule, ...]) -> Layer:
     hard, soft, drops = [], [], dict[int, list[Rule]]()
     for rule in rules:
         if rule.strength is Strength.HARD:
@@ -74,7 +78,7 @@ def of_operator(hosts: 'HostTable', spec: RequestSpec, configured: Sequence[Rule
     of_flavor = flavor_rules(spec) if spec.flavor.extra_specs else ()
     if not (configured or of_flavor or of_aggregates):
         return _EMPTY
-    return layer_of([*configured, *of_flavor, *of_aggregates])
+    return layer_of((*configured, *of_flavor, *of_aggregates))
 
 
 def of_user(spec: RequestSpec) -> Layer:
@@ -117,14 +121,9 @@ def configured(text: str) -> list[Rule]:
     texts = split(text)
     _check_count(len(texts), 'rules')
     return [
-        _said_by(read(one, f'rule {number}'), 'configuration')
+        _said_by(read(one, f'rule {number}'), f'configuration, rule {number}')
         for number, one in enumerate(texts, 1)
     ]
-
-
-def is_users(shown: str) -> bool:
-    """Whether a rule as it is shown is one of a user."""
-    return shown.endswith(f' ({USER})')
 
 
 def check_metadata(metadata: Mapping[str, str | None], field: str) -> None:

@@ -16,7 +16,14 @@ _WORDS = re.compile(
     r'|(?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?)'
     r'|(?P<sign><=|>=|==|!=|<|>|\.\.|[()\[\],])'
 )
-_KEYWORDS = frozenset({'and', 'or', 'not', 'in', 'contains', 'known', 'true', 'false'})
+_KEYWORDS = frozenset(
+    {'and', 'or', 'not', 'in', 'contains', 'known', 'some', 'json', 'true', 'false'}
+)
+#: A list of plain texts in quotes, as places are written: read at once.
+_PLAIN_LIST = re.compile(
+    rf'\[\s*"[^"\\]{{0,{tree.LITERAL_MAX}}}"(?:\s*,\s*"[^"\\]{{0,{tree.LITERAL_MAX}}}")*\s*\]'
+)
+_PLAIN_TEXT = re.compile(r'"([^"]*)"')
 _ESCAPED = re.compile(r'\\(.)')
 _QUOTED_PART = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
 
@@ -35,14 +42,16 @@ class Wrong(Exception):
 class Word(msgspec.Struct, frozen=True):
     """One word.
 
-    :ivar kind: text, version, name, number, keyword, sign or end
-    :ivar text: as it stands there; of a text, without quotes
+    :ivar kind: text, version, name, number, keyword, sign, list (of plain texts) or end
+    :ivar text: as it stands there; of a text, without quotes; of a list, its first sign
     :ivar at: where it begins, counted from 0
+    :ivar items: of a list
     """
 
     kind: str
     text: str
     at: int
+    items: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -61,20 +70,36 @@ def words_of(text: str) -> list[Word]:
         raise Wrong(tree.TEXT_MAX, f'expected at most {tree.TEXT_MAX} characters, got {len(text)}')
     words, at = [], 0
     while at < len(text):
+        if text[at] == ' ':
+            at += 1
+            continue
+        plain = _PLAIN_LIST.match(text, at)
+        if plain is not None and plain.group().count('"') <= 2 * tree.LIST_MAX:
+            words.append(Word('list', '[', at, tuple(_PLAIN_TEXT.findall(plain.group()))))
+            at = plain.end()
+            continue
         found = _WORDS.match(text, at)
         if found is None:
             raise Wrong(at, _complaint(text[at:]))
         kind, said = found.lastgroup or '', found.group()
         if kind == 'text':
-            said = _ESCAPED.sub(r'\1', said[1:-1])
+            said = said[1:-1]
+            if '\\' in said:
+                said = _ESCAPED.sub(r'\1', said)
         elif kind == 'name':
-            kind = 'keyword' if said in _KEYWORDS else 'name'
-            said = _QUOTED_PART.sub(lambda quoted: _ESCAPED.sub(r'\1', quoted[1]), said)
+            kind, said = _named(said)
         if kind != 'space':
             words.append(Word(kind, said, at))
         at = found.end()
     words.append(Word('end', '', len(text)))
     return words
+
+
+def _named(said: str) -> tuple[str, str]:
+    """Kind and text of what looks like a name."""
+    if '"' in said:
+        return 'name', _QUOTED_PART.sub(lambda quoted: _ESCAPED.sub(r'\1', quoted[1]), said)
+    return 'keyword' if said in _KEYWORDS else 'name', said
 
 
 def _complaint(rest: str) -> str:

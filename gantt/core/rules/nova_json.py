@@ -1,131 +1,251 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queries of Nova's JsonFilter as conditions of the rule language.
+"""Queries of Nova's JsonFilter compiled to conditions of the rule language.
 
-What :mod:`gantt.core.nova_query` asks directly, said as a rule: for who moves from
-the hint ``query`` to rules, and so that a query may be soft or be given up.  It
-holds for the very hosts that the query fits, ``not`` within ``and`` and ``or``
-meaning what it says: what a host lacks makes a comparison false, its opposite true.
+A comparison of a query has any number of arguments: the first is compared with
+each of the others.  What a host lacks drops out of them, and a comparison of
+fewer than two is false; so where a host may lack a fact the condition asks
+whether it is known.  Every part of what comes out is known to hold or known not
+to, whatever a host has said: its opposite holds wherever it does not.
 """
 
-from collections.abc import Callable
+import functools
+import json
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gantt import exceptions
-from gantt.core import nova_query
+from gantt.core import nova_facts, nova_query
 from gantt.core.nova_query import Condition, Literal, Look, Part
 from gantt.core.rules import tree
 from gantt.core.rules.expression import Expression
 from gantt.core.rules.parser import checked
+from gantt.core.rules.value_questions import related
 
-FIELD = nova_query.FIELD
 _YES, _NO = tree.Always(value=True), tree.Always(value=False)
+#: Texts beyond are compiled anew each time.
+_REMEMBERED_MAX = tree.TEXT_MAX
 
-#: Facts of Nova that are texts here, and those that are numbers.
-TEXTS = {
-    'host': 'name', 'nodename': 'node', 'hypervisor_hostname': 'node', 'cell_uuid': 'cell',
-    'host_ip': 'hypervisor.host_ip', 'hypervisor_type': 'hypervisor.type',
-}  # fmt: skip
-NUMBERS = {
-    'vcpus_total': 'total.VCPU', 'total_usable_ram_mb': 'total.MEMORY_MB',
-    'total_usable_disk_gb': 'total.DISK_GB', 'free_ram_mb': 'physical.MEMORY_MB',
-    'cpu_allocation_ratio': 'ratio.VCPU', 'ram_allocation_ratio': 'ratio.MEMORY_MB',
-    'disk_allocation_ratio': 'ratio.DISK_GB', 'num_io_ops': 'io_ops', 'num_instances': 'guests',
-    'failed_builds': 'failed_builds',
-}  # fmt: skip
+#: Facts that every host has.
+EVERYWHERE = frozenset({
+    'host', 'nodename', 'hypervisor_hostname', 'uuid', 'hypervisor_version', 'supported_instances',
+    'stats', 'service', 'num_instances', 'num_io_ops', 'failed_builds', 'vcpus_total', 'vcpus_used',
+    'total_usable_ram_mb', 'free_ram_mb', 'total_usable_disk_gb', 'free_disk_mb', 'disk_mb_used',
+    'cpu_allocation_ratio', 'ram_allocation_ratio', 'disk_allocation_ratio',
+})  # fmt: skip
 
 
-def expression(text: str) -> Expression:
-    """The condition that a query is.
+def compiled(text: str, as_nova: bool = False) -> Expression | None:
+    """The condition that a query is; None: an empty one, which every host passes.
 
-    :raises InvalidMessage: the query is not understood
-    :raises InvalidRule: it is, and cannot be said as a rule; says which part
+    :param as_nova: ``not`` within ``and`` and ``or`` holds wherever it has an argument
+    :raises InvalidMessage: it is not understood, or costs too much; says where and why
     """
+    return (_remembered if len(text) <= _REMEMBERED_MAX else _compiled)(text, as_nova)
+
+
+def _compiled(text: str, as_nova: bool) -> Expression | None:
     query = nova_query.parse(text)
-    return checked(_YES if query is None else _test(query), FIELD)
+    if query is None:
+        return None
+    try:
+        return checked(_Compiler(as_nova).test(query), nova_query.FIELD, tree.COMPILED)
+    except exceptions.InvalidRule as e:
+        raise nova_query.bad(str(e.kwargs['problem'])) from None
 
 
-def _test(test: Condition) -> tree.Expr:
-    if test.op == 'not':
-        # At the top, and within others, it holds where any of its arguments does not.
-        return _joined(tree.Or, [tree.Not(of=_truth(part)) for part in test.of], _NO)
-    if test.op in ('and', 'or'):
-        kind, empty = (tree.And, _YES) if test.op == 'and' else (tree.Or, _NO)
-        return _joined(kind, [_truth(part) for part in test.of], empty)
-    return _compared(test)
+_remembered = functools.lru_cache(maxsize=512)(_compiled)
 
 
-def _joined(kind: type[tree.And | tree.Or], parts: list[tree.Expr], empty: tree.Expr) -> tree.Expr:
-    if not parts:
-        return empty
-    return parts[0] if len(parts) == 1 else kind(of=tuple(parts))
+def every(parts: Iterable[tree.Expr]) -> tree.Expr:
+    """All of them hold."""
+    return _joined(tree.And, parts, _YES, _NO)
 
 
-def _truth(part: Part) -> tree.Expr:
-    if isinstance(part, Condition):
-        return _test(part)
-    if isinstance(part, Literal):
-        return _YES if part.value else _NO
-    raise _beyond(f'${".".join(part.path)} on its own')
+def some(parts: Iterable[tree.Expr]) -> tree.Expr:
+    """One of them holds."""
+    return _joined(tree.Or, parts, _NO, _YES)
 
 
-def _compared(test: Condition) -> tree.Expr:
-    """A comparison of one fact with values; the fact may stand anywhere."""
-    places = [k for k, part in enumerate(test.of) if isinstance(part, Look)]
-    if any(isinstance(part, Condition) for part in test.of) or len(places) > 1:
-        raise _beyond(f'{test.op!r} of more than one fact')
-    values = [part.value for part in test.of if isinstance(part, Literal)]
-    without = _YES if nova_query.holds(test.op, values) else _NO
-    if not places:
-        return without
-    look = test.of[places[0]]
-    assert isinstance(look, Look)
-    names = _names(look)
-    found = _with_fact(test.op, places[0], values, lambda op, v: _one(op, names, v))
-    # Where a host lacks the fact, what is left of the comparison decides.
-    known = _joined(tree.Or, [tree.Known(fact=name) for name in names if name], _NO)
-    there = tree.And(of=(known, found))
-    return there if without is _NO else tree.Or(of=(there, tree.Not(of=known)))
+def opposite(part: tree.Expr) -> tree.Expr:
+    """It does not hold."""
+    if isinstance(part, tree.Always):
+        return _NO if part.value else _YES
+    return part.of if isinstance(part, tree.Not) else tree.Not(of=part)
 
 
-def _with_fact(
-    op: str, place: int, values: list[Any], one: Callable[[str, Any], tree.Expr]
+def _joined(
+    kind: type[tree.And | tree.Or], parts: Iterable[tree.Expr], empty: tree.Expr, full: tree.Expr
 ) -> tree.Expr:
-    if place == 0:
-        tests = [one('==' if op in ('=', 'in') else op, value) for value in values]
-        if not tests:
-            return _NO
-        return _joined(tree.Or if op == 'in' else tree.And, tests, _NO)
-    first, rest = values[0], values[1:]
-    turned = one('==' if op in ('=', 'in') else tree.TURNED[op], first)
-    if op == 'in':
-        return _YES if nova_query.holds('in', values) else turned
-    fits = not rest or nova_query.holds(op, [first, *rest])
-    return turned if fits else _NO
+    kept = [part for part in parts if part != empty]
+    if full in kept:
+        return full
+    if not kept:
+        return empty
+    return kept[0] if len(kept) == 1 else kind(of=tuple(kept))
 
 
-def _names(look: Look) -> tuple[str, str]:
-    """What a fact is called here as a number, and as a text; '' where it is none."""
-    first, *rest = look.path
-    if first == 'stats' and len(rest) == 1 and rest[0]:
-        return f'metrics.stats.{rest[0]}', f'stats.{rest[0]}'
-    if not rest and (first in TEXTS or first in NUMBERS):
-        return NUMBERS.get(first, ''), TEXTS.get(first, '')
-    raise _beyond(f'${".".join(look.path)}')
+def operand(value: Any) -> tree.Operand:
+    """A value of JSON as what a comparison has on its right side."""
+    if isinstance(value, str | bool) or tree.is_number(value):
+        return value
+    return tree.Json(text=json.dumps(value))
 
 
-def _one(op: str, names: tuple[str, str], value: Any) -> tree.Expr:
-    """One comparison; what cannot be compared is neither equal, smaller nor larger."""
-    value = int(value) if isinstance(value, bool) else value
-    name = names[isinstance(value, str)]
-    if not name or not isinstance(value, int | float | str):
+class _Unlike:
+    """What Nova's ``not`` is in a comparison: a list, equal to nothing."""
+
+
+_UNLIKE = _Unlike()
+
+
+class _Compiler:
+    def __init__(self, as_nova: bool) -> None:
+        self._as_nova = as_nova
+
+    def test(self, test: Condition) -> tree.Expr:
+        """An operator with its arguments, at the place where it becomes too large if it does."""
+        parts = [part for part in test.of if not (isinstance(part, Look) and _is_nowhere(part))]
+        if test.op == 'and':
+            found = every(some((_lacks(part), self._truth(part))) for part in parts)
+        elif test.op == 'or':
+            found = some(every((_has(part), self._truth(part))) for part in parts)
+        elif test.op == 'not':
+            found = some(every((_has(part), opposite(self._truth(part)))) for part in parts)
+        else:
+            found = self._compared(test.op, parts)
+        try:
+            tree.check_size(found, tree.COMPILED)
+        except tree.TooLarge as e:
+            raise nova_query.bad(f'{e}, once compiled', test.at) from None
+        return found
+
+    def _truth(self, part: Part) -> tree.Expr:
+        """Where an argument of and, or, not is true."""
+        if isinstance(part, Condition):
+            if part.op == 'not' and self._as_nova:
+                return some(map(_has, part.of))
+            return self.test(part)
+        if isinstance(part, Literal):
+            return _YES if part.value else _NO
+        return tree.Some(fact=_name(part))
+
+    # -- comparisons -------------------------------------------------------------------
+
+    def _compared(self, op: str, parts: Sequence[Part]) -> tree.Expr:
+        texts = any(isinstance(p, Literal) and isinstance(p.value, str) for p in parts)
+        arguments = [_Argued(part, self._of_comparison(part), texts) for part in parts]
+        found: tree.Expr = _NO
+        # From the last: what is said with the first fits where no host lacks that one.
+        for at in range(len(arguments) - 2, -1, -1):
+            first, rest = arguments[at], arguments[at + 1 :]
+            said = _with_each('==' if op in ('=', 'in') else op, op == 'in', first, rest)
+            found = some((every((first.has, said)), every((first.lacks, found))))
+        return found
+
+    def _of_comparison(self, part: Part) -> Any:
+        if isinstance(part, Condition):
+            return _UNLIKE if part.op == 'not' and self._as_nova else self.test(part)
+        return part
+
+
+class _Argued:
+    """An argument of a comparison.
+
+    :ivar is_text: a stat that stands beside a text, and is text itself then
+    """
+
+    def __init__(self, part: Part, value: Any, texts: bool) -> None:
+        self.value = value
+        self.has, self.lacks = _has(part), _lacks(part)
+        self.is_text = (
+            texts and isinstance(part, Look) and part.path[0] == 'stats' and len(part.path) == 2
+        )
+
+
+def _with_each(op: str, any_: bool, first: _Argued, rest: Sequence[_Argued]) -> tree.Expr:
+    """The first, which is there, against each of the others that is there, at least one."""
+    if any_:
+        return some(_in(first, rest))
+    fits = [some((other.lacks, _related(op, first, other))) for other in rest]
+    return every((some(other.has for other in rest), *fits))
+
+
+def _in(first: _Argued, rest: Sequence[_Argued]) -> list[tree.Expr]:
+    """Equal to one of the others; values that lists can hold in few lists."""
+    listed: list[Any] = []
+    found = []
+    for other in rest:
+        value = other.value.value if isinstance(other.value, Literal) else None
+        plain = isinstance(value, str) or (tree.is_number(value) and not first.is_text)
+        if isinstance(first.value, Look) and plain:
+            listed.append(value)
+        else:
+            found.append(every((other.has, _related('==', first, other))))
+    most = tree.LIST_MAX
+    for start in range(0, len(listed), most):
+        few = tuple(listed[start : start + most])
+        name = _name(first.value)
+        found.append(
+            tree.Equal(fact=name, value=few[0]) if len(few) == 1 else tree.In(fact=name, value=few)
+        )
+    return found
+
+
+def _related(op: str, one: _Argued, other: _Argued) -> tree.Expr:
+    """A relation between two arguments that are both there."""
+    left, right = one.value, other.value
+    if left is _UNLIKE or right is _UNLIKE:
         return _NO
-    return tree.RELATIONS[op](fact=name, value=value)  # type: ignore[return-value]
+    if not isinstance(left, Look | Literal):
+        return _split(left, lambda value: _related(op, value, other))
+    if not isinstance(right, Look | Literal):
+        return _split(right, lambda value: _related(op, one, value))
+    if isinstance(left, Look):
+        if isinstance(right, Look):
+            return _node(op, left, tree.Ref(name=_name(right)))
+        return _against(op, left, right, one.is_text)
+    if isinstance(right, Look):
+        return _against(tree.TURNED[op], right, left, other.is_text)
+    return _YES if related(op, left.value, right.value) else _NO
 
 
-def _beyond(what: str) -> exceptions.InvalidRule:
-    return exceptions.InvalidRule(
-        field=FIELD,
-        problem=f'{what} cannot be said as a rule; expected comparisons of one of '
-        f'{", ".join(f"${name}" for name in (*TEXTS, *NUMBERS))} or $stats.NAME with values',
-        at=0,
-    )
+def _split(condition: tree.Expr, said: Callable[[_Argued], tree.Expr]) -> tree.Expr:
+    """What is said of a condition, by whether it holds."""
+    yes, no = (said(_Argued(Literal(value), Literal(value), False)) for value in (True, False))
+    return some((every((condition, yes)), every((opposite(condition), no))))
+
+
+def _against(op: str, look: Look, literal: Literal, is_text: bool) -> tree.Expr:
+    if is_text and not isinstance(literal.value, str):
+        return _NO
+    return _node(op, look, operand(literal.value))
+
+
+def _node(op: str, look: Look, value: tree.Operand) -> tree.Expr:
+    return tree.RELATIONS[op](fact=_name(look), value=value)  # type: ignore[return-value]
+
+
+# -- facts -----------------------------------------------------------------------------
+
+
+def _name(look: Look) -> str:
+    return 'nova.' + '.'.join(look.path)
+
+
+def _is_nowhere(look: Look) -> bool:
+    """Whether no host can have it."""
+    return look.path[0] not in nova_facts.NAMES
+
+
+def _has(part: Part) -> tree.Expr:
+    """Whether a host has an argument at all."""
+    if not isinstance(part, Look):
+        return _YES
+    if _is_nowhere(part):
+        return _NO
+    sure = len(part.path) == 1 and part.path[0] in EVERYWHERE
+    return _YES if sure else tree.Known(fact=_name(part))
+
+
+def _lacks(part: Part) -> tree.Expr:
+    return opposite(_has(part))

@@ -3,7 +3,7 @@
 
     either     = both { "or" both }
     both       = single { "and" single }
-    single     = "not" single | "(" either ")" | "known" FACT | comparison
+    single     = "not" single | "(" either ")" | "known" FACT | "some" FACT | comparison
     comparison = operand [ relation operand ]
 
 Errors name the character, what was expected there, and the nearest known name.
@@ -15,9 +15,10 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.rules import lexer, tree
-from gantt.core.rules.expression import Expression
+from gantt.core.rules.expression import Asked, Expression
 from gantt.core.rules.lexer import Word, Wrong
-from gantt.core.rules.questions import Misfit, question_of
+from gantt.core.rules.question import Misfit
+from gantt.core.rules.questions import question_of
 
 #: Parentheses and ``not`` in one another; each may take two levels of the tree.
 _NESTED_MAX = 12
@@ -52,17 +53,17 @@ def from_json(text: str, field: str = 'rule') -> Expression:
         raise _not_json(field, str(e)) from None
 
 
-def checked(expr: tree.Expr, field: str = 'rule') -> Expression:
+def checked(expr: tree.Expr, field: str = 'rule', bounds: tree.Bounds = tree.WRITTEN) -> Expression:
     """A tree as a condition.
 
     :raises InvalidRule: names the part and what was expected there
     """
     try:
-        tree.check_size(expr)
+        tree.check_size(expr, bounds)
         for node, _ in tree.walk(expr):
-            if isinstance(node, tree.Comparison | tree.Known):
+            if isinstance(node, tree.Comparison | tree.Known | tree.Some):
                 question_of(node)
-        return Expression(expr)
+        return Expression(expr, bounds)
     except tree.TooLarge as e:
         raise _not_json(field, str(e)) from None
     except Misfit as e:
@@ -80,7 +81,8 @@ def _parsed(text: str) -> Expression | tuple[int, str]:
 
 def _attempt(text: str) -> Expression | tuple[int, str]:
     try:
-        return Expression(_Parser(text).whole())
+        parser = _Parser(text)
+        return Expression(parser.whole(), asked=parser.asked)
     except Wrong as e:
         return e.at, str(e)
     except tree.TooLarge as e:
@@ -93,6 +95,8 @@ class _Parser:
         self._next = 0
         self._depth = 0
         self._nodes = 0
+        #: What single nodes ask, by their identity.
+        self.asked: Asked = {}
 
     # -- words -----------------------------------------------------------------
 
@@ -107,7 +111,8 @@ class _Parser:
         return word
 
     def _is(self, *said: str) -> bool:
-        return self._word.kind in ('keyword', 'sign') and self._word.text in said
+        word = self._words[self._next]
+        return word.text in said and word.kind in ('keyword', 'sign')
 
     def _wanted(self, what: str) -> Wrong:
         return Wrong(self._word.at, f'expected {what}, got {self._word.shown}')
@@ -170,13 +175,13 @@ class _Parser:
             expr = self._either()
             self._end_with(')')
             return expr
-        if self._is('known'):
-            self._take()
+        if self._is('known', 'some'):
+            kind = tree.Known if self._take().text == 'known' else tree.Some
             word = self._word
             if word.kind != 'name':
                 raise self._wanted('the name of a fact')
             self._take()
-            return self._checked(tree.Known(fact=word.text), word, word, word)
+            return self._checked(kind(fact=word.text), word, word, word)
         return self._comparison()
 
     # -- comparisons -----------------------------------------------------------
@@ -244,11 +249,11 @@ class _Parser:
         return self._checked(node, second, sign, first)
 
     def _checked(
-        self, node: tree.Comparison | tree.Known, fact: Word, sign: Word, value: Word
+        self, node: tree.Comparison | tree.Known | tree.Some, fact: Word, sign: Word, value: Word
     ) -> tree.Expr:
         self._count(fact.at)
         try:
-            question_of(node)
+            self.asked[id(node)] = (node, question_of(node))
         except Misfit as e:
             at = {'fact': fact.at, 'op': sign.at, 'value': value.at}[e.part]
             raise Wrong(at, str(e)) from None
@@ -258,6 +263,9 @@ class _Parser:
 
     def _operand(self, what: str) -> tree.Operand:
         word = self._word
+        if word.kind == 'list':
+            self._take()
+            return word.items
         if self._is('['):
             return self._list()
         if self._is('..'):
@@ -265,6 +273,8 @@ class _Parser:
             return tree.Range(high=self._end())
         if self._is('true', 'false'):
             return self._take().text == 'true'
+        if self._is('json'):
+            return self._json()
         if word.kind == 'name':
             self._take()
             self._bounded(word)
@@ -281,6 +291,16 @@ class _Parser:
         self._take()
         open_ = self._word.kind not in ('number', 'version')
         return tree.Range(low=low, high=None if open_ else self._end())
+
+    def _json(self) -> tree.Json:
+        """A value of any type, as text in quotes."""
+        self._take()
+        word = self._word
+        if word.kind != 'text':
+            raise self._wanted('JSON as a text in quotes')
+        self._take()
+        self._bounded(word)
+        return tree.Json(text=word.text)
 
     def _end(self) -> int | float | tree.Version:
         """A number or a version."""
@@ -308,9 +328,9 @@ class _Parser:
         while not self._is(']'):
             if items:
                 self._end_with(',')
-            word = self._word
+            word = self._words[self._next]
             if word.kind == 'text':
-                self._take()
+                self._next += 1
                 self._bounded(word)
                 items.append(word.text)
             elif word.kind in ('number', 'version'):

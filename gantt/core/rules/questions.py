@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single comparisons: checked against the type of their fact, then asked of all hosts at once."""
 
-import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,41 +11,14 @@ from gantt.core.request import RequestSpec
 from gantt.core.rules import facts, tree
 from gantt.core.rules.columns import Coded, Members, Numbers, Predicate, Same, Sets, places_of
 from gantt.core.rules.facts import Fact, Kind, Rows
+from gantt.core.rules.question import RELATIONS, Misfit, Question, allow, misfit
+from gantt.core.rules.value_questions import IsSome, of_value, of_word
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
 
-_RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    '<': operator.lt, '<=': operator.le, '>': operator.gt, '>=': operator.ge, '==': operator.eq,
-}  # fmt: skip
 #: Hypervisors count versions as one number: so much each part may be.
 _PART_MAX = 1000
-
-
-class Misfit(Exception):
-    """A comparison that the type of its fact does not allow.
-
-    :ivar part: what of it is wrong: ``fact``, ``op`` or ``value``
-    """
-
-    def __init__(self, part: str, problem: str) -> None:
-        super().__init__(problem)
-        self.part = part
-
-
-class Question:
-    """One comparison of one fact.
-
-    :ivar used: the facts it is about
-    """
-
-    def __init__(self, fact: Fact, key: str, *others: Fact) -> None:
-        self.fact, self.key = fact, key
-        self.used = (fact, *others)
-
-    def where(self, hosts: 'HostTable', spec: RequestSpec, rows: Rows, negated: bool) -> BoolArray:
-        """Which hosts it, or its opposite, is known to hold for."""
-        raise NotImplementedError
 
 
 class IsKnown(Question):
@@ -94,7 +66,7 @@ class OfNumber(Question):
             for one in value:
                 mask |= values == one
             return mask
-        return cast(BoolArray, _RELATIONS[self.op](values, value))
+        return cast(BoolArray, RELATIONS[self.op](values, value))
 
 
 class OfText(Question):
@@ -140,9 +112,7 @@ class OfPath(Question):
     def where(self, hosts: 'HostTable', spec: RequestSpec, rows: Rows, negated: bool) -> BoolArray:
         places = places_of(hosts.locations)
         codes = hosts.location if rows is None else hosts.location.take(rows)
-        mask = np.zeros(len(codes), np.bool_)
-        for place in self.places:
-            mask |= places.below(place, codes, self.exact)
+        mask = places.below_any(self.places, codes, self.exact)
         return ~mask & places.below('*', codes) if negated else mask
 
 
@@ -157,7 +127,7 @@ def predicate_of(op: str, value: Any) -> Predicate:
         return lambda text: text in wanted
     if op == 'contains':
         return lambda text: value in text
-    relation = _RELATIONS[op]
+    relation = RELATIONS[op]
     return lambda text: relation(text, value)
 
 
@@ -174,7 +144,7 @@ def _of_versions(op: str, value: Any) -> Predicate:
         def within(parts: tuple[int, ...]) -> bool:
             return parts in wanted
     else:
-        relation, right = _RELATIONS[op], value.parts
+        relation, right = RELATIONS[op], value.parts
 
         def within(parts: tuple[int, ...]) -> bool:
             return bool(relation(parts, right))
@@ -189,7 +159,7 @@ def _of_versions(op: str, value: Any) -> Predicate:
 # -- checking ------------------------------------------------------------------------
 
 
-def question_of(node: tree.Comparison | tree.Known) -> Question:
+def question_of(node: tree.Comparison | tree.Known | tree.Some) -> Question:
     """The question that a comparison stands for; ``!=`` is left to the caller to turn round.
 
     :raises Misfit: the type of the fact does not allow it
@@ -200,21 +170,10 @@ def question_of(node: tree.Comparison | tree.Known) -> Question:
         raise Misfit('fact', str(e)) from None
     if isinstance(node, tree.Known):
         return IsKnown(fact, key)
+    if isinstance(node, tree.Some):
+        return IsSome(fact, key)
     op = tree.op_of(node)
     return _CHECKS[fact.kind](fact, key, '==' if op == '!=' else op, node.value)
-
-
-def _misfit(fact: Fact, what: str, value: Any) -> Misfit:
-    got = value if isinstance(value, str) and value in tree.RELATIONS else None
-    said = got or tree.operand_text(value)
-    part = 'op' if got else 'value'
-    return Misfit(part, f'{fact.name} is a {fact.kind}: expected {what}, got {said}')
-
-
-def _allow(fact: Fact, op: str, *allowed: str) -> None:
-    if op not in allowed:
-        shown = ', '.join((*allowed, '!=') if '==' in allowed else allowed)
-        raise _misfit(fact, f'one of {shown}', op)
 
 
 def _other(fact: Fact, value: tree.Ref, *kinds: Kind) -> Fact:
@@ -223,12 +182,12 @@ def _other(fact: Fact, value: tree.Ref, *kinds: Kind) -> Fact:
     except facts.Unknown as e:
         raise Misfit('value', str(e)) from None
     if other.kind not in kinds:
-        raise _misfit(fact, f'a {kinds[0]}', value)
+        raise misfit(fact, f'a {kinds[0]}', value)
     return other
 
 
 def _of_number(fact: Fact, key: str, op: str, value: Any) -> Question:
-    _allow(fact, op, '<', '<=', '>', '>=', '==', 'in')
+    allow(fact, op, '<', '<=', '>', '>=', '==', 'in')
     if isinstance(value, tree.Ref) and op != 'in':
         _other(fact, value, Kind.NUMBER)
     elif op == 'in':
@@ -239,15 +198,15 @@ def _of_number(fact: Fact, key: str, op: str, value: Any) -> Question:
         else:
             right = isinstance(value, tuple) and all(map(tree.is_number, value))
         if not right:
-            raise _misfit(fact, 'numbers: a list such as [1, 2] or a range such as 1..5', value)
+            raise misfit(fact, 'numbers: a list such as [1, 2] or a range such as 1..5', value)
     elif not tree.is_number(value):
-        raise _misfit(fact, 'a number of at most 2^53', value)
+        raise misfit(fact, 'a number of at most 2^53', value)
     return OfNumber(fact, key, op, value)
 
 
 def _of_version(fact: Fact, key: str, op: str, value: Any) -> Question:
     """Versions of hypervisors are reported as one number."""
-    _allow(fact, op, '<', '<=', '>', '>=', '==', 'in')
+    allow(fact, op, '<', '<=', '>', '>=', '==', 'in')
     one = 'a version such as v4.2.1'
     if op == 'in':
         if isinstance(value, tree.Range) and value != tree.Range():
@@ -257,7 +216,7 @@ def _of_version(fact: Fact, key: str, op: str, value: Any) -> Question:
         elif isinstance(value, tuple):
             value = tuple(_as_number(fact, v, one) for v in value)
         else:
-            raise _misfit(fact, 'a range such as v4.2..v5.1 or a list of versions', value)
+            raise misfit(fact, 'a range such as v4.2..v5.1 or a list of versions', value)
     else:
         value = _as_number(fact, value, one)
     return OfNumber(fact, key, op, value)
@@ -268,18 +227,18 @@ def _as_number(fact: Fact, value: Any, expected: str) -> int:
         return value
     parts = value.parts if isinstance(value, tree.Version) else None
     if parts is None or len(parts) > 3 or any(p >= _PART_MAX for p in parts[1:]):
-        raise _misfit(fact, expected, value)
+        raise misfit(fact, expected, value)
     major, minor, micro = (*parts, 0, 0, 0)[:3]
     number = (major * _PART_MAX + minor) * _PART_MAX + micro
     if not tree.is_number(number):
-        raise _misfit(fact, expected, value)
+        raise misfit(fact, expected, value)
     return number
 
 
 def _of_bool(fact: Fact, key: str, op: str, value: Any) -> Question:
-    _allow(fact, op, '==')
+    allow(fact, op, '==')
     if not isinstance(value, bool):
-        raise _misfit(fact, 'true or false', value)
+        raise misfit(fact, 'true or false', value)
     return OfNumber(fact, key, op, value)
 
 
@@ -296,12 +255,12 @@ def _of_text(fact: Fact, key: str, op: str, value: Any) -> Question:
             )
         )
         if not right:
-            raise _misfit(fact, 'a list such as ["a", "b"] or a range of versions', value)
+            raise misfit(fact, 'a list such as ["a", "b"] or a range of versions', value)
     elif isinstance(value, tree.Ref):
         if not _other(fact, value, Kind.TEXT, Kind.SET).of_request:
-            raise _misfit(fact, 'a text, or a fact of the request', value)
+            raise misfit(fact, 'a text, or a fact of the request', value)
     elif not (isinstance(value, str) or (op != 'contains' and isinstance(value, tree.Version))):
-        raise _misfit(fact, 'a text in quotes', value)
+        raise misfit(fact, 'a text in quotes', value)
     return OfText(fact, key, op, value)
 
 
@@ -311,15 +270,16 @@ def _of_set(fact: Fact, key: str, op: str, value: Any) -> Question:
 
 
 def _of_path(fact: Fact, key: str, op: str, value: Any) -> Question:
-    _allow(fact, op, '==', 'in')
+    allow(fact, op, '==', 'in')
     places = value if op == 'in' and isinstance(value, tuple) else (value,)
     for place in places:
         if not (isinstance(place, str) and all(place.split('.'))):
-            raise _misfit(fact, 'a place such as "site1.room2"', value)
+            raise misfit(fact, 'a place such as "site1.room2"', value)
     return OfPath(fact, key, op, value)
 
 
 _CHECKS: dict[Kind, Callable[[Fact, str, str, Any], Question]] = {
     Kind.NUMBER: _of_number, Kind.VERSION: _of_version, Kind.BOOL: _of_bool,
-    Kind.TEXT: _of_text, Kind.SET: _of_set, Kind.PATH: _of_path,
+    Kind.TEXT: _of_text, Kind.SET: _of_set, Kind.PATH: _of_path, Kind.VALUE: of_value,
+    Kind.WORD: of_word, Kind.WORDS: of_word,
 }  # fmt: skip

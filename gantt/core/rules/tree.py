@@ -6,10 +6,14 @@ its own.  The left side of a comparison is always a fact; the text form turns
 comparisons round where they are written the other way.
 """
 
+import json
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
+
+from gantt.core import message
 
 #: Bounds, all checked before anything is evaluated.
 TEXT_MAX = 4096  # characters of one rule
@@ -19,6 +23,21 @@ LIST_MAX = 64  # items of one list
 LITERAL_MAX = 255  # characters of one text in a rule
 #: Numbers beyond are not told apart by the arrays.
 NUMBER_MAX = 2**53
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """How large a tree may be: nodes, levels, items of a list, characters of a text."""
+
+    nodes: int
+    depth: int
+    items: int
+    text: int
+
+
+#: Of rules that somebody wrote.
+WRITTEN = Bounds(NODES_MAX, DEPTH_MAX, LIST_MAX, LITERAL_MAX)
+#: Of what Nova's forms are compiled to: they say in one word what takes several here.
+COMPILED = Bounds(nodes=1024, depth=256, items=256, text=message.BYTES_MAX)
 
 
 class Ref(msgspec.Struct, frozen=True, tag='fact', tag_field='is', forbid_unknown_fields=True):
@@ -47,9 +66,25 @@ class Range(msgspec.Struct, frozen=True, tag='range', tag_field='is', forbid_unk
     high: int | float | Version | None = None
 
 
-Scalar = bool | int | float | str | Version
+class Json(msgspec.Struct, frozen=True, tag='json', tag_field='is', forbid_unknown_fields=True):
+    """A value of any type as its JSON, for facts that may be anything."""
+
+    text: str
+
+    @property
+    def value(self) -> Any:
+        """The value.
+
+        :raises ValueError: the text is no JSON
+        """
+        try:
+            return json.loads(self.text)
+        except RecursionError:
+            raise ValueError('nested too deeply') from None
+
+
 Item = int | float | str | Version
-Operand = bool | int | float | str | tuple[Item, ...] | Ref | Version | Range
+Operand = bool | int | float | str | tuple[Item, ...] | Ref | Version | Range | Json
 
 
 class Node(msgspec.Struct, frozen=True, tag_field='op', forbid_unknown_fields=True):
@@ -82,6 +117,12 @@ class Always(Node, frozen=True, tag='always'):
 
 class Known(Node, frozen=True, tag='known'):
     """The host has the fact at all."""
+
+    fact: str
+
+
+class Some(Node, frozen=True, tag='some'):
+    """The host has the fact, and it is neither 0, false nor empty."""
 
     fact: str
 
@@ -122,12 +163,12 @@ class In(Comparison, frozen=True, tag='in'):
 
 
 class Contains(Comparison, frozen=True, tag='contains'):
-    """A text has the other in it; a set has it as a member."""
+    """A text has the other in it, or all of a list; a set has it as a member."""
 
 
 Expr = (
-    And | Or | Not | Always | Known | Less | LessEqual | Greater | GreaterEqual | Equal | NotEqual
-    | In | Contains
+    And | Or | Not | Always | Known | Some | Less | LessEqual | Greater | GreaterEqual | Equal
+    | NotEqual | In | Contains
 )  # fmt: skip
 
 RELATIONS: dict[str, type[Comparison]] = {
@@ -166,25 +207,25 @@ def walk(expr: Expr) -> Iterator[tuple[Expr, int]]:
         todo.extend((child, depth + 1) for child in children(node))
 
 
-def check_size(expr: Expr) -> None:
+def check_size(expr: Expr, bounds: Bounds = WRITTEN) -> None:
     """:raises TooLarge: the tree is beyond a bound; says which"""
     for count, (node, depth) in enumerate(walk(expr), 1):
-        if count > NODES_MAX:
-            raise TooLarge(f'expected at most {NODES_MAX} tests and connectives in one rule')
-        if depth > DEPTH_MAX:
-            raise TooLarge(f'expected at most {DEPTH_MAX} levels of nesting')
+        if count > bounds.nodes:
+            raise TooLarge(f'expected at most {bounds.nodes} tests and connectives in one rule')
+        if depth > bounds.depth:
+            raise TooLarge(f'expected at most {bounds.depth} levels of nesting')
         value = getattr(node, 'value', None)
-        if isinstance(value, tuple) and len(value) > LIST_MAX:
-            raise TooLarge(f'expected at most {LIST_MAX} items in a list, got {len(value)}')
-        if any(isinstance(v, str) and len(v) > LITERAL_MAX for v in _texts(node, value)):
-            raise TooLarge(f'expected texts of at most {LITERAL_MAX} characters')
+        if isinstance(value, tuple) and len(value) > bounds.items:
+            raise TooLarge(f'expected at most {bounds.items} items in a list, got {len(value)}')
+        if any(isinstance(v, str) and len(v) > bounds.text for v in _texts(node, value)):
+            raise TooLarge(f'expected texts of at most {bounds.text} characters')
 
 
 def _texts(node: Expr, value: object) -> tuple[object, ...]:
     named = (getattr(node, 'fact', ''),)
     if isinstance(value, tuple):
         return named + tuple(v.text if isinstance(v, Version) else v for v in value)
-    if isinstance(value, Version):
+    if isinstance(value, Version | Json):
         return (*named, value.text)
     if isinstance(value, Range):
         ends = (value.low, value.high)
@@ -221,6 +262,7 @@ def version_parts(text: str) -> tuple[int, ...] | None:
 # -- as text -----------------------------------------------------------------------
 
 _WEAKER = {And: (Or,), Or: ()}
+_SHORT = Always | Known | Some | Not
 
 
 def to_text(expr: Expr) -> str:
@@ -238,11 +280,11 @@ def to_text(expr: Expr) -> str:
         return f' {op_of(expr)} '.join(parts)
     if isinstance(expr, Not):
         inner = to_text(expr.of)
-        return f'not {inner}' if isinstance(expr.of, Always | Known | Not) else f'not ({inner})'
+        return f'not {inner}' if isinstance(expr.of, _SHORT) else f'not ({inner})'
     if isinstance(expr, Always):
         return 'true' if expr.value else 'false'
-    if isinstance(expr, Known):
-        return f'known {name_text(expr.fact)}'
+    if isinstance(expr, Known | Some):
+        return f'{op_of(expr)} {name_text(expr.fact)}'
     return f'{name_text(expr.fact)} {op_of(expr)} {operand_text(expr.value)}'
 
 
@@ -261,6 +303,8 @@ def operand_text(value: Operand | None) -> str:
         return f'v{value.text.removeprefix("v")}'
     if isinstance(value, Range):
         return f'{_end(value.low)}..{_end(value.high)}'
+    if isinstance(value, Json):
+        return f'json {operand_text(value.text)}'
     return repr(value)
 
 

@@ -8,7 +8,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core import message
 from gantt.core.message import Message, Name, Text
-from gantt.core.request import RequestSpec
+from gantt.core.request import DeviceRequest, RequestSpec
 from gantt.core.topology.settings import Settings, positive, refuse
 from gantt.core.topology.wish import Affinity, DeviceSpec, DeviceWish
 
@@ -71,17 +71,29 @@ class Aliases:
 
         :raises InvalidMessage: a name that nobody declared, or a wrong count
         """
+        named = self._named(spec)
+        known = {wish.alias for wish in named}
+        described = [_wish(one) for one in spec.devices if not one.alias or one.alias not in known]
+        return (*named, *described)
+
+    def _named(self, spec: RequestSpec) -> list[DeviceWish]:
+        """Those that the flavor names, but for what only the request describes."""
         text = spec.flavor.extra_specs.get(KEY, '')
         parts = [part.strip() for part in text.split(',') if part.strip()]
         if not parts:
-            return ()
-        said = Settings(spec).same('pci_numa_affinity_policy', Affinity)
+            return []
+        said = Settings(spec.flavor.extra_specs, spec.image.properties).same(
+            'pci_numa_affinity_policy', Affinity
+        )
         if len(parts) > NAMES_MAX:
             refuse(FIELD, f'expected at most {NAMES_MAX} names, got {len(parts)}')
+        described = {one.alias for one in spec.devices}
         found = []
         for part in parts:
             name, _, count = (piece.strip() for piece in part.partition(':'))
             if name not in self._specs:
+                if name in described:
+                    continue
                 known = ', '.join(sorted(self._specs)) or 'none'
                 refuse(FIELD, f'no device is called {name!r} here; known: {known}')
             found.append(
@@ -92,7 +104,20 @@ class Aliases:
                     affinity=Affinity(said) if said else self._policies[name],
                 )
             )
-        return tuple(found)
+        return found
+
+
+def _wish(one: DeviceRequest) -> DeviceWish:
+    specs = tuple(
+        DeviceSpec(
+            vendor_id=kind.vendor_id.lower(),
+            product_id=kind.product_id.lower(),
+            dev_type=kind.device_type.lower(),
+            tags=tuple(sorted((k.lower(), v and v.lower()) for k, v in kind.tags.items())),
+        )
+        for kind in one.any_of
+    )
+    return DeviceWish(one.alias or one.port, one.count, specs, one.affinity)
 
 
 def read_option(text: str, option: str) -> Aliases:

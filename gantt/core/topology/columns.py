@@ -6,6 +6,7 @@ fit there at all; of each kind of device how many are free.  A row is written
 when its host's facts, or the layouts on it, change.
 """
 
+import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -89,6 +90,8 @@ def write(rows: 'HostRows', i: int, room: Room) -> None:
         rows.widen(('kind_free',), code + 1)
         column = rows.arrays['kind_free']
         column[code, i] = max(0, column[code, i]) + max(0, pool.free)
+    free = sum(max(0, pool.free) for pool in room.pools)
+    arrays['free_devices'][i] = min(free, _MOST)
 
 
 def _figures(cell: CellRoom) -> tuple[int, ...]:
@@ -104,8 +107,8 @@ def may_fit(rows: 'HostRows', wish: Wish, at: slice) -> BoolArray:
     """Which hosts may have room for the cells of a wish, by row within ``at``."""
     cells = rows.numa_cells[at]
     mask = cells >= len(wish.cells)
-    for (guest, pinned), count in _shapes(wish).items():
-        here = _has(rows, wish, guest, pinned, at)
+    for (guest, apart), count in _shapes(wish).items():
+        here = _has(rows, wish, guest, apart, at)
         if count == 1:
             mask &= here.any(axis=0) | (cells > CELLS)
         else:
@@ -125,24 +128,25 @@ def may_have(rows: 'HostRows', wish: Wish, at: slice) -> BoolArray:
 
 
 def _shapes(wish: Wish) -> dict[tuple[GuestCell, int], int]:
-    """(a cell of the guest, how many it pins) -> how many of the cells are alike."""
+    """(a cell of the guest, how many it pins besides) -> how many of the cells are alike."""
     found: dict[tuple[GuestCell, int], int] = {}
     for number, guest in enumerate(wish.cells):
-        pinned = len(guest.dedicated) + (number == 0 and wish.emulator_apart)
+        apart = int(number == 0 and wish.emulator_apart)
         alike = GuestCell(
-            tuple(range(guest.shared)), guest.memory_mb, tuple(range(bool(guest.dedicated)))
+            tuple(range(guest.shared)), guest.memory_mb, tuple(range(len(guest.dedicated)))
         )
-        found[alike, pinned] = found.get((alike, pinned), 0) + 1
+        found[alike, apart] = found.get((alike, apart), 0) + 1
     return found
 
 
-def _has(rows: 'HostRows', wish: Wish, guest: GuestCell, pinned: int, at: slice) -> BoolArray:
+def _has(rows: 'HostRows', wish: Wish, guest: GuestCell, apart: int, at: slice) -> BoolArray:
     """Which cells of which hosts may take a cell of the guest.
 
     :param guest: its ``vcpus`` are only the shared ones
     """
-    free = getattr(rows, BY_POLICY[wish.thread_policy])[:, at]
-    mask: BoolArray = free >= pinned
+    needs = cores.needs(len(guest.dedicated), apart, wish.thread_policy)
+    enough = (getattr(rows, BY_POLICY[policy])[:, at] >= need for policy, need in needs.items())
+    mask: BoolArray = functools.reduce(np.logical_and, enough)
     if guest.vcpus:
         mask &= rows.cell_shared[:, at] >= len(guest.vcpus)
     return np.logical_and(mask, _has_memory(rows, wish.page, guest, at), out=mask)

@@ -5,7 +5,7 @@ Whether there are enough never depends on which are chosen; the choice keeps
 whole cores together and breaks open as few as it can.
 """
 
-from gantt.core.topology.room import CellRoom, numbers_of
+from gantt.core.topology.room import CellRoom, bits_of, numbers_of
 from gantt.core.topology.wish import ThreadPolicy
 
 
@@ -23,19 +23,38 @@ def available(cell: CellRoom, policy: ThreadPolicy) -> int:
     return found
 
 
-def choose(cell: CellRoom, count: int, policy: ThreadPolicy) -> tuple[list[int], list[int]] | None:
-    """``count`` free processors, and those that are blocked with them; None: too few."""
-    if count > available(cell, policy):
+def needs(count: int, apart: int, policy: ThreadPolicy) -> dict[ThreadPolicy, int]:
+    """How many have to be available, by policy, for a guest's processors and its emulator's.
+
+    Siblings are for the guest: its emulator may run on any thread.  A core to itself
+    is broken by whatever runs beside, so that the emulator has one of its own.
+    """
+    if policy is ThreadPolicy.REQUIRE and apart:
+        return {policy: count, ThreadPolicy.PREFER: count + apart}
+    return {policy: count + apart}
+
+
+def choose(
+    cell: CellRoom, count: int, policy: ThreadPolicy, apart: int = 0
+) -> tuple[list[int], list[int]] | None:
+    """``count`` free processors and those for the emulator, and what is blocked with them.
+
+    None: too few.
+    """
+    if any(need > available(cell, by) for by, need in needs(count, apart, policy).items()):
         return None
     if policy is ThreadPolicy.ISOLATE:
-        return _whole(cell, count)
+        return _whole(cell, count + apart)
+    if policy is ThreadPolicy.PREFER:
+        count, apart = count + apart, 0
     least = 2 if policy is ThreadPolicy.REQUIRE else 1
     cores = []
     for core in cell.cores:
         threads = numbers_of(core & cell.free)
         if len(threads) >= least:
             cores.append(threads)
-    return _together(cores, count), []
+    chosen = _together(cores, count)
+    return chosen + _left_over(cell, chosen, apart), []
 
 
 def _whole(cell: CellRoom, count: int) -> tuple[list[int], list[int]]:
@@ -49,6 +68,13 @@ def _whole(cell: CellRoom, count: int) -> tuple[list[int], list[int]]:
             chosen.append(first)
             blocked += others
     return chosen, blocked
+
+
+def _left_over(cell: CellRoom, chosen: list[int], count: int) -> list[int]:
+    """Others that are free, of the cores that have fewest of them first."""
+    free = cell.free & ~bits_of(chosen)
+    cores = sorted((numbers_of(core & free) for core in cell.cores), key=len)
+    return [cpu for threads in cores for cpu in threads][:count]
 
 
 def _together(cores: list[list[int]], count: int) -> list[int]:

@@ -15,6 +15,7 @@ from gantt.core.topology.wish import Affinity, DeviceSpec, DeviceWish
 #: Kinds that nobody gets who does not name them.
 _SPECIAL = ('type-pf', 'vdpa')
 _REMOTE, _YES = 'remote_managed', ('true', '1', 'yes')
+_PLAIN = 'type-pci'
 
 
 def matches(pool: Pool, wish: DeviceWish) -> bool:
@@ -40,7 +41,9 @@ def _is_type(pool: Pool, spec: DeviceSpec) -> bool:
 
 def _is_managed_as_asked(pool: Pool, spec: DeviceSpec) -> bool:
     """Devices that are managed from elsewhere are only for those who ask for such."""
-    asked = dict(spec.tags).get(_REMOTE, '')
+    asked = dict(spec.tags).get(_REMOTE) or ''
+    if asked and _REMOTE not in pool.tags and pool.dev_type == _PLAIN:
+        return False  # only of network devices it is known without being said
     return (pool.tags.get(_REMOTE, '') in _YES) == (asked in _YES)
 
 

@@ -5,7 +5,8 @@ import msgspec
 
 from gantt.core.request import Purpose, RequestSpec
 from gantt.core.topology.aliases import Aliases
-from gantt.core.topology.read import read
+from gantt.core.topology.read import may_ask, read
+from gantt.core.topology.settings import refuse
 from gantt.core.topology.wish import Wish
 
 
@@ -29,9 +30,13 @@ class Inside(msgspec.Struct, frozen=True):
 
         :raises InvalidMessage: names the key and what was expected
         """
-        if not (spec.flavor.extra_specs or spec.image.properties):
+        if not may_ask(spec):
             return None
-        if spec.purpose is Purpose.REBUILD or self.numa < 0 > self.pci:
+        if spec.purpose is Purpose.REBUILD:
+            return None
+        if self.pci < 0 and not all(one.alias for one in spec.devices):
+            refuse('request.spec.devices', 'are placed where PciPassthroughFilter is enabled only')
+        if self.numa < 0 > self.pci:
             return None
         wish = read(spec, self.aliases if self.pci >= 0 else None)
         if wish is not None and self.numa < 0:

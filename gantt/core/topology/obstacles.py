@@ -49,6 +49,8 @@ def obstacles(wish: Wish, room: Room, cut_short: bool = False) -> list[Obstacle]
         return found
     near = any(one.affinity is not Affinity.PREFERRED for one in wish.devices)
     what = ' with its devices near' if near else ''
+    if wish.networks or wish.tunneled:
+        what += ' and its networks' if what else ' with its networks near'
     many = f'{len(wish.cells)} cells' if len(wish.cells) > 1 else 'one cell'
     return [Obstacle('together', 0, 0, f'no {many} of the host have all of it together{what}')]
 
@@ -61,19 +63,20 @@ def _of_cells(wish: Wish, room: Room) -> list[Obstacle]:
     seen = set()
     for number, guest in enumerate(wish.cells):
         apart = int(number == 0 and wish.emulator_apart)
-        shape = (guest.shared, len(guest.dedicated) + apart, guest.memory_mb)
+        shape = (guest.shared, len(guest.dedicated), apart, guest.memory_mb)
         if shape not in seen:
             seen.add(shape)
-            found += _of_cell(wish, guest, shape[1], cells)
+            found += _of_cell(wish, guest, apart, cells)
     return found
 
 
-def _of_cell(wish: Wish, guest: GuestCell, pinned: int, cells: list[CellRoom]) -> list[Obstacle]:
+def _of_cell(wish: Wish, guest: GuestCell, apart: int, cells: list[CellRoom]) -> list[Obstacle]:
     found = []
-    have = max(cores.available(cell, wish.thread_policy) for cell in cells)
-    if pinned > have:
-        said = _HOW[wish.thread_policy]
-        found.append(_short('cpus', pinned, have, f'too few free {said} in one NUMA cell'))
+    for policy, need in cores.needs(len(guest.dedicated), apart, wish.thread_policy).items():
+        have = max(cores.available(cell, policy) for cell in cells)
+        if need > have:
+            text = f'too few free {_HOW[policy]} in one NUMA cell'
+            found.append(_short('cpus', need, have, text))
     have = max(min(cell.cpus, cell.cpu_cap - cell.cpu_used) for cell in cells)
     if guest.shared and guest.shared > have:
         found.append(

@@ -7,7 +7,8 @@ The names and rules are Nova's.  Amounts are the request's own: ``PCPU`` and
 
 import re
 
-from gantt.core.request import RequestSpec
+from gantt.core.request import Networks, RequestSpec
+from gantt.core.topology import processors
 from gantt.core.topology.aliases import KEY, Aliases
 from gantt.core.topology.settings import (
     CELLS_MAX,
@@ -17,11 +18,18 @@ from gantt.core.topology.settings import (
     in_flavor,
     in_image,
     page_size,
+    pmem_class,
     positive,
     refuse,
-    truth,
 )
-from gantt.core.topology.wish import CpuPolicy, GuestCell, GuestTopology, ThreadPolicy, Wish
+from gantt.core.topology.wish import (
+    CpuPolicy,
+    EmulatorPolicy,
+    GuestCell,
+    GuestTopology,
+    ThreadPolicy,
+    Wish,
+)
 
 #: Settings that are looked at here; anything else of the same form is others' business.
 NAMES = frozenset({
@@ -33,8 +41,14 @@ NAMES = frozenset({
 _OF_A_CELL = re.compile(r'(?:hw:|hw_)(numa_cpus|numa_mem)\.(.{0,12})\Z', re.DOTALL)
 #: The last request read, with and without devices: several ask for the same one.
 _kept: dict[bool, tuple[tuple[object, ...], Wish | None]] = {}
-_EMULATOR = ('share', 'isolate')
-_MODELS = ('amd-sev', 'amd-sev-es')
+_MODELS = ('amd-sev', 'amd-sev-es', 'amd-sev-snp', 'intel-tdx')
+
+
+def may_ask(spec: RequestSpec) -> bool:
+    """Whether :func:`read` may find anything; said at once."""
+    return bool(
+        spec.flavor.extra_specs or spec.image.properties or spec.devices or 'PCPU' in spec.resources
+    )
 
 
 def read(spec: RequestSpec, aliases: Aliases | None = None) -> Wish | None:
@@ -43,7 +57,8 @@ def read(spec: RequestSpec, aliases: Aliases | None = None) -> Wish | None:
     :param aliases: names of devices; None: devices are not looked at
     :raises InvalidMessage: names the key and what was expected
     """
-    kept, asked = _kept.get(aliases is None), (spec.flavor, spec.image, spec.resources, aliases)
+    kept = _kept.get(aliases is None)
+    asked = (spec.flavor, spec.image, spec.resources, spec.devices, spec.networks, aliases)
     if kept is not None and all(one is other for one, other in zip(kept[0], asked, strict=True)):
         return kept[1]
     wish = _read(spec, aliases)
@@ -52,16 +67,17 @@ def read(spec: RequestSpec, aliases: Aliases | None = None) -> Wish | None:
 
 
 def _read(spec: RequestSpec, aliases: Aliases | None) -> Wish | None:
-    settings = Settings(spec)
-    devices = aliases.wishes(spec) if aliases and KEY in settings.flavor else ()
-    if not (devices or _concerns(settings)):
+    settings = Settings(spec.flavor.extra_specs, spec.image.properties)
+    named = KEY in settings.flavor or spec.devices
+    devices = aliases.wishes(spec) if aliases and named else ()
+    if not (devices or _concerns(settings) or _is_pinned_by_amount(spec)):
         return None
-    policy = _cpu_policy(settings)
-    threads = _thread_policy(settings, policy)
+    policy = _policy(spec, settings)
+    threads = _threads(settings, policy)
     apart = _emulator_apart(settings, policy)
     vcpus = _vcpus(spec, policy, apart)
-    realtime, mask = _realtime(settings, policy, vcpus, apart)
-    dedicated = _dedicated(settings, policy, vcpus, mask)
+    realtime = _realtime(settings, policy, vcpus)
+    dedicated = processors.dedicated(settings, policy, vcpus)
     _check_amounts(spec, policy, len(dedicated) + apart)
     page, pmem = _page(settings), _pmem(spec, settings)
     nodes = _nodes(settings)
@@ -69,9 +85,11 @@ def _read(spec: RequestSpec, aliases: Aliases | None) -> Wish | None:
     encrypted = _encrypted(settings)
     cells: tuple[GuestCell, ...] = ()
     if nodes or page or pmem or policy is not CpuPolicy.SHARED:
+        _check_processors(policy, vcpus, 1)
         cells = _cells(spec, settings, nodes or 1, vcpus, frozenset(dedicated))
     if not (cells or devices):
         return None
+    networks = spec.networks or Networks()
     return Wish(
         cells=cells,
         cpu_policy=policy,
@@ -83,6 +101,8 @@ def _read(spec: RequestSpec, aliases: Aliases | None) -> Wish | None:
         guest=guest,
         pmem=pmem,
         encrypted=encrypted,
+        networks=tuple(sorted(set(networks.physical))),
+        tunneled=networks.tunneled,
     )
 
 
@@ -97,97 +117,67 @@ def _concerns(settings: Settings) -> bool:
 
 
 # -- processors ------------------------------------------------------------------
-def _cpu_policy(settings: Settings) -> CpuPolicy:
-    flavor = settings.choice(
-        'cpu_policy', CpuPolicy, settings.of_flavor('cpu_policy'), in_flavor('cpu_policy')
-    )
-    image = settings.choice(
-        'cpu_policy', CpuPolicy, settings.of_image('cpu_policy'), in_image('cpu_policy')
-    )
-    if flavor is None:
-        return CpuPolicy(image or CpuPolicy.SHARED)
-    # The image may ask for less than the flavor gives, never for more.
-    if image == CpuPolicy.DEDICATED and flavor != CpuPolicy.DEDICATED:
-        refuse(in_image('cpu_policy'), f'the flavor gives {flavor} processors only')
-    return CpuPolicy(flavor)
+def _policy(spec: RequestSpec, settings: Settings) -> CpuPolicy:
+    """What flavor or image say, or else the amounts: a guest's ``PCPU`` are its own."""
+    said = processors.cpu_policy(settings)
+    if said is None:
+        return CpuPolicy.DEDICATED if _is_pinned_by_amount(spec) else CpuPolicy.SHARED
+    if said is CpuPolicy.SHARED and spec.resources.get('PCPU'):
+        refuse('request.spec.resources.PCPU', 'cpu_policy shared takes none; expected VCPU')
+    return said
 
 
-def _thread_policy(settings: Settings, policy: CpuPolicy) -> ThreadPolicy:
-    name = 'cpu_thread_policy'
-    flavor = settings.choice(name, ThreadPolicy, settings.of_flavor(name), in_flavor(name))
-    image = settings.choice(name, ThreadPolicy, settings.of_image(name), in_image(name))
-    if (flavor or image) and policy is CpuPolicy.SHARED:
-        field = in_flavor(name) if flavor else in_image(name)
+def _is_pinned_by_amount(spec: RequestSpec) -> bool:
+    """Whether it is a guest, which has memory, that asks for dedicated processors."""
+    amounts = spec.resources
+    if not ('PCPU' in amounts and 'MEMORY_MB' in amounts):
+        return False
+    if 'VCPU' in amounts:
+        refuse(
+            'request.spec.resources.PCPU',
+            'which processors are dedicated beside VCPU? Expected cpu_policy mixed with a mask',
+        )
+    return True
+
+
+def _threads(settings: Settings, policy: CpuPolicy) -> ThreadPolicy:
+    found, field = processors.thread_policy(settings)
+    if found is not None and policy is CpuPolicy.SHARED:
         refuse(field, 'is about dedicated processors; expected cpu_policy dedicated or mixed')
-    if flavor in (None, ThreadPolicy.PREFER):
-        return ThreadPolicy(image or ThreadPolicy.PREFER)
-    if image and image != flavor:
-        refuse(in_image(name), f'expected {flavor} as in the flavor, got {image}')
-    return ThreadPolicy(flavor)
+    return found or ThreadPolicy.PREFER
 
 
 def _emulator_apart(settings: Settings, policy: CpuPolicy) -> bool:
-    value, field = settings.one_of('emulator_threads_policy')
-    if not value:
-        return False
-    if value not in _EMULATOR:
-        refuse(field, f'expected share or isolate, got {value!r}')
-    if value == 'isolate' and policy is CpuPolicy.SHARED:
-        refuse(field, 'isolate takes a dedicated processor; expected cpu_policy dedicated or mixed')
-    return value == 'isolate'
+    found = processors.emulator_policy(settings)
+    if found is EmulatorPolicy.ISOLATE and policy is CpuPolicy.SHARED:
+        refuse(
+            in_flavor('emulator_threads_policy'),
+            'isolate takes a dedicated processor; expected cpu_policy dedicated or mixed',
+        )
+    return found is EmulatorPolicy.ISOLATE
 
 
 def _vcpus(spec: RequestSpec, policy: CpuPolicy, apart: bool) -> int:
     amounts = spec.resources
     found = amounts.get('VCPU', 0) + amounts.get('PCPU', 0) - apart
-    if not 1 <= found <= VCPUS_MAX:
+    # None may be asked for, as Nova's flavors can, where they need no place of their own.
+    _check_processors(policy, found, 0 if policy is CpuPolicy.SHARED else 1)
+    return found
+
+
+def _check_processors(policy: CpuPolicy, found: int, least: int) -> None:
+    if not least <= found <= VCPUS_MAX:
         field = 'PCPU' if policy is CpuPolicy.DEDICATED else 'VCPU'
         refuse(
             f'request.spec.resources.{field}',
             f'expected 1 to {VCPUS_MAX} processors for the guest, got {found}',
         )
-    return found
 
 
-def _realtime(
-    settings: Settings, policy: CpuPolicy, vcpus: int, apart: bool
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Real-time processors, and those that the mask names."""
-    value, field = settings.of_flavor('cpu_realtime'), in_flavor('cpu_realtime')
-    on = bool(value) and truth(value or '', field)
-    name = 'cpu_realtime_mask'
-    text, where = settings.of_image(name), in_image(name)
-    if not text:
-        text, where = settings.of_flavor(name), in_flavor(name)
-    if not on:
-        return (), ()
-    if policy is CpuPolicy.SHARED:
+def _realtime(settings: Settings, policy: CpuPolicy, vcpus: int) -> tuple[int, ...]:
+    found, field = processors.realtime(settings, vcpus)
+    if found and policy is CpuPolicy.SHARED:
         refuse(field, 'needs dedicated processors; expected cpu_policy dedicated or mixed')
-    named = cpus(text, where, vcpus) if text else ()
-    if len(named or range(vcpus)) == vcpus and not apart:
-        refuse(
-            where if text else field,
-            'expected a cpu_realtime_mask that leaves a processor without, '
-            'or emulator_threads_policy isolate',
-        )
-    return named or tuple(range(vcpus)), named
-
-
-def _dedicated(
-    settings: Settings, policy: CpuPolicy, vcpus: int, realtime: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Processors of the guest that are pinned."""
-    name = 'cpu_dedicated_mask'
-    text, field = settings.of_flavor(name), in_flavor(name)
-    if policy is not CpuPolicy.MIXED:
-        if text:
-            refuse(field, f'is for cpu_policy mixed, not {policy}')
-        return tuple(range(vcpus)) if policy is CpuPolicy.DEDICATED else ()
-    if bool(text) == bool(realtime):
-        refuse(field, 'mixed processors need it, or cpu_realtime with a mask; expected one of them')
-    found = cpus(text, field, vcpus) if text else realtime
-    if len(found) == vcpus:
-        refuse(field, 'expected a shared processor beside the dedicated ones')
     return found
 
 
@@ -236,24 +226,19 @@ def _page(settings: Settings) -> str:
 
 
 def _pmem(spec: RequestSpec, settings: Settings) -> tuple[str, ...]:
-    text = settings.of_flavor('pmem') or ''
-    labels = tuple(part.strip() for part in text.split(',') if part.strip())
+    labels = settings.pmem()
     if len(labels) > 64:
         refuse(in_flavor('pmem'), f'expected at most 64 namespaces, got {len(labels)}')
-    for label in labels:
-        name = f'CUSTOM_PMEM_NAMESPACE_{label.upper()}'
-        if spec.resources.get(name, 0) < labels.count(label):
-            refuse(
-                f'request.spec.resources.{name}',
-                f'expected {labels.count(label)} for hw:pmem, got {spec.resources.get(name, 0)}',
-            )
-    return labels
+    classes = [pmem_class(label) for label in labels]
+    for name in classes:
+        wanted, said = classes.count(name), spec.resources.get(name, 0)
+        if said < wanted:
+            refuse(f'request.spec.resources.{name}', f'expected {wanted} for hw:pmem, got {said}')
+    return tuple(labels)
 
 
 def _encrypted(settings: Settings) -> bool:
-    model, field = settings.one_of('mem_encryption_model')
-    if model and model not in _MODELS:
-        refuse(field, f'expected one of {", ".join(_MODELS)}, got {model!r}')
+    settings.same('mem_encryption_model', _MODELS)
     return settings.flag('mem_encryption')
 
 

@@ -55,16 +55,19 @@ class CellRoom:
     :ivar base_left: KiB of ordinary memory that nobody has
     :ivar base_mb: MiB of ordinary memory in all
     :ivar pages: size in KiB of larger pages -> how many are free
+    :ivar networks: physical networks whose devices are there
+    :ivar tunneled: whether the device of tunneled networks is there
     """
 
     __slots__ = ('base_kb', 'base_left', 'base_mb', 'cores', 'cpu_cap', 'cpu_used', 'cpus',
                  'dedicated', 'free', 'has_threads', 'id', 'index', 'memory_cap', 'memory_mb',
-                 'memory_used', 'pages', 'socket')  # fmt: skip
+                 'memory_used', 'networks', 'pages', 'socket', 'tunneled')  # fmt: skip
 
     def __init__(self, cell: NumaCell, index: int, cpu_ratio: float, ram_ratio: float) -> None:
         self.id = cell.id
         self.index = index
         self.socket = cell.socket
+        self.networks, self.tunneled = frozenset(cell.networks), cell.tunneled
         self.dedicated = bits_of(cell.pinned_cpus)
         self.free = self.dedicated & ~bits_of(cell.used_pinned_cpus)
         self.cores = _cores(self.dedicated, cell.siblings)

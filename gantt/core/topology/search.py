@@ -77,10 +77,30 @@ def fits(cell: CellRoom, guest: GuestCell, wish: Wish, is_first: bool) -> bool:
     """Whether a cell of the guest fits on a cell of the host, devices aside."""
     if guest.shared and guest.shared > min(cell.cpus, cell.cpu_cap - cell.cpu_used):
         return False
-    pinned = len(guest.dedicated) + (is_first and wish.emulator_apart)
-    if pinned > cores.available(cell, wish.thread_policy):
+    apart = int(is_first and wish.emulator_apart)
+    needs = cores.needs(len(guest.dedicated), apart, wish.thread_policy)
+    if any(need > cores.available(cell, policy) for policy, need in needs.items()):
         return False
     return page_of(cell, guest, wish.page) is not None
+
+
+def near_networks(wish: Wish, taken: Sequence[CellRoom], host: Sequence[CellRoom]) -> bool:
+    """Whether what cells of the host have of the guest's networks, its own cells have.
+
+    A network that no cell of the host is known to have is anywhere.  Of one that several
+    have, one of those taken is enough.
+    """
+    if wish.tunneled and _tunneled(host) and not _tunneled(taken):
+        return False
+    return not any(
+        any(name in cell.networks for cell in host)
+        and not any(name in cell.networks for cell in taken)
+        for name in wish.networks
+    )
+
+
+def _tunneled(cells: Sequence[CellRoom]) -> bool:
+    return any(cell.tunneled for cell in cells)
 
 
 class _Search:
@@ -142,6 +162,8 @@ class _Search:
     ) -> list[DeviceLayout] | None:
         """Cells for the guest's cells from ``number`` on; the devices of the whole."""
         if number == len(fitting):
+            if not near_networks(self.wish, self._taken, self.room.cells):
+                return None
             return self._devices(self._taken)
         if (number, mask) in self._failed:
             return None
@@ -192,7 +214,7 @@ class _Search:
     def _cell(self, cell: CellRoom, guest: GuestCell, is_first: bool) -> CellLayout:
         wish = self.wish
         apart = int(is_first and wish.emulator_apart)
-        chosen = cores.choose(cell, len(guest.dedicated) + apart, wish.thread_policy)
+        chosen = cores.choose(cell, len(guest.dedicated), wish.thread_policy, apart)
         page = page_of(cell, guest, wish.page)
         assert chosen is not None and page is not None, 'the cell was found to fit'
         cpus, blocked = chosen

@@ -6,15 +6,14 @@ setting has its rule for who may say what.  Every refusal names the key.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from gantt import exceptions
-from gantt.core.request import RequestSpec
 
 #: Processors and cells of one guest, at most: what a message of a host may carry.
 VCPUS_MAX, CELLS_MAX = 4096, 256
-_RANGE = re.compile(r'(\d{1,5})(?:-(\d{1,5}))?\Z')
+_RANGE = re.compile(r'(\d{1,5})(?:-(\d{1,5}))?\Z', re.ASCII)
 _TRUE = ('1', 't', 'true', 'on', 'y', 'yes')
 _FALSE = ('0', 'f', 'false', 'off', 'n', 'no')
 
@@ -22,16 +21,8 @@ _FALSE = ('0', 'f', 'false', 'off', 'n', 'no')
 class Settings:
     """The extra specs of a flavor and the properties of its image."""
 
-    def __init__(self, spec: RequestSpec) -> None:
-        self.flavor: Mapping[str, str] = spec.flavor.extra_specs
-        self.image: Mapping[str, str] = spec.image.properties
-
-    @property
-    def names_any(self) -> bool:
-        """Whether anything here may be about the inside of a host."""
-        return any(key.startswith(('hw:', 'pci_passthrough:')) for key in self.flavor) or any(
-            key.startswith('hw_') for key in self.image
-        )
+    def __init__(self, flavor: Mapping[str, str], image: Mapping[str, str]) -> None:
+        self.flavor, self.image = flavor, image
 
     def of_flavor(self, name: str) -> str | None:
         """What the flavor says, stripped."""
@@ -50,20 +41,20 @@ class Settings:
             refuse(in_image(name), f'the flavor has hw:{name} as well; expected it in one of them')
         return (image, in_image(name)) if flavor is None else (flavor, in_flavor(name))
 
-    def same(self, name: str, choices: type) -> str | None:
+    def same(self, name: str, choices: Iterable[str]) -> str | None:
         """A setting that both may make if they agree; one of ``choices``."""
-        flavor = self.choice(name, choices, self.of_flavor(name), in_flavor(name))
-        image = self.choice(name, choices, self.of_image(name), in_image(name))
+        flavor = self.choice(choices, self.of_flavor(name), in_flavor(name))
+        image = self.choice(choices, self.of_image(name), in_image(name))
         if flavor and image and flavor != image:
             refuse(in_image(name), f'expected {flavor} as in the flavor, got {image}')
         return flavor or image
 
     @staticmethod
-    def choice(name: str, choices: type, value: str | None, field: str) -> str | None:
-        """``value``, one of the members of an enumeration."""
+    def choice(choices: Iterable[str], value: str | None, field: str) -> str | None:
+        """``value``, one of ``choices``; '' is none."""
         if not value:
             return None
-        known = [str(one) for one in choices]  # type: ignore[attr-defined]
+        known = list(map(str, choices))
         if value not in known:
             refuse(field, f'expected one of {", ".join(known)}, got {value!r}')
         return value
@@ -87,6 +78,22 @@ class Settings:
             if value
         ]  # fmt: skip
         return any(said)
+
+    def is_on(self, name: str) -> bool:
+        """As :meth:`flag`; what is neither yes nor no does not switch it on."""
+        said = (self.of_flavor(name) or '', self.of_image(name) or '')
+        return any(text.lower() in _TRUE for text in said)
+
+    def pmem(self) -> list[str]:
+        """Labels of persistent memory that the flavor asks for, some perhaps twice."""
+        parts = (self.of_flavor('pmem') or '').split(',')
+        return [label for label in map(str.strip, parts) if label]
+
+
+def pmem_class(label: str) -> str:
+    """The resource class of persistent memory with this label."""
+    name = re.sub('[^0-9A-Za-z]+', '_', f'PMEM_NAMESPACE_{label}')
+    return f'CUSTOM_{name.upper()}'
 
 
 def in_flavor(name: str) -> str:
@@ -144,7 +151,7 @@ def page_size(value: str, field: str) -> str:
     said = value.strip()
     if said in ('small', 'large', 'any'):
         return said
-    found = re.fullmatch(r'(\d{1,9})\s*(|[KMGT]i?B|kB)', said)
+    found = re.fullmatch(r'(\d{1,9})\s*(|[KMGT]i?B|kB)', said, re.ASCII)
     if found is None or not int(found[1]):
         refuse(field, f'expected small, large, any or a size such as 2048 or 1GB, got {value!r}')
     factor = {'': 1, 'K': 1, 'M': 1 << 10, 'G': 1 << 20, 'T': 1 << 30}[found[2][:1].upper()]

@@ -22,6 +22,13 @@ class ThreadPolicy(enum.StrEnum):
     REQUIRE = 'require'  # only on cores of which two threads are free
 
 
+class EmulatorPolicy(enum.StrEnum):
+    """Where the threads of the emulator run."""
+
+    SHARE = 'share'  # with the guest's processors, or where the host shares some
+    ISOLATE = 'isolate'  # on a dedicated processor of their own
+
+
 class Affinity(enum.StrEnum):
     """How near to the guest's cells a device has to be."""
 
@@ -50,13 +57,13 @@ class GuestCell(msgspec.Struct, frozen=True):
 class DeviceSpec(msgspec.Struct, frozen=True):
     """What a device has to be; all text in lower case, '' is anything.
 
-    :ivar tags: further tags of the pool that have to be so
+    :ivar tags: further tags of the pool that have to be so; None: it has none of that name
     """
 
     vendor_id: str = ''
     product_id: str = ''
     dev_type: str = ''
-    tags: tuple[tuple[str, str], ...] = ()
+    tags: tuple[tuple[str, str | None], ...] = ()
 
 
 class DeviceWish(msgspec.Struct, frozen=True):
@@ -89,6 +96,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     :ivar page: '' (no wish), small, large, any, or a size in KiB as text
     :ivar emulator_apart: a dedicated processor for the emulator, in the first cell
     :ivar realtime: processors of the guest under a real-time policy
+    :ivar networks: physical networks that its cells are to be near to
+    :ivar tunneled: whether they are to be near to the tunneled ones as well
     """
 
     cells: tuple[GuestCell, ...] = ()
@@ -101,6 +110,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     guest: GuestTopology = GuestTopology()
     pmem: tuple[str, ...] = ()
     encrypted: bool = False
+    networks: tuple[str, ...] = ()
+    tunneled: bool = False
 
     @property
     def is_pinned(self) -> bool:

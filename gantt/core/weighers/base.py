@@ -7,7 +7,6 @@ shares in the way that is chosen for the weigher, and are multiplied.  What an
 aggregate sets under the name of the multiplier's option counts for its hosts.
 """
 
-import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -22,6 +21,8 @@ from gantt.core.scales import NORMALIZATIONS
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
 
+#: Raw values beyond are refused, so that the length of a scale is a number.
+RAW_MAX = 1e300
 # The methods of an array go through a layer of Python; these do not.
 _least, _most = np.minimum.reduce, np.maximum.reduce
 
@@ -67,6 +68,11 @@ class Weigher(Plugin):
             )
             option = Option(name, str, '', said, choices=('', *NORMALIZATIONS))
             cls.options = (*cls.options, option)
+
+    def _check(self, option: Option, value: Any) -> None:
+        super()._check(option, value)
+        if option.name == self.multiplier_option and not overrides.is_usable(value):
+            self._refuse(option, overrides.EXPECTED, value)
 
     @property
     def multiplier(self) -> float:
@@ -130,31 +136,22 @@ class Weigher(Plugin):
     def scale(self, raw: IntArray | FloatArray) -> tuple[FloatArray, float, float]:
         """Raw values as floats within the declared bounds, and the two ends of Nova's scale.
 
-        :raises ValueError: a value is not a finite number
+        :raises ValueError: a value is not a finite number, or beyond ``RAW_MAX``
         """
         values = raw.astype(np.float64)
-        least, most = _extremes(values)
-        if self.minval is not None and least < self.minval:
-            np.maximum(values, self.minval, out=values)
-        if self.maxval is not None and most > self.maxval:
-            np.minimum(values, self.maxval, out=values)
-        return values, *self._bounds(least, most)
-
-    def ends(self, raw: IntArray | FloatArray) -> tuple[float, float]:
-        """The two ends of Nova's scale alone.
-
-        :raises ValueError: a value is not a finite number
-        """
-        return self._bounds(*_extremes(raw))
-
-    def _bounds(self, low: float, high: float) -> tuple[float, float]:
-        if self.minval is not None:
-            low = self.minval
-            high = max(high, low)
-        if self.maxval is not None:
-            high = self.maxval
-            low = min(low, high)
-        return low, high
+        low, high = float(_least(values)), float(_most(values))
+        if not (low >= -RAW_MAX and high <= RAW_MAX):  # nor is it, where one is not a number
+            raise ValueError(f'a raw value is not a finite number of at most {RAW_MAX:g}')
+        minval, maxval = self.minval, self.maxval
+        if maxval is not None and high > maxval:
+            np.minimum(values, maxval, out=values)
+        if minval is not None:
+            if low < minval:
+                np.maximum(values, minval, out=values)
+            low, high = minval, max(high, minval)
+        if maxval is not None:
+            low, high = min(low, maxval), maxval
+        return values, low, high
 
     def bounded(self, value: float) -> float:
         """One raw value within the declared bounds."""
@@ -165,18 +162,11 @@ class Weigher(Plugin):
         return value
 
 
-def _extremes(values: IntArray | FloatArray) -> tuple[float, float]:
-    low, high = float(_least(values)), float(_most(values))
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError('a raw value is not a finite number')
-    return low, high
-
-
 def check_multiplier(weigher: Weigher) -> None:
-    """:raises PluginError: the multiplier is not a finite number"""
-    if not math.isfinite(weigher.multiplier):
+    """:raises PluginError: the multiplier is no finite number, or too large"""
+    if not overrides.is_usable(weigher.multiplier):
         raise exceptions.PluginError(
             plugin=weigher.name,
-            problem=f'option {weigher.multiplier_option}: expected a finite number',
+            problem=f'multiplier: expected {overrides.EXPECTED}, got {weigher.multiplier}',
             fix='Set it accordingly',
         )

@@ -32,7 +32,8 @@ class HypervisorVersionWeigher(Weigher):
 
     def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:
         versions = hosts.hypervisor_version
-        return versions.take(rows) if versions.any() else None
+        some = hosts.kept.get(self.name, self.columns, lambda: bool(versions.any()))
+        return versions.take(rows) if some else None
 
     def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
         return 0.0, None

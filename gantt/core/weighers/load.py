@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gantt.core import metrics
-from gantt.core.columns import FloatArray, IntArray
+from gantt.core.columns import BoolArray, FloatArray, IntArray
 from gantt.core.plugin import Option
 from gantt.core.request import RequestSpec
 from gantt.core.weighers import measured
 from gantt.core.weighers.base import Weigher
-from gantt.core.weighers.measured import SUM_MAX
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
+
+
+#: Numbers of one line, as sums are made.
+_LINE = 256
+#: Numbers that the sums of a line are brought to before they are added one by one.
+_LAST = 16
 
 
 class LoadWeigher(Weigher):
@@ -59,9 +64,9 @@ class LoadWeigher(Weigher):
         for name, ratio in self._ratios.items():
             load = self._load(hosts, rows, name, ratio > 0)
             if load is not None:
-                with np.errstate(over='ignore'):
-                    load = np.clip(load * ratio, -SUM_MAX, SUM_MAX)
-                total = load if total is None else np.clip(total + load, -SUM_MAX, SUM_MAX)
+                if ratio != 1.0:  # it is bounded as it is
+                    load = measured.weighted(load, ratio)
+                total = load if total is None else measured.bounded(total + load)
         return total
 
     def _load(
@@ -71,35 +76,59 @@ class LoadWeigher(Weigher):
         known = metrics.values(hosts, name)
         if known is None:
             return None
-        said, age = known.take(rows), metrics.ages(hosts, name).take(rows)
-        silent = np.isnan(said) | (age > self.load_stale_seconds)
-        if silent.all():
+        said, age = known.take(rows), metrics.ages(hosts, name, rows)
+        silent = np.isnan(said)
+        silent |= age > self.load_stale_seconds
+        quiet = int(np.count_nonzero(silent))
+        if quiet == len(rows):
             return None
-        said = np.clip(np.where(silent, 0.0, said), -SUM_MAX, SUM_MAX)
         # Not a power of two: one processor's powers are not another's, and a replay has
         # to come to the same.
         half = self.load_half_life_seconds
-        trust = half / (half + np.maximum(age, 0.0)) if half else np.ones(len(rows))
-        trust[silent] = 0.0
-        middle, low, high = self._ends(hosts, name, said[~silent], trust[~silent])
-        load = middle + trust * (said - middle)
-        if self.load_when_stale == 'worst':
-            load[silent] = high if rises else low
+        trust = half / np.add(age, half, out=age) if half else np.ones(len(rows))
+        if quiet:
+            np.copyto(said, 0.0, where=silent)
+            np.copyto(trust, 0.0, where=silent)
+        measured.bounded(said)
+        middle = self._middle(hosts, name, said, trust, silent)
+        load = said - middle
+        load *= trust
+        load += middle
+        if quiet and self.load_when_stale == 'worst':
+            load[silent] = self._ends(hosts, name, said[~silent])[int(rises)]
         return load
 
     @staticmethod
-    def _ends(
-        hosts: 'HostTable', name: str, said: FloatArray, trust: FloatArray
-    ) -> tuple[float, float, float]:
-        """What is expected of anybody, the least and the most."""
+    def _ends(hosts: 'HostTable', name: str, said: FloatArray) -> tuple[float, float]:
+        """The least and the most that can be, as declared, else that is."""
         declared = hosts.declared_metrics.get(name)
-        low, high = float(said.min()), float(said.max())
         if declared is not None and declared.lower is not None and declared.upper is not None:
-            return (declared.lower + declared.upper) / 2, declared.lower, declared.upper
-        # One after the other, for the same reason as above.
-        worth = float(np.cumsum(trust)[-1])
-        middle = float(np.cumsum(said * trust)[-1]) / worth if worth > 0 else (low + high) / 2
-        return middle, low, high
+            return declared.lower, declared.upper
+        return float(said.min()), float(said.max())
+
+    def _middle(
+        self, hosts: 'HostTable', name: str, said: FloatArray, trust: FloatArray, silent: BoolArray
+    ) -> float:
+        """What is expected of anybody.  Who is silent has said 0 and is trusted 0."""
+        declared = hosts.declared_metrics.get(name)
+        if declared is not None and declared.lower is not None and declared.upper is not None:
+            return (declared.lower + declared.upper) / 2
+        worth = _sum(trust)
+        if worth > 0:
+            return _sum(said * trust) / worth
+        low, high = self._ends(hosts, name, said[~silent])
+        return (low + high) / 2
 
     def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
         return measured.limits(hosts, self._ratios)
+
+
+def _sum(values: FloatArray) -> float:
+    """The sum in an order of its own, the same on every processor: line by line, then across."""
+    whole = len(values) // _LINE * _LINE
+    if not whole:
+        return float(np.cumsum(values)[-1])
+    lines = np.add.reduce(values[:whole].reshape(-1, _LINE), axis=0)
+    rest = values[whole:]
+    np.add(lines[: len(rest)], rest, out=lines[: len(rest)])
+    return sum(np.add.reduce(lines.reshape(-1, _LAST), axis=0).tolist())

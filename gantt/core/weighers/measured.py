@@ -4,11 +4,16 @@
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gantt import exceptions
+from gantt.core.columns import FloatArray
 from gantt.core.plugin import Plugin
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
+
+_least, _most = np.minimum.reduce, np.maximum.reduce
 
 #: Names in one setting at most.
 NAMES_MAX = 64
@@ -34,6 +39,25 @@ def read(plugin: Plugin, option: str) -> dict[str, float]:
     if len(found) > NAMES_MAX:
         _refuse(plugin, option, f'expected {NAMES_MAX} names at most, got {len(found)}')
     return found
+
+
+def weighted(values: FloatArray, ratio: float) -> FloatArray:
+    """Values, which are written over, times a ratio and within what sums stay numbers in."""
+    if abs(ratio) > 1.0:
+        with np.errstate(over='ignore'):
+            np.multiply(values, ratio, out=values)
+    elif ratio != 1.0:
+        np.multiply(values, ratio, out=values)
+    return bounded(values)
+
+
+def bounded(values: FloatArray) -> FloatArray:
+    """Values, which are written over, within what sums stay numbers in."""
+    # Mostly they are: to look is less work than to write.
+    if not (_least(values) >= -SUM_MAX and _most(values) <= SUM_MAX):
+        np.maximum(values, -SUM_MAX, out=values)
+        np.minimum(values, SUM_MAX, out=values)
+    return values
 
 
 def limits(hosts: 'HostTable', ratios: dict[str, float]) -> tuple[float | None, float | None]:

@@ -12,7 +12,6 @@ from gantt.core.plugin import Option
 from gantt.core.request import RequestSpec
 from gantt.core.weighers import measured
 from gantt.core.weighers.base import Weigher
-from gantt.core.weighers.measured import SUM_MAX
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
@@ -56,34 +55,46 @@ class MetricsWeigher(Weigher):
     def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> FloatArray | None:
         if not self._ratios:
             return None
-        total, missing = np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
+        total = np.zeros(len(rows))
+        missing: BoolArray | None = None
         for name, ratio in self._ratios.items():
             known = metrics.values(hosts, name)
             if known is None:
-                missing[:] = True
+                missing = np.ones(len(rows), np.bool_)
                 continue
             mine = known.take(rows)
             gone = np.isnan(mine)
-            missing |= gone
-            with np.errstate(over='ignore'):
-                total += np.where(gone, 0.0, np.clip(mine * ratio, -SUM_MAX, SUM_MAX))
-        np.clip(total, -SUM_MAX, SUM_MAX, out=total)
-        return self._without(hosts, rows, total, missing) if missing.any() else total
+            if np.logical_or.reduce(gone):
+                missing = gone if missing is None else np.logical_or(missing, gone, out=missing)
+                np.copyto(mine, 0.0, where=gone)
+            total += measured.weighted(mine, ratio)
+        if len(self._ratios) > 1:
+            measured.bounded(total)
+        return total if missing is None else self._without(hosts, rows, total, missing)
 
     def _without(
         self, hosts: 'HostTable', rows: IntArray, total: FloatArray, missing: BoolArray
     ) -> FloatArray | None:
         if not self.metrics_required:
-            total[missing] = self.metrics_weight_of_unavailable
+            multipliers = self.multipliers(hosts, rows)
+            # As in Nova: where a host is weighed by 0 times them, none is missed.
+            total[missing & (multipliers != 0.0)] = self.metrics_weight_of_unavailable
             return total
         if self.metrics_fail_on_missing and len(rows) > 1:
             first = hosts.names[int(rows[missing][0])]
             raise ValueError(f'host {first} lacks one of the metrics {", ".join(self._ratios)}')
-        if missing.all():
+        if np.logical_and.reduce(missing):
             return None
+        multipliers = self.multipliers(hosts, rows)
+        if isinstance(multipliers, float):
+            # The worst is looked for among numbers that none of the others can be.
+            unwanted = multipliers < 0
+            np.copyto(total, -np.inf if unwanted else np.inf, where=missing)
+            worst = np.maximum.reduce(total) if unwanted else np.minimum.reduce(total)
+            np.copyto(total, worst, where=missing)
+            return total
         low, high = float(total[~missing].min()), float(total[~missing].max())
-        unwanted = np.asarray(self.multipliers(hosts, rows)) < 0
-        return np.where(missing, np.where(unwanted, high, low), total)
+        return np.where(missing, np.where(multipliers < 0, high, low), total)
 
     def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
         return measured.limits(hosts, self._ratios)

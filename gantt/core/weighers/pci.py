@@ -21,10 +21,10 @@ class PCIWeigher(Weigher):
     """More means: fewer free passthrough devices: 100 for none, 1 for 99 and more.
 
     Whether the request asks for devices or not: those who do are packed, the others stay
-    away.  Where no host has any, all are alike.
+    away.  Where no host has any, free or in use, all are alike.
     """
 
-    columns = ('free_devices',)
+    columns = ('free_devices', 'kind_free')
     local = True
     multiplier_option = 'pci_weight_multiplier'
     options = (
@@ -34,9 +34,19 @@ class PCIWeigher(Weigher):
     pci_weight_multiplier: float
 
     def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:
-        if not hosts.free_devices.any():
+        if not hosts.kinds.pools:
             return None
-        return DEVICES_MAX - np.minimum(hosts.free_devices.take(rows), DEVICES_MAX - 1)
+        free = hosts.free_devices.take(rows)
+        most = int(np.maximum.reduce(free)) if len(free) else 0
+        # Devices that are all in use count as well: no pick changes whether there are any.
+        if not (most > 0 or hosts.free_devices.any() or (hosts.kind_free >= 0).any()):
+            return None
+        if most >= DEVICES_MAX:
+            np.minimum(free, DEVICES_MAX - 1, out=free)
+        return np.subtract(DEVICES_MAX, free, out=free)
+
+    def value(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> float:
+        return float(DEVICES_MAX - min(hosts.free_devices.item(row), DEVICES_MAX - 1))
 
     def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
         return 1.0, float(DEVICES_MAX)

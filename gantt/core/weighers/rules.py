@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RulesWeigher: soft rules, by the share of their weight that a host meets."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,10 @@ from gantt.core.weighers.base import Weigher
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
+
+
+#: Of so many rules at most shares are looked up.
+_LOOKED_UP_MAX = 6
 
 
 class RulesWeigher(Weigher):
@@ -64,11 +69,32 @@ class RulesWeigher(Weigher):
         )
         if not weighed:
             return None
-        total = np.zeros(len(rows))
-        for rule, weight in weighed:
-            total += rule.mask(hosts, spec, rows) * weight
         # The sum in the same order, so that a host that meets all of them gets 1.
-        return total / sum(weight for _, weight in weighed)
+        together = sum(weight for _, weight in weighed)
+        if len(weighed) > _LOOKED_UP_MAX:
+            total = np.zeros(len(rows))
+            for rule, weight in weighed:
+                total += rule.mask(hosts, spec, rows) * weight
+            return np.divide(total, together, out=total)
+        masks = (rule.mask(hosts, spec, rows).view(np.uint8) for rule, _ in weighed)
+        which = next(masks)
+        if len(weighed) == 1:
+            return which.astype(np.float64)
+        # Of a few rules each share is made once: a bit for each rule says which it is.
+        for mask in masks:
+            which = np.add(which, which)
+            np.add(which, mask, out=which)
+        return _shares(tuple(weight for _, weight in weighed), together).take(which)
+
+
+@functools.lru_cache(maxsize=256)
+def _shares(weights: tuple[float, ...], together: float) -> FloatArray:
+    """The share of hosts that meet some of the rules, by a bit for each."""
+    shares = np.zeros(1 << len(weights))
+    bits = np.arange(len(shares))
+    for bit, weight in zip(reversed(range(len(weights))), weights, strict=True):
+        shares += (bits >> bit & 1) * weight
+    return shares / together
 
 
 def weights(operator: Sequence[Rule], user: Sequence[Rule]) -> list[tuple[Rule, float]]:

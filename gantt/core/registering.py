@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a registration makes of a host: its epoch, and who speaks for it.
+
+Whoever registers says whose words count there from then on, those of an agent
+on the host or those of Nova.  An agent that reports is not put aside by what
+Nova says of a host: to be one of Nova's hosts, its agent has to be stopped.
+"""
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core import message
+from gantt.core.host import HostRow
+from gantt.core.report import DICTIONARY_NONCE, RegisterHost
+
+#: So many periods of reports an agent may be silent before its host is free for Nova.
+HELD_REPORTS = 4
+_replace = msgspec.structs.replace
+
+
+def register(
+    row: HostRow | None, said: RegisterHost, *, provider_id: int, last_epoch: int = 0,
+    now: float = 0.0, report_seconds: float = 60.0,
+) -> HostRow:  # fmt: skip
+    """The row after a registration; another nonce begins a new epoch.
+
+    A new epoch begins at sequence 0 and needs a full report first.  What is
+    known of the host and what is claimed there stays.
+
+    Of two agents the later one counts, and that is the one that comes later,
+    unless both have the same journal: that one knows which of them began later.
+    Who comes in the name of Nova does not come later than an agent that is alive.
+
+    :param row: None where the host is not known
+    :param provider_id: its id, where it is new
+    :param last_epoch: the last that was handed out to this name, where it is new
+    :param now: the database's clock
+    :param report_seconds: how often hosts are told to report
+    :raises StaleRegistration: a later one of the same journal was there before
+    :raises HostHeld: it is said in the name of Nova, and an agent has reported lately
+    """
+    if row is not None and said.speaks_for == 'nova':
+        _check_free(row, now, HELD_REPORTS * report_seconds)
+    if row is None:
+        uuid = said.uuid or message.derived_id('host', said.name, provider_id)
+        row = HostRow(id=provider_id, uuid=uuid, name=said.name, epoch=last_epoch)
+    is_repeat = row.boot_nonce == said.boot_nonce
+    is_ours = said.journal is not None and said.journal == row.journal
+    if is_ours and not is_repeat and said.journal_count < row.journal_count:
+        raise exceptions.StaleRegistration(
+            host=said.name, count=said.journal_count, current=row.journal_count
+        )
+    is_moved = said.uuid is not None and said.uuid != row.uuid
+    speaks_for = said.speaks_for or ('host' if said.journal is not None else row.speaks_for)
+    row = _replace(
+        row,
+        uuid=said.uuid or row.uuid,
+        speaks_for=speaks_for,
+        node=said.node or said.name,
+        cell=said.cell,
+        zone=row.zone if said.zone is None else said.zone,
+        build_topic=said.build_topic or f'gantt-compute.{said.name}',
+        version=row.version + 1,
+    )
+    if is_repeat:
+        return _replace(row, generation=row.generation + int(is_moved))
+    # A layout chosen on what the host said before it started anew is void.
+    return _replace(
+        row,
+        boot_nonce=said.boot_nonce,
+        journal=row.journal if said.journal is None else said.journal,
+        journal_count=row.journal_count if said.journal is None else said.journal_count,
+        epoch=row.epoch + 1,
+        sequence=0,
+        full_sequence=0,
+        generation=row.generation + 1,
+    )
+
+
+def _check_free(row: HostRow, now: float, held: float) -> None:
+    is_agents = row.speaks_for != 'nova' and row.boot_nonce not in ('', DICTIONARY_NONCE)
+    if is_agents and row.reported_at and now - row.reported_at < held:
+        raise exceptions.HostHeld(
+            host=row.name, epoch=row.epoch, seconds=max(0, round(now - row.reported_at)),
+            held=round(held),
+        )  # fmt: skip
