@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.core.host import Aggregate
 from gantt.core.message import derived_id
-from gantt.db import models, providers, session
+from gantt.db import kinds, models, providers, session
 from gantt.db.hosts import Hosts
 
 _a = models.aggregates
@@ -150,7 +150,7 @@ def refresh(hosts: Hosts, names: Iterable[str]) -> None:
 
 def resolve(tx: session.Tx, said: Iterable[list[str]]) -> dict[str, str]:
     """Names and uuids as reporters say them -> uuid; a name never heard makes an aggregate."""
-    stored = {one: models.storable(one) for names in said for one in names}
+    stored = {one: kinds.storable(one) for names in said for one in names}
     if not stored:
         return {}
     found: dict[str, str] = {}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many rows by one statement, where the database can take them as one value.
 
-PostgreSQL is sent all rows as one JSON text: a parameter and a statement for
-the batch instead of one for each row.  Elsewhere the driver runs the statement
-for each row.
+PostgreSQL and MariaDB are sent all rows as one JSON text: a parameter and a
+statement for the batch instead of one for each row.  To SQLite, which is in the
+process, the driver runs the statement for each row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,15 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects import mysql, postgresql
 
 from gantt.db import session
-from gantt.db.models import storable
+from gantt.db.kinds import storable
 
 _DIALECT = postgresql.dialect()
+_MYSQL = mysql.dialect()
+#: Longer texts go row by row: a server takes no more than max_allowed_packet, 16 MiB or more.
+_TOGETHER_MAX = 4 << 20
 
 
 def texts(values: Sequence[str | None]) -> str:
@@ -44,6 +47,53 @@ def numbers(values: Sequence[float | None]) -> str:
     if None in values:
         return '{' + ','.join('NULL' if v is None else str(v) for v in values) + '}'
     return '{' + ','.join(map(str, values)) + '}'
+
+
+def among(tx: session.Tx, column: sa.ColumnElement[Any], values: Sequence[str]) -> Any:
+    """That a text column has one of the values.
+
+    To PostgreSQL they go as one value: it takes longer to write a thousand parameters
+    into a statement, and to read them out of it, than to run it.
+    """
+    if tx.kind == 'postgresql':
+        return column == sa.any_(
+            sa.cast(sa.literal(texts(values), sa.Text), postgresql.ARRAY(sa.Text))
+        )
+    return column.in_(values)
+
+
+class Joined:
+    """For MariaDB and MySQL: a table changed by rows that come as one JSON text.
+
+    :param fields: what the rows have: name -> type
+    :param on: how a row ``v`` finds its row ``t``
+    :param changes: what is written there
+    :param where: what has to hold of both, else the row is left as it is
+    """
+
+    def __init__(
+        self, table: sa.Table, fields: Mapping[str, Any], on: str, changes: str, where: str = ''
+    ) -> None:
+        columns = ', '.join(
+            f"{name} {kind.compile(_MYSQL)} PATH '$.{name}' ERROR ON ERROR"
+            for name, kind in fields.items()
+        )
+        # Not the optimizer's choice: the other way round it reads, and locks, the whole table.
+        self._statement = sa.text(
+            f"UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS ({columns})) AS v "  # noqa: S608 - names only
+            f'STRAIGHT_JOIN {table.name} AS t ON {on} SET {changes}'
+            + (f' WHERE {where}' if where else '')
+        )
+
+    def run(self, tx: session.Tx, rows: Sequence[dict[str, Any]]) -> int | None:
+        """How many rows were matched; None: too much for one statement, nothing was done."""
+        text = msgspec.json.encode([_plain(row) for row in rows])
+        return tx.run(self._statement, rows=text.decode()) if len(text) <= _TOGETHER_MAX else None
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Without truth values, which its JSON has a way of its own with."""
+    return {name: int(of) if isinstance(of, bool) else of for name, of in row.items()}
 
 
 class Update:
@@ -77,13 +127,23 @@ class Update:
             + ' AND '.join(f't.{column} = v.{name}' for name, column in match.items())
         )
 
+        self._joined = Joined(
+            table,
+            {name: table.c[column].type for name, column in fields},
+            on=' AND '.join(f't.{column} = v.{name}' for name, column in match.items()),
+            changes=', '.join(f't.{name} = v.{name}' for name in columns),
+        )
+
     def run(self, tx: session.Tx, rows: Sequence[dict[str, Any]]) -> int:
         """How many rows were matched."""
-        if tx.kind != 'postgresql' or not rows:
+        if tx.kind == 'sqlite' or len(rows) < 2:
             return tx.many(self.portable, rows)
         if self._stored:
             rows = [
                 row | {name: stored(row[name]) for name, stored in self._stored.items()}
                 for row in rows
             ]
+        if tx.kind == 'mysql':
+            done = self._joined.run(tx, rows)
+            return tx.many(self.portable, rows) if done is None else done
         return tx.run(self._together, rows=msgspec.json.encode(rows).decode())

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from gantt.core.claim import State
 from gantt.core.request import Lifecycle, Purpose
 from gantt.core.resources import HOT
-from gantt.core.topology.doubles import doubled
+from gantt.core.topology.doubles import doubled, overdrawn
 from gantt.core.topology.layout import Layout
 from gantt.db import models, rows, session
 from gantt.db.models import HOT_COLUMNS
@@ -24,6 +24,7 @@ _c = models.claims
 _a = models.allocations
 _i = models.inventories
 _r = models.requests
+_f = models.provider_facts
 
 #: Lines of one kind: the first ones tell the story.
 LINES_MAX = 200
@@ -130,7 +131,7 @@ def run(tx: session.Tx) -> dict[str, list[str]]:
     """Violations by promise; empty lists are what one wants to see."""
     tx.snapshot()
     return {
-        'over_commit': _first(itertools.chain(_over(tx), _doubled_cores(tx))),
+        'over_commit': _first(itertools.chain(_over(tx), _inside(tx))),
         'lost': _first(_lost(tx)),
         'leaked': _first(_leaked(tx)),
         'doubled': _first(_doubled(tx)),
@@ -150,6 +151,12 @@ LAYOUTS = (
     .join(_p, _p.c.id == _c.c.provider_id)
     .where(_live, _c.c.layout.is_not(None))
     .order_by(_p.c.name, _c.c.id)
+)
+#: What the hosts of these are made of.
+INSIDES = (
+    sa.select(_p.c.name, _p.c.over_committed, _f.c.facts)
+    .join(_f, _f.c.provider_id == _p.c.id)
+    .where(_p.c.id.in_(sa.select(_c.c.provider_id).where(_live, _c.c.layout.is_not(None))))
 )
 
 
@@ -171,7 +178,7 @@ def _over(tx: session.Tx) -> Iterable[str]:
         )
 
 
-def _doubled_cores(tx: session.Tx) -> Iterable[str]:
+def _inside(tx: session.Tx) -> Iterable[str]:
     layouts: dict[str, list[tuple[str, Layout]]] = {}
     for row in tx.all(LAYOUTS):
         layout = rows.layout(row.layout)
@@ -179,6 +186,10 @@ def _doubled_cores(tx: session.Tx) -> Iterable[str]:
             layouts.setdefault(row.name, []).append((row.id, layout))
     for host, of in layouts.items():
         yield from doubled(host, of)
+    for row in tx.all(INSIDES):
+        if not row.over_committed:
+            facts, laid = rows.decode_facts(row.facts), layouts.get(row.name, ())
+            yield from overdrawn(row.name, facts, [layout for _, layout in laid])
 
 
 def _compare(

@@ -22,6 +22,7 @@ from gantt.core.commit import (
     RequestDraft,
     RequestFate,
     accept,
+    behind_others,
     judge_rivals,
 )
 from gantt.core.resources import HOT
@@ -167,13 +168,12 @@ class Book:
 
     def judge_groups(self, generations: Mapping[str, int]) -> None:
         """Stop the drafts that were planned on another generation of their group."""
+        named = {e.draft.group.uuid for e in self.going() if e.draft.group is not None}
+        self.groups.update({uuid: generations[uuid] for uuid in named & generations.keys()})
+        ended = {entry.draft.id for entry in self.entries if entry.fate is not None}
+        changed = behind_others(self.batch, ended, generations)
         for entry in self.going():
-            group = entry.draft.group
-            if group is None:
-                continue
-            if group.uuid in generations:
-                self.groups[group.uuid] = generations[group.uuid]
-            if generations.get(group.uuid) != group.generation:
+            if entry.draft.id in changed:
                 entry.end(Fate.GROUP_CHANGED)
 
     # -- claims ---------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from gantt.core import nova_host
 from gantt.core.claim import LIVE, Claim, Event, State, after
 from gantt.core.report import ClaimWords
 from gantt.core.topology.layout import Layout
@@ -339,9 +340,25 @@ def sweep(changes: Changes, limit: int) -> ClaimResult:
     # Confirmed, extended or ended since: no business of the sweeper any more.
     due = [c for c in again if (until := rows.expires_at(c)) is not None and until < tx.now]
     due.sort(key=lambda claim: (claim.lease_until, claim.id))
-    fates = changes.end(due, Event.EXPIRE, 'lease ran out')
+    kept = nova_host.kept_by_moves(due, _of_nova(changes, due), tx.now)
+    for claim in due:
+        if claim.id in kept:
+            changes.change(claim, kept[claim.id])
+    fates = changes.end([c for c in due if c.id not in kept], Event.EXPIRE, 'lease ran out')
     changes.write()
     return changes.result(fates)
+
+
+def _of_nova(changes: Changes, due: Sequence[Claim]) -> list[Claim]:
+    """The live claims of consumers of these claims, as far as those are on hosts of Nova."""
+    templates = changes.locked.templates
+    consumers = {
+        claim.consumer
+        for claim in due
+        if claim.provider_id in templates and templates[claim.provider_id].speaks_for == 'nova'
+    }
+    where = [_c.c.consumer.in_(sorted(consumers)), _c.c.live != 0]
+    return load_claims(changes.tx, where=where) if consumers else []
 
 
 def force(changes: Changes, claim_id: str, reason: str) -> ClaimResult:

@@ -139,12 +139,14 @@ def _loaded(row: Any) -> tuple[bytes, bytes, float]:
 
 
 def page(
-    tx: session.Tx, outcome: str | None, limit: int, marker: str | None
+    tx: session.Tx, outcome: str | None, project: str | None, limit: int, marker: str | None
 ) -> list[DecisionRecord]:
     """Newest first, without the packed part, after the decision ``marker``."""
     query = _BRIEF.order_by(_d.c.number.desc()).limit(limit)
     if outcome is not None:
         query = query.where(_d.c.outcome == outcome)
+    if project is not None:
+        query = query.where(_d.c.project_id == project)
     if marker is not None:
         number = tx.first(NUMBERED, id=marker)
         if number is None:

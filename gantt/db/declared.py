@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.core import metrics
 from gantt.core.metrics import DeclaredMetric
-from gantt.db import models, providers, session
+from gantt.db import kinds, models, providers, session
 
 _m = models.declared_metrics
 
@@ -28,7 +28,7 @@ def save(tx: session.Tx, metric: DeclaredMetric) -> DeclaredMetric:
     :raises Refused: there are too many already
     """
     metrics.check(metric)
-    name = models.storable(metric.name)
+    name = kinds.storable(metric.name)
     values = {**msgspec.structs.asdict(metric), 'name': name}
     if tx.first(LOCK, name=name) is None and tx.first(COUNT)[0] >= metrics.DECLARED_MAX:
         raise exceptions.Refused(
@@ -47,7 +47,7 @@ def remove(tx: session.Tx, name: str) -> None:
 
     :raises NotFound:
     """
-    row = tx.first(LOCK, name=models.storable(name))
+    row = tx.first(LOCK, name=kinds.storable(name))
     if row is None:
         raise exceptions.NotFound(kind='declared metric', name=name)
     tx.run(_m.delete().where(_m.c.id == row.id))

@@ -40,6 +40,13 @@ def family(engine: sa.Engine) -> str:
     return 'mysql' if name == 'mariadb' else name
 
 
+#: What is meant where a url breaks in the middle of a password.
+ENCODE = (
+    'Percent-encode "@", "/" and ":" in the password, as %40, %2F and %3A, "%" as %25; the port '
+    'is a number'
+)
+
+
 def engine_from_conf(conf: Any) -> sa.Engine:
     """The engine that ``[database]`` describes.
 
@@ -123,6 +130,10 @@ def _complete(url: str) -> str:
         backend, plain = parsed.get_backend_name(), '+' not in parsed.drivername
     except sa.exc.ArgumentError:
         backend, plain, parsed = '', False, sa.URL.create('sqlite')
+    except ValueError:  # of its port; the text of that may be a part of the password
+        raise exceptions.Misconfigured(
+            option='[database] connection', problem='the port of the url is no number', fix=ENCODE
+        ) from None
     if backend not in ('sqlite', 'postgresql', 'mysql', 'mariadb'):
         raise exceptions.Misconfigured(
             option='[database] connection',
@@ -180,18 +191,25 @@ def _install(engine: sa.Engine, waits: Waits) -> None:
             connection.autocommit = before
 
     def on_dial(dialect: Any, record: Any, args: Any, parameters: dict[str, Any]) -> Any:
+        read_timeout = parameters.get('read_timeout', waits.statement + 10)
         parameters.setdefault('connect_timeout', waits.connect)
         if kind == 'postgresql':
             # A partition must not hold a thread for the hours that TCP would take.
             parameters.setdefault('tcp_user_timeout', waits.statement * 1000)
             parameters.setdefault('keepalives_idle', 30)
         else:
-            parameters.setdefault('read_timeout', waits.statement + 10)
+            parameters.setdefault('read_timeout', read_timeout)
             parameters.setdefault('write_timeout', waits.statement + 10)
         if dialect.driver == 'psycopg':
             from gantt.db import pipelines  # psycopg is there only where it is used
 
             return pipelines.Connection.connect(*args, **parameters)
+        if dialect.driver == 'pymysql':
+            # Its connect_timeout ends where the port is open, whoever is behind it.
+            parameters['read_timeout'] = min(read_timeout, parameters['connect_timeout'])
+            made = dialect.connect(*args, **parameters)
+            made._read_timeout = read_timeout  # it is looked at before each answer is read
+            return made
         return None
 
     sa.event.listen(engine, 'do_connect', on_dial)

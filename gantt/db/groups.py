@@ -57,11 +57,13 @@ def load(tx: session.Tx, uuid: str) -> Group | None:
     return _groups(tx, [row])[0] if row is not None else None
 
 
-def page(tx: session.Tx, limit: int, marker: str | None) -> list[Group]:
-    """Groups by uuid, after ``marker``."""
+def page(tx: session.Tx, limit: int, marker: str | None, project: str | None = None) -> list[Group]:
+    """Groups by uuid, after ``marker``; of one project, or of all."""
     query = sa.select(_g).order_by(_g.c.uuid).limit(limit)
     if marker is not None:
         query = query.where(_g.c.uuid > marker)
+    if project is not None:
+        query = query.where(_g.c.project_id == project)
     return _groups(tx, tx.all(query))
 
 

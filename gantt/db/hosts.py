@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts: registered, disabled, enabled, removed; and their long facts written."""
 
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
 from gantt import exceptions
-from gantt.core import reconcile
+from gantt.core import registering
 from gantt.core.host import HostChange, HostFacts, HostRow
 from gantt.core.message import derived_id
+from gantt.core.reconcile import Registration, RegistrationFate
 from gantt.core.report import Registered, RegisterHost
 from gantt.core.resources import HOT
 from gantt.db import models, providers, rows, session
@@ -25,6 +28,13 @@ _h = models.former_hosts
 
 NAMED = sa.select(_p.c.id).where(_p.c.name == sa.bindparam('name'))
 FORMER = sa.select(_h.c.epoch).where(_h.c.name == sa.bindparam('name'))
+#: Rarely asked: of hosts that come back under a name that is not used any more.
+WITH_JOURNAL = (
+    sa.select(_p.c.name)
+    .join(_f, _f.c.provider_id == _p.c.id)
+    .where(_f.c.journal == sa.bindparam('journal'))
+    .limit(1)
+)
 INCARNATION = sa.select(models.meta.c.incarnation)
 MEMBER_OF = (
     sa.select(models.aggregates.c.uuid)
@@ -69,31 +79,74 @@ class Hosts:
         self._long_facts: list[dict[str, Any]] = []
 
     # -- verbs ------------------------------------------------------------------
-    def register(self, message: RegisterHost, report_seconds: int) -> tuple[Registered, HostChange]:
-        """Hand out the next epoch; the same nonce again gets the same one."""
-        self._make(message)
-        locked, counters, _ = self._lock(message.name)
-        before = locked.row(counters.id)
-        row = reconcile.register(before, message, provider_id=before.id)
-        self.say(locked, msgspec.structs.replace(locked.templates[row.id], **_said(row)))
+    def register(
+        self, messages: Sequence[RegisterHost], report_seconds: int
+    ) -> list[RegistrationFate]:
+        """Hand out the next epochs, or say why not; the same nonce again gets the same one.
+
+        :param messages: of different hosts
+        """
+        refused: dict[str, exceptions.GanttError] = {}
+        known = providers.ids_by_name(self.tx, [one.name for one in messages])
+        # In the order of names: two schedulers that make the same hosts must not
+        # wait for each other.
+        for one in sorted(messages, key=operator.attrgetter('name')):
+            if one.name not in known:
+                try:
+                    known[one.name] = self._make(one)
+                except exceptions.GanttError as e:
+                    refused[one.name] = e
+        locked = providers.lock(self.tx, self.memory, known.values())
+        for one in messages:
+            if one.name not in refused:
+                try:
+                    self._register(locked, known[one.name], one, report_seconds)
+                except exceptions.Refused as e:
+                    refused[one.name] = e
+        self.write_noted()
+        ids = [known[one.name] for one in messages if one.name not in refused]
+        providers.save(self.tx, locked, ids, self.classes)
+        changed = {
+            change.provider_id: change
+            for change in providers.changes_of(self.tx, self.memory, locked, ids)
+        }
+        incarnation = self.tx.first(INCARNATION).incarnation
+        return [
+            refused.get(one.name)
+            or _registration(changed[known[one.name]], incarnation, report_seconds)
+            for one in messages
+        ]
+
+    def _register(
+        self, locked: providers.Locked, host_id: int, message: RegisterHost, report_seconds: int
+    ) -> None:
+        counters = locked.counters.get(host_id)
+        if counters is None:
+            raise Again('the host was removed meanwhile')
+        before = locked.row(host_id)
+        if before.name != message.name:
+            raise exceptions.InvalidMessage(
+                field='register_host.name',
+                problem=f'the database takes it for {before.name!r}; expected another name',
+            )
+        row = registering.register(
+            before, message, provider_id=before.id, now=self.tx.now, report_seconds=report_seconds
+        )
+        if row.uuid != before.uuid:
+            self._check_uuid(row.uuid)
+            self.tx.run(_p.update().where(_p.c.id == row.id).values(uuid=row.uuid))
+        self.note(locked, msgspec.structs.replace(locked.templates[row.id], **_said(row)))
         counters.epoch, counters.generation = row.epoch, row.generation
         counters.sequence, counters.full_sequence = row.sequence, row.full_sequence
-        change = self._save(locked, row.id)
-        registered = Registered(
-            name=row.name,
-            uuid=row.uuid,
-            epoch=row.epoch,
-            incarnation=self.tx.first(INCARNATION).incarnation,
-            report_seconds=report_seconds,
-        )
-        return registered, change
 
-    def _make(self, message: RegisterHost) -> None:
-        """Insert the host where it is not known yet, at epoch 0."""
-        if self.tx.first(NAMED, name=message.name) is not None:
-            return
+    def _make(self, message: RegisterHost) -> int:
+        """Insert a host that is not known yet, at epoch 0; its id."""
         former = self.tx.first(FORMER, name=message.name)
         last_epoch = former.epoch if former is not None else 0
+        if former is not None and message.journal is not None:
+            renamed = self.tx.first(WITH_JOURNAL, journal=message.journal)
+            if renamed is not None:
+                raise exceptions.HostRenamed(name=message.name, new=renamed.name)
         uuid = message.uuid or derived_id('host', message.name, last_epoch)
         self._check_uuid(uuid)
         self.tx.insert_new(
@@ -115,30 +168,32 @@ class Hosts:
         member_of = [found.uuid for found in self.tx.all(MEMBER_OF, host=message.name)]
         blank = HostRow(id=row.id, uuid=uuid, name=message.name, aggregates=member_of)
         self.tx.insert_new(_f, [{'provider_id': row.id, **facts_values(blank)}], 'provider_id')
+        found: int = row.id
+        return found
 
     def _check_uuid(self, uuid: str) -> None:
         taken = self.tx.first(sa.select(_p.c.name).where(_p.c.uuid == uuid))
         if taken is not None:
             raise exceptions.InvalidMessage(
                 field='register_host.uuid',
-                problem=f'{uuid} is the uuid of another host; expected one of its own',
+                problem=f'{uuid} is the uuid of host {taken.name!r}; expected one of its own',
             )
 
     def disable(self, name: str, reason: str, by: str) -> HostChange:
         """Nothing new lands here."""
-        locked, row, template = self._lock(name)
+        locked, row, template = self.lock_one(name)
         self.say(locked, msgspec.structs.replace(template, disabled=reason, disabled_by=by))
-        return self._save(locked, row.id)
+        return self.save(locked, row.id)
 
     def enable(self, name: str) -> HostChange:
         """Take an operator's disabling back."""
-        locked, row, template = self._lock(name)
+        locked, row, template = self.lock_one(name)
         self.say(locked, msgspec.structs.replace(template, disabled=None, disabled_by=None))
-        return self._save(locked, row.id)
+        return self.save(locked, row.id)
 
     def remove(self, name: str) -> HostChange:
         """Forget a host without live claims."""
-        locked, row, _ = self._lock(name)
+        locked, row, _ = self.lock_one(name)
         count = self.tx.connection.execute(LIVE_CLAIMS, {'id': row.id}).scalar_one()
         if count:
             raise exceptions.Refused(
@@ -155,7 +210,8 @@ class Hosts:
         return HostChange(provider_id=row.id, row=None)
 
     # -- parts of them --------------------------------------------------------------
-    def _lock(self, name: str) -> tuple[providers.Locked, rows.Counters, HostRow]:
+    def lock_one(self, name: str) -> tuple[providers.Locked, rows.Counters, HostRow]:
+        """One host under lock.  :raises NotFound:"""
         found = self.tx.first(NAMED, name=name)
         locked = providers.lock(self.tx, self.memory, [found.id] if found else [])
         if found is None or found.id not in locked.counters:
@@ -186,7 +242,8 @@ class Hosts:
         WRITE_LONG_FACTS.run(self.tx, self._long_facts)
         self._facts, self._long_facts = [], []
 
-    def _save(self, locked: providers.Locked, provider_id: int) -> HostChange:
+    def save(self, locked: providers.Locked, provider_id: int) -> HostChange:
+        """Write the counters of a host as they became; the host as it is now."""
         providers.save(self.tx, locked, [provider_id], self.classes)
         return providers.changes_of(self.tx, self.memory, locked, [provider_id])[0]
 
@@ -261,11 +318,21 @@ def inventory_values(
     return values
 
 
+def _registration(change: HostChange, incarnation: int, report_seconds: int) -> Registration:
+    row = change.row
+    assert row is not None
+    registered = Registered(
+        name=row.name, uuid=row.uuid, epoch=row.epoch, incarnation=incarnation,
+        report_seconds=report_seconds,
+    )  # fmt: skip
+    return registered, change
+
+
 def _said(row: HostRow) -> dict[str, Any]:
     """What a registration says beyond counters."""
     return {
-        'node': row.node, 'cell': row.cell, 'zone': row.zone,
-        'build_topic': row.build_topic, 'boot_nonce': row.boot_nonce,
+        'uuid': row.uuid, 'node': row.node, 'cell': row.cell, 'zone': row.zone,
+        'build_topic': row.build_topic, 'boot_nonce': row.boot_nonce, 'speaks_for': row.speaks_for,
         'journal': row.journal, 'journal_count': row.journal_count,
     }  # fmt: skip
 

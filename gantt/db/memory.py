@@ -12,14 +12,16 @@ import msgspec
 from msgspec import UNSET
 
 from gantt import exceptions
-from gantt.core import reconcile
+from gantt.core import nova_host, reconcile, registering
 from gantt.core.claim import EXPIRES, Claim, Event, State
 from gantt.core.commit import CommitResult, RequestDraft
-from gantt.core.host import Aggregate, HostChange
+from gantt.core.host import Aggregate
 from gantt.core.message import derived_id
+from gantt.core.reconcile import Registration, RegistrationFate
 from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
 from gantt.db import memory_commit
-from gantt.db.memory_operators import Operators, atomic
+from gantt.db.memory_operators import atomic
+from gantt.db.memory_shadow import Shadows
 from gantt.db.memory_table_log import Part, TableLogs
 from gantt.db.memory_tables import RequestRow
 from gantt.scheduler.clock import SystemClock
@@ -35,7 +37,7 @@ from gantt.scheduler.ports import (
 _replace = msgspec.structs.replace
 
 
-class MemoryStore(Operators):
+class MemoryStore(Shadows):
     """See ``scheduler.ports.Store``: here is what callers, hosts and time do.
 
     :param clock: its ``wall`` is the database's clock
@@ -81,6 +83,17 @@ class MemoryStore(Operators):
         )
 
     @atomic
+    def bar_request(self, request_id: str, fingerprint: str, answer: bytes) -> StoredRequest | None:
+        """Keep a refusal, so that no copy is placed any more; where the row is known, that one."""
+        known = self.load_request(request_id)
+        if known is None:
+            self._tables.requests[request_id] = RequestRow(
+                id=request_id, fingerprint=fingerprint, state='cancelled', owner='', attempt=0,
+                deadline=0.0, answer=answer, written_at=self._now,
+            )  # fmt: skip
+        return known
+
+    @atomic
     def cancel_request(self, request_id: str, reason: str) -> tuple[StoredRequest, ClaimResult]:
         """Set it cancelled (inserting it if need be) and release its reserved claims."""
         row = self._tables.requests.setdefault(
@@ -119,21 +132,25 @@ class MemoryStore(Operators):
 
     # -- hosts ------------------------------------------------------------------
     @atomic
-    def register_host(self, message: RegisterHost) -> tuple[Registered, HostChange]:
+    def register_host(self, message: RegisterHost) -> Registration:
         """Hand out the next epoch; the same nonce again gets the same epoch."""
         tables = self._tables
         before = tables.named(message.name)
-        if before is None:
-            taken = {row.uuid for row in tables.hosts.values()}
-            if message.uuid in taken:
+        for row in tables.hosts.values():
+            if row.uuid == message.uuid and row is not before:
                 raise exceptions.InvalidMessage(
-                    field='register_host.uuid', problem='another host is registered with this uuid'
+                    field='register_host.uuid',
+                    problem=f'{row.uuid} is the uuid of host {row.name!r}; expected one of its own',
                 )
-        row = reconcile.register(
+        if before is None:
+            self._check_former(message)
+        row = registering.register(
             before,
             message,
             provider_id=tables.next_id() if before is None else before.id,
             last_epoch=tables.epochs.get(message.name, 0),
+            now=self._now,
+            report_seconds=self._report_seconds,
         )
         tables.hosts[row.id] = row
         tables.ids[row.name] = row.id
@@ -148,6 +165,16 @@ class MemoryStore(Operators):
             report_seconds=self._report_seconds,
         )
         return registered, change
+
+    def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationFate]:
+        """The same for several; what was refused says why."""
+        found: list[RegistrationFate] = []
+        for message in messages:
+            try:
+                found.append(self.register_host(message))
+            except exceptions.GanttError as e:
+                found.append(e)
+        return found
 
     @atomic
     def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:
@@ -266,7 +293,22 @@ class MemoryStore(Operators):
     @atomic
     def sweep(self, limit: int) -> ClaimResult:
         """Expire reserved claims past their lease, at most ``limit``."""
-        return self._happen(self._tables.overdue(self._now)[:limit], Event.EXPIRE, 'lease ran out')
+        due = self._tables.overdue(self._now)[:limit]
+        kept = nova_host.kept_by_moves(due, self._of_nova(due), self._now)
+        for claim in kept.values():
+            self._tables.put_claim(claim)
+        ends = [claim for claim in due if claim.id not in kept]
+        return self._happen(ends, Event.EXPIRE, 'lease ran out')
+
+    def _of_nova(self, due: Sequence[Claim]) -> list[Claim]:
+        """The live claims of those consumers of these claims whose hosts Nova runs."""
+        hosts = self._tables.hosts
+        consumers = {
+            claim.consumer
+            for claim in due
+            if claim.provider_id in hosts and hosts[claim.provider_id].speaks_for == 'nova'
+        }
+        return [claim for one in sorted(consumers) for claim in self._tables.live_of(one)]
 
     # -- the change logs of host tables ---------------------------------------
     @atomic

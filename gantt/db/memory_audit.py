@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gantt.core.claim import Claim, State
 from gantt.core.request import Lifecycle
-from gantt.core.topology.doubles import doubled
+from gantt.core.topology.doubles import doubled, overdrawn
 from gantt.core.topology.layout import unsettled
 from gantt.db.memory_tables import Tables
 
@@ -17,7 +17,7 @@ GRACE_SECONDS = 80.0
 def audit(tables: Tables, now: float) -> dict[str, list[str]]:
     """A line for each violation, under ``over_commit``, ``lost``, ``leaked`` and ``doubled``."""
     return {
-        'over_commit': [*_over_commit(tables), *_doubled_cores(tables)],
+        'over_commit': [*_over_commit(tables), *_inside(tables)],
         'lost': list(_lost(tables)),
         'leaked': list(_leaked(tables, now)),
         'doubled': list(_doubled(tables)),
@@ -42,10 +42,13 @@ def _over_commit(tables: Tables) -> Iterable[str]:
                 yield f'{row.name}: {name} used is {used}, its live claims take {total}'
 
 
-def _doubled_cores(tables: Tables) -> Iterable[str]:
+def _inside(tables: Tables) -> Iterable[str]:
     for provider_id, row in sorted(tables.hosts.items(), key=lambda one: one[1].name):
-        layouts = ((claim.id, unsettled(claim.layout)) for claim in tables.live_on(provider_id))
-        yield from doubled(row.name, [(one, layout) for one, layout in layouts if layout])
+        said = ((claim.id, unsettled(claim.layout)) for claim in tables.live_on(provider_id))
+        layouts = [(one, layout) for one, layout in said if layout]
+        yield from doubled(row.name, layouts)
+        if not row.over_committed:
+            yield from overdrawn(row.name, row.facts, [layout for _, layout in layouts])
 
 
 def _lost(tables: Tables) -> Iterable[str]:

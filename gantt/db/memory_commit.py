@@ -15,6 +15,7 @@ from gantt.core.commit import (
     RequestDraft,
     RequestFate,
     accept,
+    behind_others,
     judge_rivals,
 )
 from gantt.core.host import Group
@@ -38,9 +39,8 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
             overtaken.add(draft.id)
             for claim in tables.of_request(draft.id, live=True):
                 released |= _release(tables, claim, 'taken over', now)
+    groups = _judge_groups(tables, batch, fates)
     going = [draft for draft in batch if draft.id not in fates]
-    groups = _judge_groups(tables, going, fates)
-    going = [draft for draft in going if draft.id not in fates]
     rivals, ended = judge_rivals(_live_of(tables, going), going)
     fates.update(ended)
     going = [draft for draft in going if draft.id not in fates]
@@ -110,13 +110,13 @@ def _takes_over(row: RequestRow | None, draft: RequestDraft) -> bool:
 
 
 def _judge_groups(
-    tables: Tables, going: Sequence[RequestDraft], fates: dict[str, RequestFate]
+    tables: Tables, batch: Sequence[RequestDraft], fates: dict[str, RequestFate]
 ) -> dict[str, int]:
     """Stop what was planned on another generation; generations of all groups named."""
     generations: dict[str, int] = {}
-    for draft in going:
+    for draft in batch:
         swap = draft.group
-        if swap is None:
+        if swap is None or draft.id in fates:
             continue
         if swap.uuid not in tables.groups and swap.generation == 0:
             tables.groups[swap.uuid] = Group(
@@ -128,8 +128,8 @@ def _judge_groups(
         known = tables.groups.get(swap.uuid)
         if known is not None:
             generations[swap.uuid] = known.generation
-        if known is None or known.generation != swap.generation:
-            fates[draft.id] = RequestFate(id=draft.id, fate=Fate.GROUP_CHANGED)
+    for request_id in behind_others(batch, fates, generations):
+        fates[request_id] = RequestFate(id=request_id, fate=Fate.GROUP_CHANGED)
     return generations
 
 

@@ -10,10 +10,11 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claim import Claim, Event
 from gantt.core.commit import DecisionRecord
-from gantt.core.host import Aggregate, Group, HostChange, HostRow
+from gantt.core.host import Aggregate, Group, HostChange
 from gantt.core.message import derived_id
 from gantt.db import memory_audit
-from gantt.db.memory_declared import Declarations, atomic
+from gantt.db.memory_declared import atomic
+from gantt.db.memory_history import Histories
 from gantt.scheduler.ports import ClaimFate, ClaimResult, Clock, Everything, Feed
 
 #: Characters that a prefix of a decision's or request's id must have.
@@ -22,7 +23,7 @@ PREFIX_MIN = 6
 _replace = msgspec.structs.replace
 
 
-class Operators(Declarations):
+class Operators(Histories):
     """What operators and readers do; callers and hosts are in ``MemoryStore``.
 
     :ivar incarnation: another number makes every reader load everything anew
@@ -53,44 +54,6 @@ class Operators(Declarations):
             return ClaimResult(fates=[ClaimFate(claim_id=claim_id, fate='gone')])
         fates = self._tables.happen([claim], Event.FORCE, reason, self._now)
         return ClaimResult(fates=fates, hosts=self._tables.write())
-
-    @atomic
-    def disable_host(self, name: str, reason: str, by: str) -> HostChange:
-        """Nothing new lands here.  :raises NotFound:"""
-        return self._put(_replace(self._host(name), disabled=reason, disabled_by=by))
-
-    @atomic
-    def enable_host(self, name: str) -> HostChange:
-        """:raises NotFound:"""
-        return self._put(_replace(self._host(name), disabled=None, disabled_by=None))
-
-    @atomic
-    def remove_host(self, name: str) -> HostChange:
-        """Forget a host without live claims.  :raises NotFound, Refused:"""
-        row, tables = self._host(name), self._tables
-        count = sum(row.id in claim.allocations for claim in tables.all_live())
-        count = max(count, len(tables.live_on(row.id)))
-        if count:
-            raise exceptions.Refused(
-                f'host {name!r} has {count} live claims; move or release what runs there first',
-                name=name,
-                claims=count,
-            )
-        del tables.hosts[row.id], tables.ids[name]
-        tables.epochs[name] = row.epoch
-        tables.tell('host', row.id)
-        return HostChange(provider_id=row.id, row=None)
-
-    def _host(self, name: str) -> HostRow:
-        row = self._tables.named(name)
-        if row is None:
-            raise exceptions.NotFound(kind='host', name=name)
-        return row
-
-    def _put(self, row: HostRow) -> HostChange:
-        self._tables.hosts[row.id] = row
-        self._tables.touch(row.id)
-        return self._tables.write()[0]
 
     @atomic
     def save_aggregate(
@@ -257,11 +220,14 @@ class Operators(Declarations):
         return found, [tables.change_of(p) for p in sorted(ids)]
 
     @atomic
-    def groups(self, limit: int, marker: str | None = None) -> list[Group]:
+    def groups(
+        self, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[Group]:
         """Groups by uuid, after ``marker``."""
         uuids = [u for u in sorted(self._tables.groups) if marker is None or u > marker]
-        found = (self._tables.group(uuid) for uuid in uuids[:limit])
-        return [group for group in found if group is not None]
+        found = (self._tables.group(uuid) for uuid in uuids)
+        seen = (g for g in found if g is not None and project in (None, g.project_id))
+        return list(itertools.islice(seen, limit))
 
     @atomic
     def claims(
@@ -325,20 +291,30 @@ class Operators(Declarations):
 
     @atomic
     def decisions(
-        self, *, outcome: str | None = None, limit: int = 100, marker: str | None = None
+        self,
+        *,
+        outcome: str | None = None,
+        project: str | None = None,
+        limit: int = 100,
+        marker: str | None = None,
     ) -> list[DecisionRecord]:
         """Newest first, without the packed part."""
         newest = list(reversed(self._tables.decisions.values()))
         if marker is not None:
             ids = [record.id for record in newest]
             newest = newest[ids.index(marker) + 1 :] if marker in ids else []
-        found = [r for r in newest if outcome is None or r.outcome == outcome]
+        found = [
+            record
+            for record in newest
+            if outcome in (None, record.outcome) and project in (None, record.project_id)
+        ]
         return [_replace(r, packed=b'', provider_ids=b'') for r in found[:limit]]
 
     @atomic
     def purge(
-        self, *, decisions: int, tombstone_seconds: float, request_seconds: float, limit: int
-    ) -> int:
+        self, *, decisions: int, tombstone_seconds: float, request_seconds: float, limit: int,
+        again: bool = False,
+    ) -> int:  # fmt: skip
         """Delete what is past its bound, at most ``limit`` rows of a kind; how many went.
 
         A request stays as long as one of its claims is live, and an open one until

@@ -15,6 +15,7 @@ from gantt.core.claim import EXPIRES, Claim, Event, State, after
 from gantt.core.commit import DecisionRecord
 from gantt.core.host import Aggregate, Group, HostChange, HostRow, Placed
 from gantt.core.metrics import DeclaredMetric
+from gantt.core.nova_heard import Heard
 from gantt.core.topology.layout import unsettled
 from gantt.scheduler.ports import ClaimFate
 
@@ -53,6 +54,7 @@ class Tables:
         self.classes: set[str] = set()
         self.metrics: dict[str, DeclaredMetric] = {}
         self.decisions: dict[str, DecisionRecord] = {}  # oldest first
+        self.heard: dict[str, Heard] = {}  # of hosts and aggregates of Nova
         self.serial = 0
         self.position = 0
         self.news: dict[tuple[str, object], int] = {}
@@ -155,6 +157,15 @@ class Tables:
         provider_id = self.ids.get(name)
         return None if provider_id is None else self.hosts[provider_id]
 
+    def call_host(self, provider_id: int, name: str) -> None:
+        """The claims of a host, tombstones too, are of a host with another name."""
+        for claim in [one for one in self.claims.values() if one.provider_id == provider_id]:
+            now = _replace(claim, host=name)
+            self.claims[claim.id] = now
+            if claim.is_live:
+                self._live[provider_id][claim.id] = now
+                self._of_consumer[claim.consumer][claim.id] = now
+
     def touch(self, provider_id: int) -> None:
         """The row is written by this verb, whatever else changes."""
         if provider_id in self.hosts:
@@ -187,6 +198,7 @@ class Tables:
                 claim.group,
                 unsettled(claim.layout),
                 claim.image,
+                claim.flavor,
             )
             for claim in self.live_on(provider_id)
         ]

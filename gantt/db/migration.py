@@ -35,11 +35,12 @@ def current(engine: sa.Engine) -> str | None:
     """
     try:
         with engine.connect() as connection:
-            return migration.MigrationContext.configure(connection).get_current_revision()
+            heads = migration.MigrationContext.configure(connection).get_current_heads()
     except Exception as e:
         if retry.signal_of(e) is None:
             raise
-        raise exceptions.DatabaseUnavailable(problem=retry.problem_of(e)) from e
+        raise retry.unavailable(e) from e
+    return ', '.join(heads) or None
 
 
 def version(engine: sa.Engine) -> str:
@@ -53,7 +54,11 @@ def sync(engine: sa.Engine, revision: str = 'head') -> str:
     Several processes may do so at the same time: they queue for it.
 
     :raises DatabaseUnavailable: it does not answer
+    :raises DatabaseNotSynced: it is not this release's to change
     """
+    found = current(engine)
+    if found is not None:
+        _must_be_known(found)
     settings = _config()
     try:
         with engine.connect() as connection, _turn(connection):
@@ -62,7 +67,7 @@ def sync(engine: sa.Engine, revision: str = 'head') -> str:
     except Exception as e:
         if retry.signal_of(e) is None:
             raise
-        raise exceptions.DatabaseUnavailable(problem=retry.problem_of(e)) from e
+        raise retry.unavailable(e) from e
     return version(engine)
 
 
@@ -93,15 +98,52 @@ def _turn(connection: sa.Connection):
 def check(engine: sa.Engine) -> None:
     """:raises DatabaseNotSynced: the schema is older or newer than the code"""
     found, wanted = current(engine), expected()
+    if found is not None:
+        _must_be_known(found)
     if found != wanted:
         raise exceptions.DatabaseNotSynced(current=found or 'nothing', expected=wanted)
+
+
+def strange(found: str) -> str:
+    """What a revision means that this code does not know, and what to do."""
+    return (
+        f'the database is at {found}, which this release does not know: it is another '
+        "service's, or of a newer release of Gantt. Correct [database] connection, or run the "
+        'newer release'
+    )
+
+
+def _must_be_known(found: str) -> None:
+    if pending(found) is None:
+        raise exceptions.DatabaseNotSynced(strange(found), current=found, expected=expected())
+
+
+def pending(found: str) -> list[str] | None:
+    """Revisions that come after ``found``, in order; None: this code does not know it."""
+    known = revisions()[::-1]
+    return known[known.index(found) + 1 :] if found in known else None
+
+
+def contracts(revision: str) -> bool:
+    """Whether a revision takes away what the code before it needs.
+
+    Its name says so; one that only adds is called ``NNNN_expand_...``.
+    """
+    return '_contract_' in revision
 
 
 def bump_incarnation(engine: sa.Engine) -> int:
     """Another incarnation, after the database was put back to an older state.
 
     Every host registers again then, and what it runs is adopted.
+
+    :raises DatabaseNotSynced: there is no schema, or none that this code knows
     """
+    found = current(engine)
+    if found is None:
+        check(engine)
+    else:
+        _must_be_known(found)
     with engine.begin() as connection:
         now = connection.exec_driver_sql(f'SELECT {session.CLOCK[session.family(engine)]}')
         before = connection.execute(sa.select(models.meta.c.incarnation)).scalar_one()

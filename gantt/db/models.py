@@ -15,12 +15,11 @@ claim there, ``facts_stamp`` with every change of what ``HostRow`` says beyond
 usage and counters.  The stamps let a process keep what it has decoded.
 """
 
-from typing import Any
-
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql
 
 from gantt.core.resources import HOT
+from gantt.db import fill
+from gantt.db.kinds import Amount, Blob, Id, LongText, Name, Note, Seconds, Serial, Word
 
 #: Hot classes by the suffix of their columns.
 HOT_COLUMNS = {name: name.lower() for name in HOT}
@@ -33,68 +32,6 @@ metadata = sa.MetaData(
         'pk': 'pk_%(table_name)s',
     }
 )
-
-# SQLite counts up only in a column that is exactly INTEGER PRIMARY KEY.
-Serial = sa.BigInteger().with_variant(sa.Integer, 'sqlite')
-
-
-def storable(text: str) -> str:
-    """Text without what a database cannot keep: NUL, and halves of characters."""
-    if '\x00' in text:
-        text = text.replace('\x00', '\ufffd')
-    if text.isascii():
-        return text
-    return text.encode('utf-8', 'replace').decode()
-
-
-class Spoken(sa.TypeDecorator):
-    """Text that somebody outside chose.
-
-    :param length: None: long
-    :param collated: compared byte by byte, so that what is sorted here is
-        sorted the same way there
-    """
-
-    impl = sa.Text
-    cache_ok = True
-
-    def __init__(self, length: int | None = None, collated: bool = True) -> None:
-        super().__init__()
-        self.length = length
-        self.collated = collated
-
-    def load_dialect_impl(self, dialect: sa.Dialect) -> Any:
-        """The type of the column."""
-        if dialect.name in ('mysql', 'mariadb'):
-            words = {'charset': 'utf8mb4', 'collation': 'utf8mb4_bin'}
-            return mysql.VARCHAR(self.length, **words) if self.length else mysql.MEDIUMTEXT(**words)
-        if self.length is None:
-            return sa.Text()
-        exact = self.collated and dialect.name == 'postgresql'
-        return sa.String(self.length, collation='C' if exact else None)
-
-    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> Any:
-        """What is stored."""
-        return None if value is None else storable(value)
-
-
-def _ascii(length: int) -> sa.String:
-    on_mysql = mysql.VARCHAR(length, charset='ascii', collation='ascii_bin')
-    return (
-        sa.String(length)
-        .with_variant(sa.String(length, collation='C'), 'postgresql')
-        .with_variant(on_mysql, 'mysql', 'mariadb')
-    )
-
-
-Id = _ascii(64)
-Word = _ascii(32)
-Name = Spoken(255)
-Note = Spoken(1024, collated=False)
-LongText = Spoken()
-Blob = sa.LargeBinary().with_variant(mysql.LONGBLOB(), 'mysql', 'mariadb')
-Amount = sa.BigInteger
-Seconds: sa.Double[float] = sa.Double()
 
 
 def _count(name: str) -> sa.Column:
@@ -127,7 +64,6 @@ requests = sa.Table(
     sa.Column('created_at', Seconds, nullable=False),
     sa.Column('updated_at', Seconds, nullable=False),
     _count('claims'),  # how many it made, for the audit
-    postgresql_with={'fillfactor': '70'},
 )
 
 group_rules = sa.Table(
@@ -140,7 +76,6 @@ group_rules = sa.Table(
     sa.Column('project_id', Name),
     sa.Column('generation', sa.BigInteger, nullable=False),
     sa.Column('members', LongText, nullable=False),  # as told, JSON; claims count beside
-    postgresql_with={'fillfactor': '50'},
 )
 
 providers = sa.Table(
@@ -167,7 +102,6 @@ providers = sa.Table(
     *_hot('cap'),
     *_hot('used'),
     *_hot('foreign'),
-    postgresql_with={'fillfactor': '50'},
     sqlite_autoincrement=True,  # an id that is gone never comes again
 )
 
@@ -321,7 +255,7 @@ claims = sa.Table(
     sa.Column('move_id', Id),
     sa.Column('parent_key', Name),
     sa.Column('layout', LongText),
-    sa.Column('image', LongText),  # properties of the consumer's image, JSON
+    sa.Column('image', LongText), sa.Column('flavor', Name),  # the image's properties, JSON
     sa.Column('adopted', sa.SmallInteger, nullable=False, server_default='0'),
     sa.Column('absences', sa.Integer, nullable=False, server_default='0'),
     sa.Column('reason', Note, nullable=False),
@@ -337,7 +271,6 @@ claims = sa.Table(
     sa.Index('ix_claims_move_id', 'move_id',
              postgresql_where=sa.text('move_id IS NOT NULL'),
              sqlite_where=sa.text('move_id IS NOT NULL')),
-    postgresql_with={'fillfactor': '70'},
 )  # fmt: skip
 
 allocations = sa.Table(
@@ -389,6 +322,34 @@ table_log = sa.Table(
     sa.Index('ix_table_log_worker_first', 'worker', 'first_event'),
 )
 
+# What was heard of a host or an aggregate of Nova, by a digest of its name or uuid.
+nova_heard = sa.Table(
+    'nova_heard',
+    metadata,
+    sa.Column('id', Id, primary_key=True),
+    sa.Column('casts', LongText, nullable=False),  # ids of the last ones, JSON
+    sa.Column('unclaimed', LongText, nullable=False),  # uuids of guests, JSON
+    sa.Column('synced_at', Seconds, nullable=False),
+)
+
+# What Nova chose beside what was decided here.
+shadows = sa.Table(
+    'shadows',
+    metadata,
+    sa.Column('number', Serial, primary_key=True),  # newest first, and the bound
+    sa.Column('id', Id, nullable=False, unique=True),
+    sa.Column('request_id', Id, nullable=False),
+    sa.Column('origin', Name, nullable=False),  # id of the API request
+    sa.Column('consumer', Id, nullable=False),
+    sa.Column('purpose', Word, nullable=False),
+    sa.Column('verdict', Word, nullable=False),
+    sa.Column('ours', Name),
+    sa.Column('theirs', Name),
+    sa.Column('why', Note, nullable=False),
+    sa.Column('created_at', Seconds, nullable=False),
+    sqlite_autoincrement=True,  # an id that is gone never comes again
+)
+
 # Kinds: host (ref: provider id), aggregate (id), group (uuid), metric (id).
 changes = sa.Table(
     'changes',
@@ -398,3 +359,5 @@ changes = sa.Table(
     sa.Column('ref', Id, nullable=False),
     sqlite_autoincrement=True,  # an id that is gone never comes again
 )
+
+fill.set_on_create(metadata)

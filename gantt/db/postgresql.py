@@ -85,7 +85,7 @@ _CLAIM = (
     ('consumer', 'text'), ('provider_id', 'bigint'), ('lifecycle', 'text'), ('purpose', 'text'),
     ('lease_until', 'float8'), ('expires_at', 'float8'), ('group_uuid', 'text'),
     ('move_id', 'text'), ('parent_key', 'text'), ('layout', 'text'),
-    ('image', 'text'),
+    ('image', 'text'), ('flavor', 'text'),
 )  # fmt: skip
 _ALLOCATION = (
     ('claim_id', 'text'), ('provider_id', 'bigint'), *((c, 'bigint') for c in _hot),
@@ -165,7 +165,7 @@ def is_for(engine: sa.Engine) -> bool:
     return engine.dialect.name == 'postgresql' and engine.dialect.driver == 'psycopg'
 
 
-class _Rare(Exception):
+class _Rare(session.GivenUp):
     """The portable path is to write this batch, and knows how."""
 
 
@@ -240,11 +240,11 @@ class FastLedger(ledger.Ledger):
             again.row_factory = namedtuple_row
             known.update((row.id, row) for row in again.fetchall())
         book.judge_requests(known)
+        needed = {draft.group.uuid for draft in book.swaps() if draft.group}
         if rules is not None:
             book.judge_groups(dict(rules.fetchall()))
         if made is not None:
-            # The rule of a draft that goes no further was not asked for.
-            needed = {draft.group.uuid for draft in book.swaps() if draft.group}
+            # The rule of a draft whose request goes no further was not asked for.
             idle = [row[0] for row in made.fetchall() if row[0] not in needed]
             if idle:
                 tx.run(DELETE_GROUPS, ids=idle)
@@ -370,6 +370,7 @@ def _write_arrays(book: Book, stamp: int) -> list[Any]:
         texts([claim.parent_key for claim in made]),
         texts([None if claim.layout is None else rows.text(claim.layout) for claim in made]),
         texts([claim.image for claim in made]),
+        texts([claim.flavor for claim in made]),
         book.now,
         texts([claim_id for claim_id, _, _ in shares]),
         numbers([pid for _, pid, _ in shares]),

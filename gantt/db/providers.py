@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from gantt.core.host import HostChange, HostRow, Placed
 from gantt.core.resources import HOT
-from gantt.db import models, rows, session
+from gantt.db import kinds, models, rows, session
 from gantt.db.arrays import Update
 from gantt.db.retry import Again
 
@@ -54,6 +54,7 @@ PLACED = (
         _c.c.group_uuid,
         _unsettled.label('unsettled'),
         _c.c.image,
+        _c.c.flavor,
         _c.c.layout,
     )
     .where(_c.c.live == 1)
@@ -264,10 +265,13 @@ def fold_placed(found: Iterable[Any]) -> dict[int, tuple[tuple[Placed, ...], byt
     by_host = {}
     for pid, of in itertools.groupby(found, key=operator.itemgetter(0)):
         placed, settled = [], True
-        for _, claim_id, consumer, group, unsettled, image, layout in of:
-            if image is not None:
-                image = sys.intern(image)  # thousands of guests have a few of them
-            placed.append(Placed(claim_id, consumer, pid, group, rows.layout(layout), image))
+        for _, claim_id, consumer, group, unsettled, image, flavor, layout in of:
+            # Thousands of guests have a few of them.
+            image = image and sys.intern(image)
+            flavor = flavor and sys.intern(flavor)
+            placed.append(
+                Placed(claim_id, consumer, pid, group, rows.layout(layout), image, flavor)
+            )
             settled = settled and not unsettled
         digest = quiet_digest(one.claim_id for one in placed) if settled else b''
         by_host[pid] = tuple(placed), digest
@@ -307,7 +311,7 @@ class Classes:
 
     def ids_of(self, tx: session.Tx, names: Iterable[str]) -> dict[str, int]:
         """The ids of names; those never seen are inserted."""
-        stored = {name: models.storable(name) for name in names}
+        stored = {name: kinds.storable(name) for name in names}
         missing = sorted({name for name in stored.values() if name not in self._ids})
         found: dict[str, int] = {}
         if missing:

@@ -17,7 +17,7 @@ from gantt.core.host import HostRow
 from gantt.core.reconcile import APPLIED, Effect, apply_report, fold_facts, judge
 from gantt.core.report import HostReport, Running
 from gantt.core.resources import HOT
-from gantt.db import aggregates, groups, models, providers, rows
+from gantt.db import adopted, aggregates, groups, models, providers, rows
 from gantt.db.claims import Changes, load_claims
 from gantt.db.hosts import Hosts
 from gantt.db.retry import Again
@@ -71,7 +71,7 @@ class Fold:
         for desk in written:
             desk.write(changes, hosts)
         hosts.write_noted()
-        _insert(changes, [claim for desk in written for claim in desk.made])
+        adopted.insert(tx, [claim for desk in written for claim in desk.made])
         changes.write()
         groups.bump(tx, {group for desk in written for group in desk.groups})
         result = changes.result([])
@@ -288,16 +288,3 @@ def _fold_quiet(row: HostRow, report: HostReport, now: float) -> Effect:
         return Effect(fate=fate, row=row)
     folded = fold_facts(row, report, now, row.used, row.used)
     return Effect(fate=fate, row=folded, changed=folded.generation != row.generation)
-
-
-def _insert(changes: Changes, made: Sequence[Claim]) -> None:
-    """Adopted claims."""
-    tx = changes.tx
-    if not made:
-        return
-    ordered = sorted(made, key=lambda claim: claim.id)
-    tx.many(models.claims.insert(), [rows.claim_values(claim) for claim in ordered])
-    tx.many(
-        models.allocations.insert(),
-        [values for claim in ordered for values in rows.allocation_values(claim)],
-    )

@@ -59,6 +59,25 @@ def give_up(changes: Changes, request_id: str, owner: str, attempt: int) -> Clai
     return result
 
 
+def bar(changes: Changes, request_id: str, fingerprint: str, answer: bytes) -> StoredRequest | None:
+    """Insert it as cancelled with its refusal; where somebody was first, its row as it is.
+
+    Who has inserted it and not committed yet is waited for.
+    """
+    tx = changes.tx
+    token = uuid.uuid4().hex
+    row = {
+        'id': request_id, 'fingerprint': fingerprint, 'state': 'cancelled', 'owner': '',
+        'attempt': 0, 'deadline': 0.0, 'token': token, 'answer': answer,
+        'created_at': tx.now, 'updated_at': tx.now, 'claims': 0,
+    }  # fmt: skip
+    tx.insert_new(_r, [row], 'id')
+    found = tx.first(LOCK, id=request_id)
+    if found is None:
+        raise Again('the request was purged meanwhile')
+    return None if found.token == token else load(changes, request_id)
+
+
 def cancel(changes: Changes, request_id: str, reason: str) -> tuple[StoredRequest, ClaimResult]:
     """Set it cancelled, inserting it if need be, and release what is only reserved."""
     tx = changes.tx

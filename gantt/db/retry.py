@@ -7,6 +7,7 @@ of PostgreSQL or a busy SQLite, and its first pause is a whole second.
 
 import enum
 import random
+import re
 import time
 from collections.abc import Iterator
 
@@ -33,14 +34,45 @@ class LostInCommit(Exception):
 #: PostgreSQL: serialization failure, deadlock, lock not available.
 PG_CONFLICT = {'40001', '40P01', '55P03'}
 #: PostgreSQL: shutdown, cannot connect now, too many connections, ended while
-#: idle in a transaction, read-only (a primary that is not one any more).
-PG_LOST = {'57P01', '57P02', '57P03', '53300', '25P03', '25006'}
+#: idle in a transaction or as it took too long (from 17 on), read-only (a primary
+#: that is not one any more).
+PG_LOST = {'57P01', '57P02', '57P03', '53300', '25P03', '25P04', '25006'}
 #: MariaDB: lock wait timeout, deadlock, record has changed since last read.
 MYSQL_CONFLICT = {1205, 1213, 1020}
 #: MariaDB: too many connections, node not ready for use, shutdown, read-only,
-#: connection killed, query interrupted by it, cannot connect, gone, lost.
-MYSQL_LOST = {1040, 1047, 1053, 1290, 1317, 1927, 2002, 2003, 2006, 2013, 2014, 2055}
+#: connection killed, query interrupted by it, cannot connect, gone, lost; of MySQL:
+#: ended while idle.
+MYSQL_LOST = {1040, 1047, 1053, 1290, 1317, 1927, 2002, 2003, 2006, 2013, 2014, 2055, 4031}
 SQLITE_CONFLICT = {5, 6}  # busy, locked
+
+PG_FULL = {'53100'}
+#: MariaDB: disk full (of a file, of the server), table full: InnoDB says so of its files.
+MYSQL_FULL = {20, 1021, 1114}
+#: Of a file or a storage engine, with the system's error 28 in their text.
+MYSQL_FILE = {3, 1026, 1030}
+SQLITE_FULL = 13
+
+_USER = 'the user or the password'
+_RIGHTS = 'the user, or its rights to come from this machine'
+_NAME = 'the name of the database, or make one'
+#: A server that runs and refuses us: what is wrong with the url.  MariaDB: by its code.
+MYSQL_REFUSED = {
+    1044: 'the name of the database, or the rights of the user', 1045: _USER, 1049: _NAME,
+    1130: _RIGHTS, 1698: _USER,
+}  # fmt: skip
+#: PostgreSQL: by its code, or by its words where libpq gives no code.
+PG_REFUSED = {
+    '28P01': _USER, '28000': _RIGHTS, '3D000': _NAME, '42501': 'the rights of the user',
+}  # fmt: skip
+PG_REFUSED_WORDS = (
+    (re.compile(r'FATAL: .*(authentication failed|role ".*" (does not exist|is not permitted))'),
+     _USER),
+    (re.compile(r'FATAL: .*no pg_hba.conf entry'), _RIGHTS),
+    (re.compile(r'FATAL: .*database ".*" does not exist'), _NAME),
+    (re.compile(r'FATAL: .*permission denied'), 'the rights of the user'),
+    (re.compile(r'fe_sendauth: no password supplied'), _USER),
+)  # fmt: skip
+_SYSTEM_FULL = re.compile(r'\b(error|errcode|errno):? 28\b', re.IGNORECASE)
 
 
 def signal_of(error: BaseException | None) -> Signal | None:
@@ -78,7 +110,8 @@ def _psycopg_signal(error: BaseException) -> Signal | None:
     state = getattr(error, 'sqlstate', None)
     if state is None:
         # libpq has no code where there is no server to give one.
-        return Signal.LOST if type(error).__name__ == 'OperationalError' else None
+        names = ('OperationalError', 'ConnectionTimeout')
+        return Signal.LOST if type(error).__name__ in names else None
     if state in PG_CONFLICT:
         return Signal.CONFLICT
     return Signal.LOST if state in PG_LOST or state.startswith('08') else None
@@ -128,10 +161,51 @@ class Round:
         policy = self._policy
         left = self._until - time.monotonic()
         if self.number >= policy.attempts or left <= 0:
-            raise exceptions.DatabaseUnavailable(problem=problem_of(error)) from error
+            raise unavailable(error) from error
         most = policy.lost_max if signal is Signal.LOST else policy.conflict_max
         bound = min(most, 0.004 * 2**self.number)
         time.sleep(min(left, random.uniform(0.002, bound)))
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether the server said that its disk is full; nothing was written then."""
+    root = root_of(error)
+    module = type(root).__module__.partition('.')[0]
+    if module == 'psycopg':
+        return getattr(root, 'sqlstate', None) in PG_FULL
+    if module == 'pymysql':
+        code = root.args[0] if root.args else None
+        return code in MYSQL_FULL or (
+            code in MYSQL_FILE and _SYSTEM_FULL.search(str(root)) is not None
+        )
+    return module == 'sqlite3' and getattr(root, 'sqlite_errorcode', 0) == SQLITE_FULL
+
+
+def unavailable(error: BaseException) -> exceptions.DatabaseUnavailable:
+    """What callers are told of a database that is away, or runs and refuses us."""
+    problem, correct = problem_of(error), refusal_of(error)
+    if not correct:
+        return exceptions.DatabaseUnavailable(problem=problem)
+    return exceptions.DatabaseUnavailable(
+        f'the database runs and refuses us: {problem}; correct in [database] connection {correct}',
+        problem=problem,
+        correct=correct,
+    )
+
+
+def refusal_of(error: BaseException) -> str:
+    """What in the url a server that runs refuses; '': it does not, or there is none."""
+    root = root_of(error)
+    module = type(root).__module__.partition('.')[0]
+    if module == 'pymysql':
+        return MYSQL_REFUSED.get(root.args[0], '') if root.args else ''
+    if module != 'psycopg':
+        return ''
+    state = getattr(root, 'sqlstate', None)
+    if state is not None:
+        return PG_REFUSED.get(state, '')
+    said = ' '.join(str(root).split())
+    return next((what for words, what in PG_REFUSED_WORDS if words.search(said)), '')
 
 
 def problem_of(error: BaseException) -> str:

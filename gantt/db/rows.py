@@ -20,7 +20,7 @@ from gantt.core.host import HostFacts, HostRow, Kind, Placed
 from gantt.core.request import Lifecycle, Purpose
 from gantt.core.resources import HOT
 from gantt.core.topology.layout import Layout, unsettled
-from gantt.db import models
+from gantt.db import kinds, models
 from gantt.db.models import HOT_COLUMNS
 
 #: The narrow part of a provider, in the order that ``Counters`` unpacks.
@@ -43,7 +43,7 @@ _names = msgspec.json.Decoder(list[str])
 _facts = msgspec.json.Decoder(HostFacts)
 _amounts = msgspec.json.Decoder(dict[str, int])
 encode = msgspec.json.encode
-decode_amounts = _amounts.decode
+decode_amounts, decode_facts = _amounts.decode, _facts.decode
 
 
 def layout(text: str | None) -> Layout | None:
@@ -61,7 +61,7 @@ def text(value: Any) -> str:
 
 def _storable(value: Any) -> Any:
     if isinstance(value, str):
-        return models.storable(value)
+        return kinds.storable(value)
     if isinstance(value, dict):
         return {_storable(key): _storable(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -273,6 +273,7 @@ def claim_values(claim: Claim) -> dict[str, Any]:
         'parent_key': claim.parent_key,
         'layout': None if claim.layout is None else text(claim.layout),
         'image': claim.image,
+        'flavor': claim.flavor,
         'adopted': int(claim.adopted),
         'absences': claim.absences,
         'reason': claim.reason,
@@ -341,6 +342,7 @@ def claim(row: Any, allocations: dict[int, dict[str, int]]) -> Claim:
         parent_key=row.parent_key,
         layout=None if row.layout is None else msgspec.json.decode(row.layout),
         image=row.image,
+        flavor=row.flavor,
         project_id=row.project_id,
         user_id=row.user_id,
         consumer_type=row.consumer_type or 'INSTANCE',

@@ -138,10 +138,12 @@ def _ours(error: Exception) -> Exception:
     module = type(root).__module__.partition('.')[0]
     if module not in ('psycopg', 'pymysql', 'sqlite3'):
         return error
+    if retry.is_full(root):
+        return exceptions.DatabaseFull(problem=retry.problem_of(error))
     kinds = {kind.__name__ for kind in type(root).__mro__}
     if kinds & {'IntegrityError', 'ProgrammingError', 'DataError'}:
         return exceptions.Bug(invariant=f'the database takes what it is given: {root}')
-    return exceptions.DatabaseUnavailable(problem=retry.problem_of(error))
+    return retry.unavailable(error)
 
 
 def _discard(connection: sa.Connection) -> None:
@@ -150,6 +152,10 @@ def _discard(connection: sa.Connection) -> None:
         connection.invalidate()
     with contextlib.suppress(Exception):
         connection.close()
+
+
+class GivenUp(Exception):
+    """Work that ends its transaction itself: nothing is wrong with its connection."""
 
 
 class Database:
@@ -263,11 +269,14 @@ class Database:
         try:
             yield connection
         except BaseException as e:
-            sound = isinstance(e, exceptions.GanttError | retry.Again)
+            sound = isinstance(e, exceptions.GanttError | retry.Again | GivenUp)
             if sound or retry.signal_of(e) is retry.Signal.CONFLICT:
                 self._give(connection)
                 raise
             _discard(connection)
+            if retry.signal_of(e) is retry.Signal.LOST:
+                # What broke it broke the others: each of them would use up a try.
+                self._forget_idle()
             raise
         self._give(connection)
 
@@ -292,6 +301,12 @@ class Database:
             _discard(connection)
             raise
         return connection
+
+    def _forget_idle(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            _discard(connection)
 
     def _give(self, connection: sa.Connection) -> None:
         with self._lock:

@@ -14,9 +14,11 @@ from gantt import exceptions
 from gantt.core import resources
 from gantt.core.claim import Claim
 from gantt.core.commit import CommitResult, DecisionRecord, RequestDraft
+from gantt.core.history import ClaimCounts, History
 from gantt.core.host import Aggregate, Group, HostChange
 from gantt.core.metrics import DeclaredMetric
-from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
+from gantt.core.reconcile import Registration, RegistrationFate
+from gantt.core.report import ClaimWords, HostReport, RegisterHost
 from gantt.db import (
     aggregates,
     audit,
@@ -25,6 +27,7 @@ from gantt.db import (
     declared,
     feed,
     groups,
+    history,
     ledger,
     migration,
     models,
@@ -38,7 +41,10 @@ from gantt.db import (
     session,
     table_log,
 )
+from gantt.db.host_store import HostStore
 from gantt.db.hosts import Hosts
+from gantt.db.nova_store import NovaStore
+from gantt.db.shadow import ShadowStore
 from gantt.scheduler.ports import (
     ClaimResult,
     Everything,
@@ -68,7 +74,7 @@ def connect(conf: Any) -> 'SqlStore':
     return SqlStore(engine, policy)
 
 
-class SqlStore:
+class SqlStore(NovaStore, HostStore, ShadowStore):
     """The ``Store`` port on SQLite, PostgreSQL or MariaDB.
 
     What it remembers is a cache; any number of stores may share a database.
@@ -146,6 +152,10 @@ class SqlStore:
             return None
         return self.database.read(lambda tx: requests.load(self._changes(tx), request_id))
 
+    def bar_request(self, request_id: str, fingerprint: str, answer: bytes) -> StoredRequest | None:
+        """See the port."""
+        return self._change(lambda c: requests.bar(c, request_id, fingerprint, answer))
+
     def cancel_request(self, request_id: str, reason: str) -> tuple[StoredRequest, ClaimResult]:
         """See the port."""
         return self._change(lambda c: requests.cancel(c, request_id, reason))
@@ -155,10 +165,17 @@ class SqlStore:
         return self._change(lambda c: requests.extend(c, request_id, seconds, most))
 
     # -- hosts --------------------------------------------------------------------------
-    def register_host(self, message: RegisterHost) -> tuple[Registered, HostChange]:
+    def register_host(self, message: RegisterHost) -> Registration:
+        """See the port."""
+        (found,) = self.register_hosts([message])
+        if isinstance(found, exceptions.GanttError):
+            raise found
+        return found
+
+    def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationFate]:
         """See the port."""
         return self.database.write(
-            lambda tx: self._hosts(tx).register(message, self._report_seconds)
+            lambda tx: self._hosts(tx).register(messages, self._report_seconds)
         )
 
     def apply_reports(self, batch: Sequence[HostReport]) -> ReportResult:
@@ -186,18 +203,6 @@ class SqlStore:
     def force_release(self, claim_id: str, reason: str) -> ClaimResult:
         """See the port."""
         return self._change(lambda c: claims.force(c, claim_id, reason))
-
-    def disable_host(self, name: str, reason: str, by: str) -> HostChange:
-        """See the port."""
-        return self.database.write(lambda tx: self._hosts(tx).disable(name, reason, by))
-
-    def enable_host(self, name: str) -> HostChange:
-        """See the port."""
-        return self.database.write(lambda tx: self._hosts(tx).enable(name))
-
-    def remove_host(self, name: str) -> HostChange:
-        """See the port."""
-        return self.database.write(lambda tx: self._hosts(tx).remove(name))
 
     def save_aggregate(
         self,
@@ -270,9 +275,11 @@ class SqlStore:
         """See the port."""
         return self.database.read(lambda tx: feed.read_groups(tx, self.memory, uuids, beside))
 
-    def groups(self, limit: int, marker: str | None = None) -> list[Group]:
+    def groups(
+        self, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[Group]:
         """See the port."""
-        return self.database.read(lambda tx: groups.page(tx, limit, marker))
+        return self.database.read(lambda tx: groups.page(tx, limit, marker, project))
 
     def claims(
         self,
@@ -320,14 +327,28 @@ class SqlStore:
         return self.database.read(lambda tx: decisions.load(tx, id_or_request))
 
     def decisions(
-        self, *, outcome: str | None = None, limit: int = 100, marker: str | None = None
+        self,
+        *,
+        outcome: str | None = None,
+        project: str | None = None,
+        limit: int = 100,
+        marker: str | None = None,
     ) -> list[DecisionRecord]:
         """See the port."""
-        return self.database.read(lambda tx: decisions.page(tx, outcome, limit, marker))
+        return self.database.read(lambda tx: decisions.page(tx, outcome, project, limit, marker))
+
+    def history(self, *, seconds: float, parts: int, most: int) -> History:
+        """See the port."""
+        return self.database.read(lambda tx: history.read(tx, seconds, parts, most))
+
+    def count_claims(self) -> ClaimCounts:
+        """See the port."""
+        return self.database.read(history.count_claims)
 
     def purge(
-        self, *, decisions: int, tombstone_seconds: float, request_seconds: float, limit: int
-    ) -> int:
+        self, *, decisions: int, tombstone_seconds: float, request_seconds: float, limit: int,
+        again: bool = False,
+    ) -> int:  # fmt: skip
         """See the port."""
         return self.database.write(
             lambda tx: purge.run(
@@ -337,8 +358,14 @@ class SqlStore:
                 tombstone_seconds=tombstone_seconds,
                 request_seconds=request_seconds,
                 limit=limit,
+                again=again,
             )
         )
+
+    @property
+    def is_purged(self) -> bool:
+        """Whether purges have come by all requests and claims, and found nothing to take."""
+        return self._cursor.is_done
 
     # -- the change logs of host tables ------------------------------------------------------
     def save_table_log(

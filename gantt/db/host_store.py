@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of the store's port that is about hosts as operators keep them."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from gantt.core.adoption import Guest, GuestFate
+from gantt.core.host import HostChange
+from gantt.db import adopted, claims, renaming, session
+from gantt.db.hosts import Hosts
+
+T = TypeVar('T')
+
+
+class HostStore:
+    """For ``SqlStore``, which has what is only named here."""
+
+    database: session.Database
+
+    def _changes(self, tx: session.Tx) -> claims.Changes:
+        raise NotImplementedError
+
+    def _hosts(self, tx: session.Tx) -> Hosts:
+        raise NotImplementedError
+
+    def _with_host(self, work: Callable[[Hosts], T]) -> T:
+        return self.database.write(lambda tx: work(self._hosts(tx)))
+
+    def disable_host(self, name: str, reason: str, by: str) -> HostChange:
+        """See the port."""
+        return self._with_host(lambda hosts: hosts.disable(name, reason, by))
+
+    def enable_host(self, name: str) -> HostChange:
+        """See the port."""
+        return self._with_host(lambda hosts: hosts.enable(name))
+
+    def remove_host(self, name: str) -> HostChange:
+        """See the port."""
+        return self._with_host(lambda hosts: hosts.remove(name))
+
+    def rename_host(self, old: str, new: str) -> HostChange:
+        """See the port."""
+        return self._with_host(lambda hosts: renaming.rename(hosts, old, new))
+
+    def decommission_host(self, name: str) -> HostChange:
+        """See the port."""
+        return self._with_host(lambda hosts: renaming.decommission(hosts, name))
+
+    def adopt_guests(self, guests: Sequence[Guest], *, dry_run: bool = False) -> list[GuestFate]:
+        """See the port."""
+        if dry_run:
+            return self.database.read(lambda tx: adopted.judge(self._changes(tx), guests))
+        return self.database.write(
+            lambda tx: adopted.adopt(self._changes(tx), self._hosts(tx), guests)
+        )

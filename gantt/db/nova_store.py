@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of the store's port that is about hosts of an unmodified Nova."""
+
+from collections.abc import Sequence
+
+from gantt.core.beside import TellFacts
+from gantt.core.nova_events import Cast, GuestSettled
+from gantt.db import beside, claims, nova_hosts, session
+from gantt.db.hosts import Hosts
+from gantt.scheduler.beside import FactsResult
+from gantt.scheduler.ports import HeardResult, OpenMove
+
+
+class NovaStore:
+    """For ``SqlStore``, which has what is only named here."""
+
+    database: session.Database
+
+    def _changes(self, tx: session.Tx) -> claims.Changes:
+        raise NotImplementedError
+
+    def _hosts(self, tx: session.Tx) -> Hosts:
+        raise NotImplementedError
+
+    def hear_guests(self, casts: Sequence[Cast]) -> HeardResult:
+        """See the port."""
+        hearing = nova_hosts.Hearing(casts)
+        return self.database.write(lambda tx: hearing.run(self._changes(tx), self._hosts(tx)))
+
+    def hear_aggregates(self, cast: Cast) -> bool:
+        """See the port."""
+        return self.database.write(lambda tx: nova_hosts.hear_aggregates(self._hosts(tx), cast))
+
+    def settle_guest(self, said: GuestSettled) -> HeardResult:
+        """See the port."""
+        return self.database.write(lambda tx: nova_hosts.settle(self._changes(tx), said))
+
+    def tell_facts(self, told: TellFacts) -> FactsResult:
+        """See the port."""
+        return self.database.write(lambda tx: beside.tell(self._changes(tx), self._hosts(tx), told))
+
+    def open_moves(self, seconds: float, limit: int) -> list[OpenMove]:
+        """See the port."""
+        return self.database.read(lambda tx: nova_hosts.open_moves(tx, seconds, limit))
