@@ -30,11 +30,13 @@ class Call:
     :ivar continues: an open request row is ours
     :ivar takes_over: the attempt of an overdue row that we replace
     :ivar tries: how often it was planned, for the bound
+    :ivar repeats: another copy may be on its way elsewhere
+    :ivar alone: a batch with it failed, nobody knows by whose fault: it is planned by itself
     """
 
     __slots__ = (
-        'attempt', 'conflicts', 'continues', 'deadline', 'done', 'fingerprint', 'request',
-        'takes_over', 'todo', 'tries', 'waiters',
+        'alone', 'attempt', 'conflicts', 'continues', 'deadline', 'done', 'fingerprint', 'request',
+        'repeats', 'takes_over', 'todo', 'tries', 'waiters',
     )  # fmt: skip
 
     def __init__(self, request: SelectDestinations, deadline: float) -> None:
@@ -48,6 +50,8 @@ class Call:
         self.continues = False
         self.takes_over: int | None = None
         self.tries = 0
+        self.repeats = request.repeat
+        self.alone = False
         self.conflicts: list[str] = []
 
 
@@ -76,6 +80,13 @@ class Admission:
         """How many requests are inside."""
         return len(self._inside)
 
+    @property
+    def overdue_seconds(self) -> float:
+        """For how long the deadline of a request that is still inside has passed; 0: of none."""
+        with self._lock:
+            first = min((call.deadline for call in self._inside.values()), default=None)
+        return 0.0 if first is None else max(0.0, self._clock.monotonic() - first)
+
     def submit(
         self, request: SelectDestinations, handle: Any, replies: Replies, spent_ms: float = 0.0
     ) -> Answer | None:
@@ -103,6 +114,7 @@ class Admission:
                     return refusal(request, Outcome.BUSY, why, self.retry_after_ms)
                 inside.waiters.append((handle, replies))
                 inside.deadline = max(inside.deadline, call.deadline)
+                inside.repeats |= call.repeats
                 return None
             if self.closed or len(self._inside) >= self.limit:
                 why = 'shutting down' if self.closed else f'{self.limit} requests are waiting'

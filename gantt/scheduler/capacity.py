@@ -2,7 +2,8 @@
 """How many more of a shape fit, where, and what runs out first: counted on one table.
 
 Which hosts are eligible is what the filters said of one member; how many fit
-on each is plain arithmetic over what is free there.
+on each is plain arithmetic over what is free there, and layouts where the
+request asks for any.
 """
 
 import collections
@@ -13,22 +14,30 @@ from gantt.core import capacity as counting
 from gantt.core.decision import CHOSEN, PASSED, Decision
 from gantt.core.host_table import HostTable
 from gantt.core.request import RequestSpec
+from gantt.core.topology.inside import Inside
 from gantt.scheduler import explaining, wording
 from gantt.scheduler.views import Capacity, Room
 
 HOSTS_SHOWN = 100
 
 
-def capacity(table: HostTable, spec: RequestSpec, decision: Decision, age: float) -> Capacity:
+def capacity(
+    table: HostTable,
+    spec: RequestSpec,
+    decision: Decision,
+    age: float,
+    inside: Inside | None = None,
+) -> Capacity:
     """Count the room for ``spec``.
 
     :param decision: of one member, made on this very table
     :param age: seconds since the table was current
+    :param inside: how the pipeline that made it lays requests out
     """
     member = decision.members[0]
     verdicts = np.frombuffer(member.verdicts, np.uint8)
     rows = np.flatnonzero((verdicts == PASSED) | (verdicts == CHOSEN))
-    found = counting.room(table, spec, rows)
+    found = counting.room(table, spec, rows, inside)
     by_row = list(zip(rows.tolist(), found.counts.tolist(), strict=True))
     by_host = sorted(
         (Room(name=table.names[row], count=n) for row, n in by_row if n),
@@ -51,6 +60,7 @@ def capacity(table: HostTable, spec: RequestSpec, decision: Decision, age: float
         by_host=by_host[:HOSTS_SHOWN],
         by_host_truncated=len(by_host) > HOSTS_SHOWN,
         runs_out=found.bound_counts(),
+        uncounted=found.uncounted,
         funnel=explaining.funnel(decision.hosts, member),
         verdict='' if len(rows) else decision.reason,
         nearest=[] if len(rows) else decision.nearest,

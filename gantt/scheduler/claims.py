@@ -7,8 +7,12 @@ offered to the host table.
 
 import logging
 import random
+from collections.abc import Sequence
+
+import msgspec
 
 from gantt import exceptions
+from gantt.core.reconcile import Registration
 from gantt.core.report import ClaimWords, Registered, RegisterHost
 from gantt.core.request import CancelClaims, ExtendClaims
 from gantt.scheduler.host_cache import HostCache
@@ -31,16 +35,25 @@ class Claims:
 
     def register_host(self, message: RegisterHost) -> Registered:
         """A host is there; hands out its epoch and says how often to report."""
-        registered, change = self._store.register_host(message)
-        self._cache.offer([change])
-        self._recorder.count('gantt_registrations_total')
-        return Registered(
-            name=registered.name,
-            uuid=registered.uuid,
-            epoch=registered.epoch,
-            incarnation=registered.incarnation,
-            report_seconds=self._settings.report_seconds,
-        )
+        return self._registered([self._store.register_host(message)])[0]
+
+    def register_hosts(
+        self, messages: Sequence[RegisterHost]
+    ) -> list[Registered | exceptions.GanttError]:
+        """The same for hosts that differ; errors in place of those refused."""
+        found = self._store.register_hosts(messages)
+        fine = [one for one in found if not isinstance(one, exceptions.GanttError)]
+        told = iter(self._registered(fine))
+        return [one if isinstance(one, exceptions.GanttError) else next(told) for one in found]
+
+    def _registered(self, found: Sequence[Registration]) -> list[Registered]:
+        if found:
+            self._cache.offer([change for _, change in found])
+            self._recorder.count('gantt_registrations_total', len(found))
+        return [
+            msgspec.structs.replace(told, report_seconds=self._settings.report_seconds)
+            for told, _ in found
+        ]
 
     def confirm(self, words: ClaimWords) -> list[ClaimFate]:
         """The compute asks before it starts guests: ok, or gone."""

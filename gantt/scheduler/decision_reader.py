@@ -48,9 +48,10 @@ class DecisionReader:
         self._public = redacting.words_of(pipeline.filters)
 
     def summaries(
-        self, outcome: str | None, limit: int, marker: str | None, now: float
+        self, outcome: str | None, project: str | None, limit: int, marker: str | None, now: float
     ) -> list[DecisionSummary]:
-        """Decisions, newest first."""
+        """Decisions, newest first; of one project, or of all."""
+        found = self._store.decisions(outcome=outcome, project=project, limit=limit, marker=marker)
         return [
             DecisionSummary(
                 id=record.id,
@@ -62,7 +63,7 @@ class DecisionReader:
                 created_at=views.when(record.created_at),
                 age_seconds=round(max(0.0, now - record.created_at), 3),
             )
-            for record in self._store.decisions(outcome=outcome, limit=limit, marker=marker)
+            for record in found
         ]
 
     def public(self, decision_id: str, now: float) -> Explanation:

@@ -14,6 +14,7 @@ import numpy as np
 from gantt.core.decision import CHOSEN, PASSED, Decision, FilterCount, MemberDecision
 from gantt.core.host_steps import HostStep
 from gantt.core.request import SelectDestinations
+from gantt.core.rules.told import told
 from gantt.scheduler import views, wording
 from gantt.scheduler.kept import Kept
 from gantt.scheduler.views import Explanation, MemberExplanation, ScoreRow, Step
@@ -173,9 +174,12 @@ def _lines(found: Explanation, dry_run: bool, is_kept: bool) -> Iterable[str]:
     yield f'{", ".join(filter(None, said))}: {found.count} × {found.shape}'
     if found.reason:
         yield from wrap(found.reason)
+    if found.contradiction is not None and any(r != told(r) for r in found.contradiction.rules):
+        # The reason is in words for who asked, which name an operator's rule alone.
+        yield from wrap(f'rules:   {"; ".join(found.contradiction.rules)}')
     for line in found.added:
         yield from wrap(f'added:   {line}')
-    for line in found.nearest:
+    for line in _nearest(found):
         yield from wrap(f'nearest: {line}')
     for line in found.host_verdicts:
         yield from wrap(line)
@@ -201,6 +205,19 @@ def _lines(found: Explanation, dry_run: bool, is_kept: bool) -> Iterable[str]:
         f'configuration {found.config_digest}' if found.config_digest else '',
     ]
     yield from wrap('decided  ' + ', '.join(fact for fact in facts if fact), 9)
+
+
+def _nearest(found: Explanation) -> Iterable[str]:
+    """The smallest changes; whom they help where that is not yet the whole request."""
+    if not found.members:
+        return found.nearest
+    failed = found.members[-1].member + 1
+    if failed == found.count:
+        return found.nearest
+    # That fewer of them fit is said of the request, by the first line.
+    fewer = min(len(found.members) - 1, 1)
+    said = [f'member {failed} of {found.count} {line}' for line in found.nearest[fewer:]]
+    return [*found.nearest[:fewer], *said]
 
 
 def _host_filters(found: Explanation) -> Iterable[str]:

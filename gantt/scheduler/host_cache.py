@@ -74,7 +74,8 @@ class HostCache:
         self._news: collections.deque[Feed | list[HostChange] | Rebuilt] = collections.deque()
         self._position = 0
         self._incarnation: int | None = None
-        self._classes_at = float('-inf')
+        self._asked = 0  # readings of the declared classes that ended well
+        self._asking = threading.Lock()
         self.is_loaded = False  # whether the working table was ever filled
         self._offset = 0.0  # database clock minus our monotonic clock
         self._fresh_at = float('-inf')
@@ -94,15 +95,25 @@ class HostCache:
         """The database's clock as far as it is known here."""
         return self.clock.monotonic() + self._offset
 
-    def knows_classes(self, names: Iterable[str]) -> frozenset[str]:
-        """Declared classes, read again at most once a second where ``names`` has another.
+    def has_classes(self, names: Iterable[str]) -> bool:
+        """Whether all are known here; else ``declared_classes`` reads the database."""
+        return all(n in resources.STANDARD or n in self.classes for n in names)
+
+    def declared_classes(self, names: Iterable[str]) -> frozenset[str]:
+        """Declared classes, read again where ``names`` has another.
+
+        Who asks while others read waits for one more reading, which serves all who wait.
 
         :raises DatabaseUnavailable:
         """
-        unknown = [n for n in names if n not in resources.STANDARD and n not in self.classes]
-        if unknown and self.clock.monotonic() - self._classes_at >= 1.0:
-            self._classes_at = self.clock.monotonic()
-            self.classes = self.store.declared_classes()
+        if self.has_classes(names):
+            return self.classes
+        # What is under way now may have begun before the class was declared.
+        enough = self._asked + 2
+        with self._asking:
+            if self._asked < enough:
+                self.classes = self.store.declared_classes()
+                self._asked += 1
         return self.classes
 
     def offer(self, hosts: Iterable[HostChange]) -> None:
@@ -194,7 +205,8 @@ class HostCache:
             else:
                 self._fold_hosts(news)
         if self.log is not None and self.is_loaded and self.log.is_due(self.clock.monotonic()):
-            self.log.add(table_log.Checkpoint(table_log.everything_of(self.working)))
+            everything, fresh = table_log.everything_of(self.working), self.working.fresh_picks()
+            self.log.add(table_log.Checkpoint(everything, fresh))
         self.do(table_log.Clock(self.database_now))
         return self.working
 

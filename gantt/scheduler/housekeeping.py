@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 
 from gantt import exceptions
+from gantt.core.host_table import HostTable
 from gantt.scheduler.claims import Claims, jittered
 from gantt.scheduler.contention import Contention
 from gantt.scheduler.host_cache import HostCache
@@ -19,6 +20,7 @@ from gantt.scheduler.settings import Settings
 LOG = logging.getLogger(__name__)
 COMPLAIN_SECONDS = 30.0
 MEASURE_SECONDS = 5.0
+STALE_NAMED = 10
 LOG_SECONDS = 1.0
 #: Rows of a kind that one purge takes, so that the feed is not kept waiting.
 PURGE_ROWS = 1000
@@ -68,6 +70,9 @@ class Housekeeping:
         self._settings = settings
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        # Whether the last purge left some, and when to look at all kinds of rows again.
+        self._purge_more, self._purge_whole = False, 0.0
+        self._stale = 0  # hosts that were silent when last looked
         self._jobs = [
             Job('feed', lambda: settings.feed_seconds / contention.haste, cache.fetch),
             Job(
@@ -133,12 +138,33 @@ class Housekeeping:
         self._recorder.gauge('gantt_table_age_seconds', self._cache.age_seconds)
         self._recorder.gauge('gantt_hosts', len(table) - stale, state='reporting')
         self._recorder.gauge('gantt_hosts', stale, state='stale')
+        self._say_stale(table, stale)
+
+    def _say_stale(self, table: HostTable, stale: int) -> None:
+        """One line when more hosts are silent than before, and one when none is any more."""
+        before, self._stale = self._stale, stale
+        if stale > before:
+            names = table.names_of_stale(self._settings.stale_after_seconds, STALE_NAMED)
+            LOG.warning(
+                '%d of %d hosts have not reported for %g s: %s%s', stale, len(table),
+                self._settings.stale_after_seconds, ', '.join(names),
+                ', ...' if stale > len(names) else '',
+            )  # fmt: skip
+        elif before and not stale:
+            LOG.info('all %d hosts report again', len(table))
 
     def _purge(self) -> int:
-        self._store.purge_table_log(self._settings.replay_seconds)
-        return self._store.purge(
+        now = self._clock.monotonic()
+        again = self._purge_more and now < self._purge_whole
+        if not again:
+            self._purge_whole = now + self._settings.purge_seconds
+            self._store.purge_table_log(self._settings.replay_seconds)
+        gone = self._store.purge(
             decisions=self._settings.decisions_kept,
             tombstone_seconds=self._settings.tombstone_seconds,
             request_seconds=self._settings.request_seconds,
             limit=PURGE_ROWS,
+            again=again,
         )
+        self._purge_more = gone >= PURGE_ROWS
+        return gone

@@ -21,7 +21,8 @@ from gantt.core.host import Aggregate, HostChange
 from gantt.core.host_table import HostTable
 from gantt.core.pipeline import Pipeline
 from gantt.core.request import RequestSpec, SelectDestinations
-from gantt.scheduler import explaining, views
+from gantt.scheduler import explaining, host_map, views
+from gantt.scheduler.activity import Activity, ActivityReader, RefusedFunnel
 from gantt.scheduler.decision_reader import DecisionReader, Replayed
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.host_views import Asked, HostPage, HostReader
@@ -86,6 +87,7 @@ class Insights:
         )
         self._what_if = WhatIf(store, self.cache, pipeline, self.settings)
         self._reader_of_decisions = DecisionReader(store, pipeline, self.settings)
+        self._activity = ActivityReader(store, self.cache.clock)
         self._max_age = max_age
         self._look_again = False
         self._shapes: dict[str, str] = {}
@@ -272,10 +274,15 @@ class Insights:
 
     # -- decisions -----------------------------------------------------------------------------
     def decisions(
-        self, *, outcome: str | None = None, limit: int = 100, marker: str | None = None
+        self,
+        *,
+        outcome: str | None = None,
+        project: str | None = None,
+        limit: int = 100,
+        marker: str | None = None,
     ) -> list[DecisionSummary]:
-        """Decisions, newest first."""
-        return self._reader_of_decisions.summaries(outcome, limit, marker, self._now())
+        """Decisions, newest first; of one project, or of all."""
+        return self._reader_of_decisions.summaries(outcome, project, limit, marker, self._now())
 
     def explain(
         self, decision_id: str, host: str | None = None, public: bool = False
@@ -324,6 +331,19 @@ class Insights:
             refusals=refusals,
             refusals_truncated=truncated,
         )
+
+    def host_map(self, resource_class: str) -> host_map.HostMap:
+        """Every host in a few numbers, see ``HostMap``.  :raises InvalidMessage:"""
+        stale_after = self.settings.stale_after_seconds
+        return host_map.read(self.table(), resource_class, stale_after, self.cache.age_seconds)
+
+    def activity(self, window: int) -> Activity:
+        """What is kept of the last ``window`` seconds, in parts of it."""
+        return self._activity.activity(window)
+
+    def refused(self, window: int) -> RefusedFunnel:
+        """What removed the hosts of the latest refused requests."""
+        return self._activity.refused(window)
 
     def _refusals(self, now: float) -> tuple[list[RefusalGroup], dict[str, int], bool]:
         groups: dict[tuple[str, str], list[DecisionSummary]] = collections.defaultdict(list)

@@ -107,10 +107,11 @@ def _stepwise(members: list[MemberDecision]) -> tuple[list[MemberDecision], list
         alike += 1
     if alike < 2 or not size:
         return members, []
-    lines = np.frombuffer(b''.join([m.verdicts for m in members[:alike]]), np.uint8)
-    lines = lines.reshape(alike, size)
-    at, rows = np.nonzero(lines[1:] != lines[:-1])
-    said = lines[at + 1, rows].tobytes()
+    said_by_all = np.frombuffer(b''.join([m.verdicts for m in members[:alike]]), np.uint8)
+    # In one dimension: that is many times faster where little differs.
+    differ = np.flatnonzero(said_by_all[size:] != said_by_all[:-size])
+    at, rows = np.divmod(differ, size)
+    said = said_by_all[differ + size].tobytes()
     packed = rows.astype(_ROW).tobytes()
     ends = np.searchsorted(at, np.arange(alike)).tolist()
     kept = list(members)

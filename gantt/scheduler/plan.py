@@ -126,6 +126,7 @@ class Plan:
             budget_seconds=max(1.0, self.call.deadline - now),
             lease_seconds=self.lease,
             project_id=request.spec.project_id,
+            only_project=request.only_project,
             claims=self.drafts,
             group=self.group,
             answer=_pack(self.final_answer),

@@ -148,6 +148,11 @@ class Planner:
         """An answer as it was stored with its request."""
         return _unpack_answer(packed)
 
+    @staticmethod
+    def packed(answer: Answer) -> bytes:
+        """An answer as it is stored."""
+        return msgspec.msgpack.encode(answer)
+
     # -- parts ---------------------------------------------------------------
     def _spread(self, call: Call) -> int:
         """Among how many best to pick: by what all have lost of late, and this one itself."""
@@ -231,7 +236,8 @@ def _picks(plan: Plan, keep: set[int]) -> list[tuple[dict[str, int], Placed]]:
 
 def _placed(claim: Claim) -> Placed:
     layout = unsettled(claim.layout)
-    return Placed(claim.id, claim.consumer, claim.provider_id, claim.group, layout, claim.image)
+    host, group = claim.provider_id, claim.group
+    return Placed(claim.id, claim.consumer, host, group, layout, claim.image, claim.flavor)
 
 
 def _draft(table: HostTable, plan: Plan, member: MemberDecision) -> ClaimDraft:

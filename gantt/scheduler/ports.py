@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The outside world as the service sees it: four small ports.
 
-Each has a real and an in-memory implementation that pass one contract suite
-(``tests/contract``).  Stores raise ``DatabaseUnavailable`` when the database
-does not answer after their own bounded retries; nothing else leaks out.
+Each has a real and an in-memory implementation that pass ``tests/contract``.  Stores raise
+``DatabaseUnavailable`` after their own bounded retries; nothing else leaks out.
 """
 
 from collections.abc import Collection, Sequence
@@ -11,12 +10,17 @@ from typing import Protocol
 
 import msgspec
 
+from gantt.core.adoption import Guest, GuestFate
 from gantt.core.claim import Claim
 from gantt.core.commit import CommitResult, DecisionRecord, RequestDraft
 from gantt.core.decision import Answer
+from gantt.core.history import ClaimCounts, History
 from gantt.core.host import Aggregate, Group, HostChange
 from gantt.core.metrics import DeclaredMetric
-from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
+from gantt.core.nova_events import Cast, GuestSettled
+from gantt.core.reconcile import Registration, RegistrationFate
+from gantt.core.report import ClaimWords, HostReport, RegisterHost
+from gantt.scheduler.beside import FactsStore
 
 
 class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +32,7 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     state: str  # open | placed | cancelled
     fingerprint: str
-    attempt: int
+    attempt: int  # 0: never placed; a cancelled one may have its refusal as answer then
     owner: str = ''
     wait_seconds: float = 0.0
     answer: bytes = b''
@@ -61,10 +65,7 @@ class ReportResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimFate(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer to a word about one claim.
-
-    ``fate``: ok | gone (final, unknown or of another host) | kept.
-    """
+    """Answer to a word about one claim: ok | gone (final, unknown or of another host) | kept."""
 
     claim_id: str
     fate: str
@@ -76,6 +77,24 @@ class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):
 
     fates: list[ClaimFate]
     hosts: list[HostChange] = []
+
+
+class HeardResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Ids of the claims that words of Nova changed, and the touched hosts as they are now."""
+
+    confirmed: list[str] = []
+    released: list[str] = []
+    adopted: list[str] = []
+    hosts: list[HostChange] = []
+    not_novas: list[str] = []  # hosts of words that do not count: agents speak for them
+
+
+class OpenMove(msgspec.Struct, frozen=True, kw_only=True):
+    """A guest on hosts of Nova with a claim at both ends of a move, for ``seconds``."""
+
+    source: Claim
+    target: Claim
+    seconds: float
 
 
 class Feed(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +126,7 @@ class Everything(msgspec.Struct, frozen=True, kw_only=True):
     metrics: list[DeclaredMetric] = []
 
 
-class Store(Protocol):
+class Store(FactsStore, Protocol):
     """The database, in terms of core types.  Every method is one transaction.
 
     Times are seconds of the database's clock.  All methods may be called from
@@ -124,6 +143,9 @@ class Store(Protocol):
     def load_request(self, request_id: str) -> StoredRequest | None:
         """The request row with its claims, or None."""
 
+    def bar_request(self, request_id: str, fingerprint: str, answer: bytes) -> StoredRequest | None:
+        """Keep a refusal, so that no copy is placed any more; where the row is known, that one."""
+
     def cancel_request(self, request_id: str, reason: str) -> tuple[StoredRequest, ClaimResult]:
         """Set it cancelled (inserting it if need be) and release its reserved claims."""
 
@@ -131,11 +153,14 @@ class Store(Protocol):
         """Lengthen the leases of its reserved claims to now + seconds, at most ``most``."""
 
     # -- hosts ------------------------------------------------------------------
-    def register_host(self, message: RegisterHost) -> tuple[Registered, HostChange]:
+    def register_host(self, message: RegisterHost) -> Registration:
         """Hand out the next epoch; the same nonce again gets the same epoch.
 
         :raises StaleRegistration: a later one of the same journal was there before
         """
+
+    def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationFate]:
+        """The same for hosts that differ, in one transaction."""
 
     def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:
         """Fold reports into their hosts and claims, in the order given."""
@@ -152,6 +177,22 @@ class Store(Protocol):
     def sweep(self, limit: int) -> ClaimResult:
         """Expire reserved claims past their lease, at most ``limit``."""
 
+    # -- hosts that an unmodified Nova runs -----------------------------------
+    def hear_guests(self, casts: Sequence[Cast]) -> HeardResult:
+        """Fold what hosts say of their guests, each broadcast once; see ``core.nova_heard``."""
+
+    def hear_aggregates(self, cast: Cast) -> bool:
+        """Take over aggregates as Nova's API says they are; whether it was news."""
+
+    def settle_guest(self, said: GuestSettled) -> HeardResult:
+        """End the claims of a guest where Nova's API says that it is not."""
+
+    def open_moves(self, seconds: float, limit: int) -> list[OpenMove]:
+        """Moves between hosts of Nova that have been open for longer, oldest first.
+
+        At most ``limit`` of the oldest guests that ever moved are looked at.
+        """
+
     # -- for operators ------------------------------------------------------
     def force_release(self, claim_id: str, reason: str) -> ClaimResult:
         """An operator's release of a live claim."""
@@ -164,6 +205,19 @@ class Store(Protocol):
 
     def remove_host(self, name: str) -> HostChange:
         """Forget a host without live claims.  :raises NotFound, Refused:"""
+
+    def rename_host(self, old: str, new: str) -> HostChange:
+        """Claims, history and aggregates follow; who speaks for it registers by ``new``.
+
+        :raises NotFound:
+        :raises Refused: there is a host ``new``
+        """
+
+    def decommission_host(self, name: str) -> HostChange:
+        """As ``remove_host``, and it leaves its aggregates.  :raises NotFound, Refused:"""
+
+    def adopt_guests(self, guests: Sequence[Guest], *, dry_run: bool = False) -> list[GuestFate]:
+        """Claims for guests that run already, fitting or not; fates in the order given."""
 
     def save_aggregate(
         self,
@@ -233,8 +287,10 @@ class Store(Protocol):
         :param beside: hosts to be read with them, where members were
         """
 
-    def groups(self, limit: int, marker: str | None = None) -> list[Group]:
-        """Groups by uuid, after ``marker``."""
+    def groups(
+        self, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[Group]:
+        """Groups by uuid, after ``marker``; of one project, or of all."""
 
     def claims(
         self,
@@ -268,14 +324,29 @@ class Store(Protocol):
         """
 
     def decisions(
-        self, *, outcome: str | None = None, limit: int = 100, marker: str | None = None
+        self,
+        *,
+        outcome: str | None = None,
+        project: str | None = None,
+        limit: int = 100,
+        marker: str | None = None,
     ) -> list[DecisionRecord]:
-        """Newest first, without the packed part."""
+        """Newest first, without the packed part; of one project, or of all."""
+
+    def history(self, *, seconds: float, parts: int, most: int) -> History:
+        """The last ``seconds`` in ``parts``; of the newest ``most`` decisions at most."""
+
+    def count_claims(self) -> ClaimCounts:
+        """Claims by state, tombstones included; reads every claim."""
 
     def purge(
-        self, *, decisions: int, tombstone_seconds: float, request_seconds: float, limit: int
-    ) -> int:
-        """Delete what is past its bound, at most ``limit`` rows of a kind; how many went."""
+        self, *, decisions: int, tombstone_seconds: float, request_seconds: float, limit: int,
+        again: bool = False,
+    ) -> int:  # fmt: skip
+        """Delete what is past its bound, at most ``limit`` rows of a kind; how many went.
+
+        :param again: look only at kinds of which ``limit`` rows went the last time
+        """
 
     # -- the change logs of host tables ---------------------------------------
     def save_table_log(

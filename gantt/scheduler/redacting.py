@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from gantt.core.decision import Answer, Selection
 from gantt.core.filters.base import Filter
-from gantt.core.rules import layers
+from gantt.core.rules.told import told
 from gantt.scheduler import wording
-from gantt.scheduler.views import Explanation, MemberExplanation
+from gantt.scheduler.views import ClaimView, Explanation, MemberExplanation
 
 OTHER = 'what only operators see'
 
@@ -51,6 +52,31 @@ def redacted(found: Explanation, words: Mapping[str, str]) -> Explanation:
     return msgspec.structs.replace(brief, lines=[*lines, f'decision {found.id}'])
 
 
+def answer(found: Answer) -> Answer:
+    """An answer without the hosts: which consumer has which claim, no alternates."""
+    chosen = [[_selection(of[0])] for of in found.selections if of]
+    return msgspec.structs.replace(found, selections=chosen, reason='')
+
+
+def _selection(found: Selection) -> Selection:
+    return Selection(
+        host='',
+        node='',
+        uuid='',
+        provider_id=0,
+        consumer=found.consumer,
+        claim_id=found.claim_id,
+        zone=found.zone,
+        resources=found.resources,
+        lease_seconds=found.lease_seconds,
+    )
+
+
+def claim(found: ClaimView) -> ClaimView:
+    """A claim without its host."""
+    return msgspec.structs.replace(found, host='')
+
+
 def _reason(found: Explanation, words: Mapping[str, str]) -> str:
     if found.outcome == 'placed':
         return ''
@@ -66,5 +92,5 @@ def _reason(found: Explanation, words: Mapping[str, str]) -> str:
 def _member(member: MemberExplanation) -> MemberExplanation:
     return msgspec.structs.replace(
         member, host=None, alternates=[], funnel=[], survivors=0, scores=[],
-        given_up=[rule for rule in member.given_up if layers.is_users(rule)],
+        given_up=[told(rule) for rule in member.given_up],
     )  # fmt: skip

@@ -97,7 +97,7 @@ class Replayer:
         """The table of a checkpoint: decisions of some minutes begin at the same one."""
         wanted = (worker, at)
         if self._start is None or self._start[0] != wanted:
-            table = table_log.build(checkpoint.everything, self._default_zone)
+            table = checkpoint.table(self._default_zone)
             self._start = (wanted, table)
         return self._start[1].copy()
 
@@ -105,7 +105,8 @@ class Replayer:
         """Make a decision again.
 
         :raises Gone: see :meth:`table_of`
-        :raises PluginError: the settings name a plugin or option that does not exist
+        :raises InvalidMessage: the settings name a plugin or option that is not there, or a
+            value that cannot be
         """
         decision, request = kept.decision, _request_of(kept)
         pipeline = self.pipeline_for(decision, otherwise)
@@ -122,13 +123,17 @@ class Replayer:
             'subset_size': otherwise.host_subset_size,
             'shuffle_best': otherwise.shuffle_best,
         }
-        return plugins.changed(
-            self.pipeline,
-            otherwise.filters,
-            otherwise.weighers,
-            otherwise.options,
-            **{name: value for name, value in settings.items() if value is not None},
-        )
+        try:
+            return plugins.changed(
+                self.pipeline,
+                otherwise.filters,
+                otherwise.weighers,
+                otherwise.options,
+                **{name: value for name, value in settings.items() if value is not None},
+            )
+        except exceptions.InvalidMessage as e:
+            field, problem = f'body.{e.kwargs["field"]}', e.kwargs['problem']
+            raise exceptions.InvalidMessage(field=field, problem=problem) from None
 
     def steps(self, kept: Kept, host: int) -> tuple[MemberDecision, list[HostStep]] | None:
         """What every filter said of a host, by provider id, as the member that failed saw it.

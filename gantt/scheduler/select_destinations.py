@@ -19,12 +19,12 @@ from gantt import exceptions
 from gantt.core.commit import CommitResult, Fate, RequestFate
 from gantt.core.decision import Answer, Outcome
 from gantt.core.pipeline import Pipeline
-from gantt.core.request import Purpose
+from gantt.core.request import Purpose, SelectDestinations
 from gantt.scheduler.admission import Admission, Call, refusal
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.plan import Plan, back_off
 from gantt.scheduler.planning import Planner
-from gantt.scheduler.ports import Clock, Recorder, Replies, Store
+from gantt.scheduler.ports import Clock, Recorder, Replies, Store, StoredRequest
 from gantt.scheduler.settings import Settings
 
 LOG = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class Placing:
         calls = self.admission.drain(
             self._settings.claims_per_commit, self._settings.batch_wait_ms / 1000, idle_seconds
         )
-        self._batch = calls
+        self._batch = calls = self._apart(calls)
         self._cache.fold()
         if not calls:
             return 0
@@ -112,6 +112,16 @@ class Placing:
             self._commit(plans)
         self._send()
         return len(calls)
+
+    def _apart(self, calls: list[Call]) -> list[Call]:
+        """One of those that a batch failed with, by itself; else all."""
+        suspect = next((call for call in calls if call.alone), None)
+        if suspect is None:
+            return calls
+        for call in calls:
+            if call is not suspect:
+                self.admission.again(call)
+        return [suspect]
 
     def _wait_for_hosts(self, calls: list[Call]) -> None:
         """Nothing was read from the database yet: wait within the budgets."""
@@ -142,7 +152,9 @@ class Placing:
         """Place a call on the working table; None where that ends it already."""
         call.tries += 1
         if call.tries > self._settings.attempts_per_request:
-            self._give_up(call, Outcome.CONFLICT, f'gave up after {call.tries - 1} attempts')
+            reason = f'gave up after {call.tries - 1} attempts'
+            if not (call.repeats and self._known_before(call, Outcome.CONFLICT, reason)):
+                self._give_up(call, Outcome.CONFLICT, reason)
             return None
         try:
             plan = self._planner.plan(call)
@@ -158,8 +170,9 @@ class Placing:
             self._give_up(call, Outcome.FAILED, e.message)
             return None
         if not plan.decision.is_placed:
-            if not self._known_before(call):
-                self._give_up(call, plan.decision.outcome, plan.decision.reason, plan)
+            outcome, reason = plan.decision.outcome, plan.decision.reason
+            if not self._known_before(call, outcome, reason):
+                self._give_up(call, outcome, reason, plan)
             return None
         if plan.claims_nothing:
             self._planner.undo(plan)
@@ -168,29 +181,36 @@ class Placing:
             return None
         return plan
 
-    def _known_before(self, call: Call) -> bool:
+    def _known_before(self, call: Call, outcome: Outcome, reason: str) -> bool:
         """Whether the request was seen to before: its own claims may be what is in the way.
 
-        The commit guards against repeats; what never gets there is looked up here.
+        The commit guards against repeats; what never gets there is looked up here.  Of a
+        repeat that is to be refused the refusal is kept: its other copy may wait at another
+        scheduler, which must not place it when the caller was told no.
         """
         request = call.request
         if call.continues or request.dry_run or request.spec.purpose is Purpose.REBUILD:
             return False
         try:
-            stored = self._store.load_request(request.request_id)
+            if call.repeats:
+                kept = self._planner.packed(refusal(request, outcome, reason))
+                stored = self._store.bar_request(request.request_id, call.fingerprint, kept)
+            else:
+                stored = self._store.load_request(request.request_id)
         except exceptions.Unavailable as e:
             self._answer(call, refusal(request, Outcome.FAILED, e.message))
             return True
         if stored is None:
             return False
         if stored.state == 'cancelled':
-            self._answer(call, refusal(request, Outcome.CANCELLED, 'it was cancelled'))
+            self._answer(call, self._cancelled(request, stored))
         elif stored.fingerprint != call.fingerprint:
             self._answer(call, refusal(request, Outcome.REUSED, 'used with another body'))
         elif stored.state == 'open':
             if stored.wait_seconds <= 0:
                 # Its worker is gone; what it had claimed may be the room we need.
                 self._release(request.request_id, stored.owner, stored.attempt)
+            call.tries -= 1  # its budget bounds it; no race was lost
             self.admission.later(call, OPEN_SECONDS)
         else:
             self._recorder.count('gantt_repeats_total')
@@ -262,9 +282,22 @@ class Placing:
             case Fate.BARRED:
                 self._give_up(call, Outcome.REFUSED, fate.reason)
             case Fate.CANCELLED:
-                self._answer(call, refusal(request, Outcome.CANCELLED, 'it was cancelled'))
+                self._answer(call, self._cancelled(request, self._look_up(request)))
             case Fate.REUSED:
                 self._answer(call, refusal(request, Outcome.REUSED, 'used with another body'))
+
+    def _look_up(self, request: SelectDestinations) -> StoredRequest | None:
+        try:
+            return self._store.load_request(request.request_id)
+        except exceptions.Unavailable:
+            return None
+
+    def _cancelled(self, request: SelectDestinations, stored: StoredRequest | None) -> Answer:
+        """What is told of a request that is not placed any more: its refusal, if it had one."""
+        was_refused = stored is not None and stored.attempt == 0 and stored.answer
+        if stored is not None and was_refused and stored.fingerprint == request.fingerprint:
+            return self._planner.stored(stored.answer)
+        return refusal(request, Outcome.CANCELLED, 'it was cancelled')
 
     def _plan_again(self, call: Call, lost: int) -> None:
         """Plan the rest of a call in a later batch.
@@ -310,11 +343,19 @@ class Placing:
                     )
 
     def _abandon(self, error: Exception) -> None:
-        """After a bug: answer the batch, and read the table again from the database."""
+        """After a bug: read the table again from the database, and try each by itself.
+
+        What one of them asks must not cost the others their places.  One that fails
+        by itself is told so.
+        """
         self._recorder.count('gantt_batches_failed_total')
-        for call in self._batch:
-            if not self.admission.is_waiting(call):
+        calls = [c for c in self._batch if c.waiters and not self.admission.is_waiting(c)]
+        for call in calls:
+            if call.alone or len(calls) == 1:
                 self._answer(call, refusal(call.request, Outcome.FAILED, f'internal: {error}'))
+            else:
+                call.alone = True
+                self.admission.again(call)
         self._cache.forget()
         self._send()
 

@@ -5,13 +5,15 @@ No logic here.  RPC, the in-process demo and the tests all talk to this class.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from gantt import exceptions
 from gantt.core import request as requests
 from gantt.core.decision import Answer, Outcome
-from gantt.core.message import Message
+from gantt.core.host import HostRow
+from gantt.core.nova_events import Cast
 from gantt.core.pipeline import Pipeline
 from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
 from gantt.core.request import CancelClaims, ExtendClaims, GetRequest, SelectDestinations
@@ -20,12 +22,19 @@ from gantt.scheduler.claims import Claims
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.housekeeping import Housekeeping
+from gantt.scheduler.nova_moves import NovaMoves, Then
+from gantt.scheduler.nova_source import NovaSource
+from gantt.scheduler.nova_words import NovaWords
 from gantt.scheduler.planning import Planner
 from gantt.scheduler.ports import ClaimFate, Clock, Recorder, Replies, ReportFate, Store
+from gantt.scheduler.register_hosts import Registrations
 from gantt.scheduler.select_destinations import OnAnswer, Placing
 from gantt.scheduler.settings import Settings
 from gantt.scheduler.table_log import TableLog
 from gantt.scheduler.update_resource_stats import Intake
+
+#: What a part that has nothing left to do needs to end.
+MOMENT_SECONDS = 0.5
 
 
 class Scheduler:
@@ -62,6 +71,10 @@ class Scheduler:
         )
         self.intake = Intake(store, self.cache, recorder, self.clock, self.settings)
         self.claims = Claims(store, self.cache, recorder, self.settings)
+        self.registrations = Registrations(self.claims)
+        self.nova = NovaWords(store, self.cache, recorder, self.clock, self.settings)
+        self.nova_moves = NovaMoves(store, self.cache, self.nova)
+        self.nova_source = NovaSource(store, self.cache, self.nova, recorder, self.settings)
         self.housekeeping = Housekeeping(
             store,
             self.cache,
@@ -80,7 +93,10 @@ class Scheduler:
         """
         self.cache.fetch()
         self.placing.start()
-        self.intake.start()
+        self.intake.lane.start()
+        self.registrations.lane.start()
+        self.nova.lane.start()
+        self.nova_moves.start()
         self.housekeeping.start()
 
     def reconfigure(self, settings: Settings, pipeline: Pipeline) -> list[str]:
@@ -97,9 +113,15 @@ class Scheduler:
         return changed
 
     def stop(self, seconds: float = 30.0) -> bool:
-        """Take nothing new, finish what is inside; whether that was done in time."""
-        done = self.placing.stop(seconds)
-        done &= self.intake.stop(seconds)
+        """Take nothing new, finish what is inside; whether that was done in time.
+
+        :param seconds: for all of it; a part that comes late still gets a moment
+        """
+        end = self.clock.monotonic() + seconds
+        done = True
+        lanes = (self.registrations.lane, self.intake.lane, self.nova.lane)
+        for part in (self.nova_moves, self.placing, *lanes):
+            done &= part.stop(max(MOMENT_SECONDS, end - self.clock.monotonic()))
         self.housekeeping.stop(5.0)
         return done
 
@@ -107,12 +129,14 @@ class Scheduler:
     def submit(
         self, request: SelectDestinations, handle: Any, replies: Replies, spent_ms: float = 0.0
     ) -> None:
-        """Queue a request; the answer comes through ``replies``, never blocks.
+        """Queue a request; the answer comes through ``replies``.
+
+        Blocks only to read the database, for a class that ``has_classes`` does not know.
 
         :param spent_ms: how much of the budget was spent before it got here
         :raises InvalidMessage, UnknownResourceClass: what types cannot say
         """
-        requests.check(request, self.cache.knows_classes(request.spec.resources))
+        requests.check(request, self.cache.declared_classes(request.spec.resources))
         at_once = self.placing.admission.submit(request, handle, replies, spent_ms)
         if at_once is not None:
             self.recorder.count('gantt_turned_away_total', outcome=at_once.outcome.value)
@@ -132,7 +156,7 @@ class Scheduler:
         stored = self.store.load_request(message.request_id)
         if stored is None:
             raise exceptions.NotFound(kind='request', name=message.request_id)
-        if stored.state == 'cancelled':
+        if stored.state == 'cancelled' and (stored.attempt or not stored.answer):
             raise exceptions.RequestCancelled(request_id=message.request_id)
         if stored.state == 'open' or not stored.answer:
             raise exceptions.Busy(reason='the request is being placed', retry_after_ms=200)
@@ -153,13 +177,29 @@ class Scheduler:
         :raises InvalidMessage, UnknownResourceClass, Busy:
         :raises StaleEpoch, NotFound: when waiting, for a host that must register first
         """
-        future = self.intake.submit(report, tell=wait_seconds is not None)
-        if future is None:
+        if wait_seconds is None:
+            self.intake.submit(report)
             return None
         try:
-            fate = future.result(wait_seconds)
+            return self.fate_of(report, self.report_soon(report).result(wait_seconds))
         except TimeoutError:
             raise exceptions.Busy(reason='the report is queued', retry_after_ms=1000) from None
+
+    def report_soon(self, report: HostReport) -> 'Future[ReportFate]':
+        """Queue a report whose fate somebody waits for; it may be an error, see ``fate_of``.
+
+        :raises InvalidMessage, UnknownResourceClass, Busy:
+        """
+        future = self.intake.submit(report, tell=True)
+        assert future is not None
+        return future
+
+    @staticmethod
+    def fate_of(report: HostReport, fate: ReportFate) -> ReportFate:
+        """The fate of a report, for whoever waits for it.
+
+        :raises StaleEpoch, NotFound: the host must register first
+        """
         if fate.fate == 'gone':
             raise exceptions.StaleEpoch(
                 host=fate.name, epoch=report.epoch, current=fate.current_epoch
@@ -171,6 +211,13 @@ class Scheduler:
     def register_host(self, message: RegisterHost) -> Registered:
         return self.claims.register_host(message)
 
+    def register_soon(self, message: RegisterHost) -> 'Future[Registered]':
+        """The same in a future, together with others that come at that time.
+
+        :raises Busy: too many wait
+        """
+        return self.registrations.submit(message)
+
     def confirm(self, words: ClaimWords) -> list[ClaimFate]:
         return self.claims.confirm(words)
 
@@ -180,19 +227,38 @@ class Scheduler:
     def release(self, words: ClaimWords) -> list[ClaimFate]:
         return self.claims.release(words)
 
-    def nova_event(self, event: Message) -> None:
-        """A broadcast of an unmodified Nova: heard and counted.
+    def nova_event(self, cast: Cast) -> None:
+        """A broadcast of an unmodified Nova; queued, never blocks.
 
-        Its hosts are known from what a report source or ``--report-only`` says;
-        the broadcasts end no claim here, leases do.
+        :raises Busy: the queue is full; what it says is lost
         """
-        self.recorder.count('gantt_nova_events_total', event=type(event).__name__)
+        self.nova.submit(cast)
+
+    def submit_move(self, request: SelectDestinations, source: str | None, then: Then) -> None:
+        """A guest on ``source`` asks for its next move: first its last one is settled.
+
+        :param source: None: it is nowhere
+        :param then: submits the request; called by another thread, soon
+        """
+        self.nova_moves.begin(request, source, then)
+
+    def host_row(self, provider_id: int) -> HostRow | None:
+        """What is known of a host, None where it is not known (any more)."""
+        table = self.cache.working
+        row = table.row_of_id(provider_id)
+        # Another thread may move rows meanwhile.
+        found = table.hosts[row] if row is not None and row < len(table.hosts) else None
+        return found if found is not None and found.id == provider_id else None
 
     def database_now(self) -> float:
         """The database's clock, the one that all schedulers share."""
         return self.cache.database_now
 
     # -- about itself ------------------------------------------------------------
+    def has_classes(self, names: Iterable[str]) -> bool:
+        """Whether all resource classes are known here: a check of them reads nothing."""
+        return self.cache.has_classes(names)
+
     def declared_classes(self) -> frozenset[str]:
         """Custom resource classes known now."""
         return self.cache.classes
@@ -203,7 +269,9 @@ class Scheduler:
             'hosts': len(self.cache.working),
             'table_age_seconds': round(self.cache.age_seconds, 3),
             'requests_waiting': self.placing.admission.depth,
-            'reports_waiting': self.intake.depth,
+            'requests_overdue_seconds': round(self.placing.admission.overdue_seconds, 3),
+            'registrations_waiting': self.registrations.lane.depth,
+            'reports_waiting': self.intake.lane.depth,
             'loaded': self.cache.is_loaded,
         }
 

@@ -32,6 +32,7 @@ class Settings(msgspec.Struct, kw_only=True):
     lease_seconds_max: float = 900.0
     sweep_seconds: float = 10.0
     sweep_rows: int = 200
+    nova_move_seconds: float = 14_400.0
     # hosts
     report_seconds: int = 60
     stale_after_seconds: float = 180.0

@@ -94,9 +94,20 @@ class Clock(msgspec.Struct, frozen=True, tag='clock'):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, tag='checkpoint'):
-    """The table was built anew from this."""
+    """The table was built anew from this.
+
+    :ivar fresh: picks that no report could contain yet, see ``HostTable.fresh_picks``
+    """
 
     everything: Everything
+    fresh: dict[int, dict[str, float]] = {}
+
+    def table(self, default_zone: str = 'nova') -> HostTable:
+        """The table as it was."""
+        table = build(self.everything, default_zone)
+        if self.fresh:
+            table.set_fresh_picks(self.fresh)
+        return table
 
 
 Change = Hosts | Settled | Picks | Aggregates | Metrics | Groups | Clock
@@ -195,7 +206,7 @@ def rebuild(
             table = None
         expected = at + 1
         if isinstance(event, Checkpoint):
-            table = made(at, event) if made else build(event.everything, default_zone)
+            table = made(at, event) if made else event.table(default_zone)
         elif table is not None:
             event.apply(table)
     return table if expected == position else None

@@ -9,24 +9,25 @@ Order rests on (epoch, sequence) only, which the store checks under the lock of
 the host's row; late and repeated reports change nothing.
 """
 
+import contextlib
 import logging
 import queue
 import threading
 from concurrent.futures import Future
-
-from msgspec import UNSET
 
 from gantt import exceptions
 from gantt.core import metrics
 from gantt.core import report as reports
 from gantt.core.report import HostReport
 from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.lane import Lane
 from gantt.scheduler.ports import Clock, Recorder, ReportFate, Store
 from gantt.scheduler.settings import Settings
 
 LOG = logging.getLogger(__name__)
-IDLE_SECONDS = 0.5
 WAITED_FOR_MS = 2.0
+#: What the reports that wait may list, all together: half a kilobyte each, or a little more.
+ENTRIES_MAX = 1_000_000
 
 Item = tuple[HostReport, 'Future[ReportFate] | None']
 
@@ -42,55 +43,45 @@ class Intake:
         self._recorder = recorder
         self._clock = clock
         self._settings = settings
-        self._queue: queue.Queue[Item | None] = queue.Queue(settings.report_queue_limit)
-        self._thread: threading.Thread | None = None
-        self._closed = False
-
-    @property
-    def depth(self) -> int:
-        """How many reports wait."""
-        return self._queue.qsize()
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread = threading.Thread(target=self._run, name='reports', daemon=True)
-        self._thread.start()
-
-    def stop(self, seconds: float) -> bool:
-        """Fold what is queued, then stop; whether that was done in time."""
-        self._closed = True
-        if self._thread is not None:
-            self._thread.join(seconds)
-            return not self._thread.is_alive()
-        return True
+        self.lane: Lane[Item] = Lane('reports', self.step, settings.report_queue_limit)
+        self._entries = 0
+        self._counting = threading.Lock()
 
     def submit(self, report: HostReport, *, tell: bool = False) -> 'Future[ReportFate] | None':
-        """Queue a report.
+        """Queue a report.  Blocks only to read the database, for a class not known here.
 
         :param tell: return a future of its fate
         :raises InvalidMessage, UnknownResourceClass: what types cannot say
         :raises Busy: the queue is full; the next report makes up for this one
         """
-        names = set(report.inventories if report.inventories is not UNSET else ())
-        for entry in (*(report.running or ()), *(report.pending or ())):
-            names.update(entry.resources)
-        reports.check(report, self._cache.knows_classes(names))
+        names = reports.classes_of(report)
+        reports.check(report, self._cache.declared_classes(names))
         if self._settings.refuse_undeclared_metrics:
             metrics.check_report(report, self._cache.working.declared_metrics)
         future: Future[ReportFate] | None = Future() if tell else None
-        try:
-            self._queue.put_nowait((report, future))
-        except queue.Full:
+        if not self._put(report, future):
             self._recorder.count('gantt_reports_total', fate='busy')
             raise exceptions.Busy(
-                reason=f'{self._settings.report_queue_limit} reports are waiting',
+                reason=f'{self.lane.depth} reports are waiting',
                 retry_after_ms=1000 * self._settings.report_seconds // 4,
-            ) from None
+            )
         return future
 
-    def _run(self) -> None:
-        while not (self._closed and self._queue.empty()):
-            self.step(IDLE_SECONDS)
+    def _put(self, report: HostReport, future: 'Future[ReportFate] | None') -> bool:
+        """Whether there was room: for one more, and for all that it lists."""
+        weight = _entries(report)
+        with self._counting:
+            if self._entries + weight > max(ENTRIES_MAX, weight):
+                return False
+            self._entries += weight
+        if self.lane.put((report, future)):
+            return True
+        self._taken(report)
+        return False
+
+    def _taken(self, report: HostReport) -> None:
+        with self._counting:
+            self._entries -= _entries(report)
 
     def step(self, idle_seconds: float = 0.0) -> int:
         """One batch, from the queue to the table; how many reports it had."""
@@ -123,23 +114,19 @@ class Intake:
     def _drain(self, idle_seconds: float) -> list[Item]:
         """The next batch: gathered for a while, but hardly where somebody waits for a fate."""
         batch: list[Item] = []
-        end = float('inf')
-        try:
-            first = self._get(idle_seconds)
-            while True:
-                if first:
-                    batch.append(first)
-                    end = min(end, self._clock.monotonic() + self._patience(first))
-                if len(batch) >= self._settings.reports_per_commit:
-                    break
-                left = end - self._clock.monotonic() if batch else 0.0
-                first = self._get(left if idle_seconds else 0.0)
-        except queue.Empty:
-            pass
+        with contextlib.suppress(queue.Empty):
+            batch.append(self._next(idle_seconds))
+            end = self._clock.monotonic() + self._patience(batch[0])
+            while len(batch) < self._settings.reports_per_commit:
+                left = end - self._clock.monotonic() if idle_seconds else 0.0
+                batch.append(self._next(left))
+                end = min(end, self._clock.monotonic() + self._patience(batch[-1]))
         return batch
 
-    def _get(self, seconds: float) -> Item | None:
-        return self._queue.get(timeout=seconds) if seconds > 0 else self._queue.get_nowait()
+    def _next(self, seconds: float) -> Item:
+        item = self.lane.next(seconds)
+        self._taken(item[0])
+        return item
 
     def _patience(self, item: Item) -> float:
         return (self._settings.report_wait_ms if item[1] is None else WAITED_FOR_MS) / 1000
@@ -163,3 +150,9 @@ class Intake:
         for _, future in batch:
             if future is not None:
                 future.set_exception(error)
+
+
+def _entries(report: HostReport) -> int:
+    """How much it lists."""
+    lists = (report.running, report.pending, report.devices, report.numa, report.metrics)
+    return 1 + sum(len(one) for one in lists if one)

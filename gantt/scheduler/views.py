@@ -286,6 +286,8 @@ class Capacity(View, frozen=True, kw_only=True):
 
     :ivar eligible: hosts that pass every filter now
     :ivar runs_out: resource class -> hosts that it is the first to run out on
+    :ivar uncounted: hosts with so many cells, cores or devices that it was not worked out how
+        many guests can be laid out there; where there are any, counts are the most that may fit
     :ivar funnel: what removed the other hosts
     :ivar verdict: why none fits, empty where one does
     """
@@ -300,6 +302,7 @@ class Capacity(View, frozen=True, kw_only=True):
     by_host: list[Room]
     by_host_truncated: bool
     runs_out: dict[str, int]
+    uncounted: int
     funnel: list[Step]
     verdict: str
     nearest: list[str]

@@ -59,7 +59,7 @@ class WhatIf:
         :raises GanttError: it is no placement, as for a real request; the
             explanation's lines travel in the error's details
         """
-        requests.check(request, self._cache.knows_classes(request.spec.resources))
+        requests.check(request, self._cache.declared_classes(request.spec.resources))
         answer, explanation = self._placed(table, request)
         if public:
             words = redacting.words_of(self._pipeline.filters)
@@ -81,9 +81,12 @@ class WhatIf:
 
         :raises InvalidMessage, NotFound: the request or an edit cannot be
         """
-        requests.check(request, self._cache.knows_classes(request.spec.resources))
+        requests.check(request, self._cache.declared_classes(request.spec.resources))
         other = table.copy()
-        said = edits.apply(other, hosts)
+        named = {
+            name for e in (*hosts.add.values(), *hosts.change.values()) for name in e.resources
+        }
+        said = edits.apply(other, hosts, self._cache.declared_classes(named))
         _, now = self._placed(table, request)
         _, then = self._placed(other, request)
         lines = [line for text in said for line in explaining.wrap(text)]
@@ -111,13 +114,14 @@ class WhatIf:
             alternates=0,
             dry_run=True,
         )
-        requests.check(request, self._cache.knows_classes(spec.resources))
+        requests.check(request, self._cache.declared_classes(spec.resources))
         plan = self._plan(table, request)
         if plan.decision.outcome not in (Outcome.PLACED, Outcome.NO_VALID_HOST):
             error = error_of(plan.answer())
             if error is not None:
                 raise error
-        return room.capacity(table, plan.request.spec, plan.decision, self._cache.age_seconds)
+        age, inside = self._cache.age_seconds, self._pipeline.inside
+        return room.capacity(table, plan.request.spec, plan.decision, age, inside)
 
     def _plan(self, table: HostTable, request: SelectDestinations) -> Plan:
         """Plan as a scheduler would, on a copy of ``table``."""

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which cell a host is in: the table that ``nova-manage cell_v2 list_hosts`` prints.
+
+    +-----------+--------------------------------------+-----------+
+    | Cell Name |              Cell UUID               |  Hostname |
+    +-----------+--------------------------------------+-----------+
+    |   cell1   | 3f08903e-ffa4-442a-bd00-09d817a78499 | compute-1 |
+    +-----------+--------------------------------------+-----------+
+
+Nova's API does not tell.  Columns are known by their place: titles are translated.
+A table without its last line is half written, and none.
+"""
+
+import os
+import re
+
+from gantt import exceptions
+
+_UUID = re.compile(r'[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z')
+#: Columns, and lines like ``+---+`` above the first row.
+_COLUMNS, _ABOVE_ROWS = 3, 2
+#: Hosts of a file; a line of the table is some hundred bytes long.
+BYTES_MOST = 64 << 20
+
+
+def parse(text: str, path: str) -> dict[str, str]:
+    """Host -> uuid of its cell.
+
+    :raises InvalidMessage: names file and line
+    """
+    found: dict[str, str] = {}
+    border, borders, is_closed = '', 0, False
+    for number, line in enumerate(map(str.strip, text.splitlines()), 1):
+        if not line:
+            continue
+        if line.startswith('+'):
+            border, borders = border or line, borders + 1
+            is_closed = line == border
+            continue
+        is_closed = False
+        _, cell, host = _columns(line, path, number)
+        if borders < _ABOVE_ROWS:
+            continue  # the titles
+        if not _UUID.match(cell.lower()):
+            raise _wrong(path, number, f'expected the uuid of a cell, got {cell!r}')
+        if not host:
+            raise _wrong(path, number, 'expected the name of a host')
+        if found.setdefault(host, cell.lower()) != cell.lower():
+            raise _wrong(path, number, f'host {host!r} is in two cells')
+    if not found:
+        raise exceptions.InvalidMessage(
+            field=path, problem='expected the output of nova-manage cell_v2 list_hosts'
+        )
+    if not is_closed:
+        raise exceptions.InvalidMessage(
+            field=path, problem=f'expected {border} as the last line: is it written whole?'
+        )
+    return found
+
+
+def _columns(line: str, path: str, number: int) -> list[str]:
+    parts = [part.strip() for part in line.strip('|').split('|')]
+    if len(parts) != _COLUMNS:
+        raise _wrong(path, number, f'expected {_COLUMNS} columns, got {len(parts)}')
+    return parts
+
+
+def _wrong(path: str, number: int, problem: str) -> exceptions.InvalidMessage:
+    return exceptions.InvalidMessage(field=f'{path}: line {number}', problem=problem)
+
+
+class Cells:
+    """The file, read again when it changes.
+
+    :param path: '': there is none
+    :param one: uuid of the one cell that all hosts are in; '': it is not known either
+    :raises Misconfigured, InvalidMessage: it cannot be read at the start
+    """
+
+    def __init__(self, path: str, one: str = '') -> None:
+        if path and one:
+            raise exceptions.Misconfigured(
+                option='[nova_source] cell', problem='cells_file says which cell a host is in',
+                fix='Set one of both',
+            )  # fmt: skip
+        if one and not _UUID.match(one.lower()):
+            raise exceptions.Misconfigured(
+                option='[nova_source] cell', problem=f'expected a uuid, got {one!r}',
+                fix='See nova-manage cell_v2 list_cells',
+            )  # fmt: skip
+        self.path = path
+        self.one = one.lower()
+        self._seen: tuple[int, int, int] | None = None
+        self._of: dict[str, str] = {}
+        self.look()
+
+    def look(self) -> dict[str, str]:
+        """Host -> uuid of its cell, as the file says now.
+
+        :raises Misconfigured, InvalidMessage: it cannot be read; what it said before holds
+        """
+        if not self.path:
+            return {}
+        try:
+            stat = os.stat(self.path)
+            mark = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+            if mark == self._seen:
+                return self._of
+            if stat.st_size > BYTES_MOST:
+                raise exceptions.InvalidMessage(
+                    field=self.path, problem=f'expected at most {BYTES_MOST} bytes'
+                )
+            with open(self.path, encoding='utf-8', errors='replace') as file:
+                text = file.read()
+        except OSError as e:
+            raise exceptions.Misconfigured(
+                option='[nova_source] cells_file', problem=f'{self.path}: {e.strerror or e}',
+                fix='Make it with: nova-manage cell_v2 list_hosts > NEW && mv NEW FILE',
+            ) from None  # fmt: skip
+        self._of = parse(text, self.path)
+        self._seen = mark
+        return self._of
+
+    @property
+    def known(self) -> dict[str, str]:
+        """As the file said when it could be read last."""
+        return self._of

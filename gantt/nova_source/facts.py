@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a picture to what is said of each host: its facts, and its guests.
+
+Where a service runs many nodes, as Ironic's do, each of them says which service that is.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Set
+
+import msgspec
+from msgspec import UNSET
+
+from gantt.compute.ports import Facts
+from gantt.core import resources
+from gantt.core.message import TEXT_MAX
+from gantt.core.nova_events import Guest
+from gantt.core.report import IO_WORKLOAD, Metric, RegisterHost
+from gantt.core.report import Hypervisor as Runs
+from gantt.core.resources import Inventory
+from gantt.nova_source import names
+from gantt.nova_source.amounts import taken_over
+from gantt.nova_source.names import Named
+from gantt.nova_source.reading import Picture
+from gantt.nova_source.words import Flavor, Hypervisor, Room, Server, Service
+from gantt.rpc import nova_flavor
+
+_CPU_KEYS = ('arch', 'model', 'vendor', 'topology', 'cells', 'features', 'maxphysaddr')
+SOURCE = 'nova'
+AWAY = 'Nova cannot reach its cell'
+UNSURE = 'Nova did not list all of its guests'
+#: Hypervisors, as libvirt names them, that run whole machines.
+_FULL = frozenset({'QEMU', 'KVM'})
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What is said of one host.
+
+    :ivar guests: all of them, whole
+    :ivar asked_at: when reading began
+    :ivar is_short: their list fits a message only without what is for people
+    """
+
+    announcement: RegisterHost
+    facts: Facts
+    guests: list[Guest]
+    asked_at: float
+    is_short: bool = False
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a picture says.
+
+    :ivar silent: host -> why nothing is said of it
+    :ivar named: which host a node is
+    :ivar wrong: host -> class -> why it is left out
+    """
+
+    hosts: dict[str, Said] = {}
+    silent: dict[str, str] = {}
+    named: Named = Named({}, {})
+    wrong: dict[str, dict[str, str]] = {}
+
+    def name_of(self, server: Server) -> str | None:
+        """The host that a server is on, None where that is none of these."""
+        return None if server.host is None else self.named.at(server.host, server.node)
+
+
+def told(
+    picture: Picture, cells: Mapping[str, str] | None, left_out: frozenset[str],
+    spoken: Mapping[str, str],
+) -> Told:  # fmt: skip
+    """What is said of every host.
+
+    :param cells: host -> uuid of its cell; None: nobody knows, and nobody need
+    :param left_out: resource classes that the scheduler does not know
+    :param spoken: host -> uuid of the node that was taken for it before
+    """
+    roomy = {uuid for uuid, room in picture.rooms.items() if room.inventories}
+    named = names.named(picture.nodes, picture.doubled, spoken, roomy)
+    guests = _guests(picture, Told(named=named))
+    found = Told({}, dict(named.silent), named, {})
+    for node in picture.nodes:
+        name = named.of.get((node.service.host, node.node))
+        if name is None:
+            continue
+        service, room = picture.services.get(node.service.host), picture.rooms.get(node.id)
+        mine = guests.get(name, [])
+        odd = next((picture.odd[of] for of in (node.service.host, node.node, node.id)
+                    if of in picture.odd), '')  # fmt: skip
+        problem = odd or _problem(service, room) or _doubt(node, service, mine, picture.doubtful)
+        if problem or service is None or room is None:
+            found.silent[name] = problem
+            continue
+        made, wrong = taken_over(room.inventories, left_out)
+        if wrong:
+            found.wrong[name] = wrong
+        if not made:
+            found.silent[name] = 'Placement knows no inventory of it that is known here'
+            continue
+        found.hosts[name] = _said(name, node, service, room, mine, cells, made, picture.asked_at)
+    _add_silent(found, picture)
+    return found
+
+
+def _add_silent(found: Told, picture: Picture) -> None:
+    """Hosts whose nodes are not listed, or cannot be read."""
+    for host, service in picture.services.items():
+        if not service.is_known and host not in found.hosts:
+            found.silent.setdefault(host, AWAY)
+    uuids = {node.id for node in picture.nodes}
+    for about, problem in picture.odd.items():
+        if about not in found.hosts and about not in uuids:
+            found.silent.setdefault(about, problem)
+
+
+def _problem(service: Service | None, room: Room | None) -> str:
+    if service is None:
+        return 'Nova knows no service nova-compute there'
+    if not service.is_known:
+        return AWAY
+    if room is None:
+        return 'Placement knows no resource provider with the uuid of its node'
+    return ''
+
+
+def _doubt(
+    node: Hypervisor, service: Service | None, guests: list['_Seen'], doubtful: frozenset[str]
+) -> str:
+    """Why the list of its guests cannot be believed."""
+    if node.id in doubtful:
+        return UNSURE
+    # Of a service that is down the number is old: its guests may have been evacuated.
+    is_up = service is not None and service.state == 'up'
+    return UNSURE if is_up and node.running_vms and not guests else ''
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """A guest on a host.
+
+    :ivar consumers: under which of these uuids, the first that is there, Placement has what it
+        takes there
+    :ivar leaves: it is here only until its migration is over
+    """
+
+    server: Server
+    consumers: list[str]
+    moving: bool
+    group: str | None
+    leaves: bool = False
+
+    def consumer(self, room: Room) -> str | None:
+        """The one of them that has an allocation."""
+        return next((one for one in self.consumers if one in room.allocations), None)
+
+
+def _guests(picture: Picture, told: Told) -> dict[str, list[_Seen]]:
+    group_of = {one: group.id for group in picture.groups for one in group.members or ()}
+    found: dict[str, list[_Seen]] = defaultdict(list)
+    for server in picture.servers:
+        name, moves = told.name_of(server), picture.open.get(server.id, [])
+        if not server.is_known or name is None:
+            continue
+        group = group_of.get(server.id)
+        old_of = {
+            move.uuid or '': told.named.at(move.source_compute, move.source_node) for move in moves
+        }
+        # Before it leaves, what it takes at its source is already the migration's.
+        here = [uuid for uuid, old in old_of.items() if old == name]
+        found[name].append(_Seen(server, [server.id, *here], bool(moves), group))
+        for uuid, old in old_of.items():
+            # Its old place is kept until its migration is over.
+            if old is not None and old != name:
+                found[old].append(_Seen(server, [uuid], True, group, leaves=True))
+    return found
+
+
+def _said(
+    name: str, node: Hypervisor, service: Service, room: Room, guests: list[_Seen],
+    cells: Mapping[str, str] | None, inventories: dict[str, Inventory], asked_at: float,
+) -> Said:  # fmt: skip
+    cell = None if cells is None else cells.get(service.host)
+    disabled = service.disabled
+    if cells is not None and cell is None:
+        disabled = 'its cell is not known: it is not in [nova_source] cells_file'
+    listed = {seen.consumer(room) for seen in guests} | {seen.server.id for seen in guests}
+    facts = Facts(
+        inventories=inventories,
+        foreign=_foreign(room, listed, inventories),
+        node=node.node, cell=cell, traits=sorted(set(room.traits)), numa=UNSET, devices=UNSET,
+        hypervisor=_runs(name, node), metrics=_metrics(node, guests),
+        disabled=disabled if disabled is None else disabled[:TEXT_MAX],
+    )  # fmt: skip
+    announcement = RegisterHost(
+        name=name, node=node.node, uuid=node.id.lower(), boot_nonce='-', cell=cell,
+        speaks_for='nova',
+    )  # fmt: skip
+    return Said(announcement, facts, [_guest(s, room, inventories) for s in guests], asked_at)
+
+
+def _foreign(room: Room, listed: Set[str | None], known: Mapping[str, Inventory]) -> dict[str, int]:
+    """What Placement has given to others than the guests: builds on their way, and leaks."""
+    taken: Counter[str] = Counter()
+    for consumer, amounts in room.allocations.items():
+        if consumer not in listed:
+            taken.update({kind: amount for kind, amount in amounts.items() if kind in known})
+    return dict(taken)
+
+
+def _runs(name: str, node: Hypervisor) -> Runs:
+    info = node.cpu_info if isinstance(node.cpu_info, dict) else {}
+    return Runs(
+        type=node.type or '', version=max(0, node.version or 0), hostname=node.node,
+        host_ip=node.host_ip or '', supported=_supported(node.type or '', info.get('arch')),
+        cpu_info={k: info[k] for k in _CPU_KEYS if k in info} or '',
+        service=node.service.host if name != node.service.host else '',
+    )  # fmt: skip
+
+
+def _supported(kind: str, arch: object) -> list[list[str]]:
+    """What libvirt hosts of an architecture run: the API does not say it any closer."""
+    if kind not in _FULL or not isinstance(arch, str) or not arch:
+        return []
+    archs = [arch, 'i686'] if arch == 'x86_64' else [arch]
+    return [[one, driver, 'hvm'] for one in archs for driver in ('kvm', 'qemu')]
+
+
+def _metrics(node: Hypervisor, guests: list[_Seen]) -> dict[str, Metric]:
+    counts = {
+        'running_vms': node.running_vms,
+        'current_workload': node.current_workload,
+        IO_WORKLOAD: sum(seen.server.is_work for seen in guests if not seen.leaves),
+    }
+    return {
+        name: Metric(value=float(n), source=SOURCE) for name, n in counts.items() if n is not None
+    }
+
+
+def _guest(seen: _Seen, room: Room, known: Mapping[str, Inventory]) -> Guest:
+    server = seen.server
+    consumer = seen.consumer(room)
+    if consumer is not None:
+        amounts = room.allocations[consumer]
+    else:
+        # Of what it was before a resize Nova says nothing.
+        amounts = {} if seen.leaves else amounts_of(server)
+    return Guest(
+        consumer=server.id.lower(), node=server.node or '',
+        resources={kind: n for kind, n in amounts.items() if n > 0 and kind in known},
+        project_id=server.project_id, user_id=server.user_id, vm_state=server.vm_state or '',
+        task_state=server.task_state or '', moving=seen.moving,
+        flavor=server.flavor.original_name or None if server.flavor else None, group=seen.group,
+    )  # fmt: skip
+
+
+def amounts_of(server: Server) -> dict[str, int]:
+    """What a server takes by its flavor; '' as image: it booted from a volume."""
+    flavor = server.flavor
+    if flavor is None:
+        return {}
+    body = {
+        'vcpus': flavor.vcpus, 'memory_mb': flavor.ram, 'root_gb': flavor.disk,
+        'ephemeral_gb': flavor.ephemeral or 0, 'swap': _swap(flavor),
+        'extra_specs': flavor.extra_specs or {},
+    }  # fmt: skip
+    volume = not server.image
+    found = nova_flavor.in_use(body, {}, volume=volume)
+    return {kind: amount for kind, amount in found.items() if resources.is_class_name(kind)}
+
+
+def _swap(flavor: Flavor) -> int:
+    swap = str(flavor.swap)
+    return int(swap) if swap.isdigit() else 0

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Aggregates and server groups in the words for a scheduler; of odd ones it is said why."""
+
+from collections.abc import Container, Mapping
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core import message
+from gantt.core.nova_events import NovaAggregate
+from gantt.core.nova_source import ServerGroup
+from gantt.core.request import Policy
+from gantt.nova_source.reading import Picture
+from gantt.nova_source.words import ServerGroup as Group
+
+_POLICIES = frozenset(policy.value for policy in Policy)
+
+
+def aggregates(
+    picture: Picture, before: Mapping[str, NovaAggregate]
+) -> tuple[dict[str, NovaAggregate], dict[str, str]]:
+    """All of them by uuid, and of those that stay as they were: why.
+
+    :param before: as they were told
+    """
+    found, odd = {}, dict(picture.odd_aggregates)
+    for one in picture.aggregates:
+        uuid = one.uuid.lower()
+        made = NovaAggregate(
+            uuid=uuid, name=one.name, metadata=dict(one.metadata or {}),
+            hosts=sorted(set(one.hosts or ())),
+        )  # fmt: skip
+        problem = _problem(made)
+        if problem:
+            odd[uuid] = problem
+        else:
+            found[uuid] = made
+    kept = {
+        uuid: one
+        for uuid, one in before.items()
+        if uuid in odd or ('' in odd and uuid not in found)
+    }
+    return kept | found, odd
+
+
+def groups(picture: Picture, known: Container[str]) -> tuple[list[ServerGroup], dict[str, str]]:
+    """Those that are not known yet, and of those that are passed over: why."""
+    found, odd = [], dict(picture.odd_groups)
+    for one in picture.groups:
+        uuid = one.id.lower()
+        if uuid in known or one.policy not in _POLICIES:
+            continue
+        made = ServerGroup(
+            uuid=uuid, name=one.name or '', policy=Policy(one.policy), max_per_host=_most(one),
+            project_id=one.project_id,
+        )  # fmt: skip
+        problem = _problem(made)
+        if problem:
+            odd[uuid] = problem
+        else:
+            found.append(made)
+    return found, odd
+
+
+def _problem(made: msgspec.Struct) -> str:
+    """Why a scheduler would refuse the message with it, and all others in that."""
+    try:
+        message.decode(message.to_builtins(made), type(made), inside='it')
+    except exceptions.InvalidMessage as e:
+        return str(e)
+    return ''
+
+
+def _most(group: Group) -> int:
+    found = (group.rules or {}).get('max_server_per_host', 1)
+    return int(found) if str(found).isdigit() and int(found) > 0 else 1

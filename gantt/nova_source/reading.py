@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pass over both APIs: everything that is asked for each time, as one picture.
+
+What cannot be read whole is not used at all: half a list of guests would look
+like guests that are gone.
+"""
+
+import logging
+import time
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import msgspec
+
+from gantt import exceptions
+from gantt.nova_source.api import Api
+from gantt.nova_source.api import Odd as OddEntry
+from gantt.nova_source.odd import Odd
+from gantt.nova_source.words import (
+    UNKNOWN,
+    Aggregate,
+    Allocation,
+    Amounts,
+    Hypervisor,
+    Migration,
+    Provider,
+    Room,
+    Server,
+    ServerGroup,
+    Service,
+)
+
+LOG = logging.getLogger(__name__)
+
+T = TypeVar('T')
+R = TypeVar('R')
+
+#: All guests there are, also those that may be restored.  Those that come while the list is
+#: read are at its end, and none is passed over.
+ALL_SERVERS = {
+    'all_tenants': '1', 'deleted': 'False', 'soft_deleted': 'True',
+    'sort_key': 'created_at', 'sort_dir': 'asc',
+}  # fmt: skip
+#: Guests that a list misses and that Nova is asked about one by one in a pass.
+ASKED_MOST = 1000
+#: In so many passes the allocations of each provider are read at least once.
+EVERY_PASSES = 10
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """What both APIs said in one pass.
+
+    :ivar asked_at: when reading began, seconds since 1970
+    :ivar services: by host
+    :ivar open: migrations that are not over, by instance
+    :ivar rooms: by uuid of the provider, which is that of the hypervisor
+    :ivar doubtful: uuids of hypervisors that may have guests which ``servers`` misses
+    :ivar doubled: hosts that several services have, each in a cell of its own
+    :ivar odd: of whom something could not be read: see :class:`Odd`
+    :ivar odd_aggregates: those that stay as they are, by uuid, and why
+    :ivar odd_groups: those that are passed over, by uuid, and why
+    """
+
+    asked_at: float
+    services: dict[str, Service]
+    nodes: list[Hypervisor]
+    servers: list[Server]
+    open: dict[str, list[Migration]]
+    aggregates: list[Aggregate]
+    groups: list[ServerGroup]
+    rooms: dict[str, Room]
+    doubtful: frozenset[str] = frozenset()
+    doubled: frozenset[str] = frozenset()
+    odd: dict[str, str] = {}
+    odd_aggregates: dict[str, str] = {}
+    odd_groups: dict[str, str] = {}
+
+
+class Whereabouts(msgspec.Struct, frozen=True):
+    """Where one guest is.
+
+    :ivar server: None: there is no such guest (any more)
+    """
+
+    server: Server | None
+
+
+class Reader:
+    """Reads; remembers what Placement says unchanged, and who was where.
+
+    A list of servers is not taken at its word: Nova leaves out, without saying so, what is in
+    a cell that does not answer in time.  Whoever was listed before, or has an allocation, and is
+    not listed now is asked for alone: then Nova says that it is gone, or that it cannot tell.
+
+    :param page_size: entries of a page; Nova gives fewer where it is told to
+    :param threads: how many requests are under way at once
+    :param seconds: that all requests of a pass may take
+    """
+
+    def __init__(
+        self, nova: Api, placement: Api, page_size: int, threads: int,
+        wall: Callable[[], float] = time.time, seconds: float = 600.0,
+    ) -> None:  # fmt: skip
+        self._seconds = seconds
+        self._nova = nova
+        self._placement = placement
+        self._size = page_size
+        self._threads = threads
+        self._wall = wall
+        self._rooms: dict[str, Room] = {}
+        self._host_of: dict[str, str] = {}
+        self._nobody: set[str] = set()
+        self._passes = 0
+
+    def read(self) -> Picture:
+        """Everything.
+
+        :raises Misconfigured: credentials or addresses are wrong
+        :raises Unavailable, InvalidMessage, NotFound: one of the answers cannot be used
+        """
+        for api in (self._nova, self._placement):
+            api.begin(self._seconds)
+        nova, asked_at, odd = self._nova, self._wall(), Odd()
+        before, doubled = self._services(odd)
+        nodes = list(
+            nova.pages(
+                '/os-hypervisors/detail', Hypervisor, 'hypervisors', self._size, odd=odd.hypervisor
+            )
+        )
+        aggregates = nova.entries('/os-aggregates', Aggregate, 'aggregates', odd.aggregate)
+        groups = nova.pages(
+            '/os-server-groups', ServerGroup, 'server_groups', self._size, by='', odd=odd.group,
+            all_projects='True',
+        )  # fmt: skip
+        servers = list(
+            nova.pages(
+                '/servers/detail', Server, 'servers', self._size, odd=odd.server, **ALL_SERVERS
+            )
+        )  # fmt: skip
+        _refuse_hidden(servers)
+        # A cell may have gone away while its guests were to be read.
+        after, more_doubled = self._services(odd)
+        services = {host: _worse(before.get(host), now) for host, now in after.items()}
+        self._passes += 1
+        rooms = self._read_rooms(nodes, servers, odd)
+        more, doubtful = self._look_for_missing(servers, nodes, rooms, odd)
+        servers += more
+        moving = [server.id for server in servers if server.may_move] + list(odd.servers)
+        found = self._each(lambda one: self.migrations(one, odd.migration), moving)
+        moves = dict(zip(moving, found, strict=True))
+        for server in odd.servers:
+            for move in moves[server]:
+                odd.note(move.source_compute, f'server {server}, which was there, cannot be read')
+        return Picture(
+            asked_at=asked_at,
+            services=services,
+            nodes=nodes,
+            servers=servers,
+            open=moves,
+            aggregates=aggregates,
+            groups=list(groups),
+            rooms=rooms,
+            doubtful=doubtful,
+            doubled=doubled | more_doubled,
+            odd=odd.about,
+            odd_aggregates=odd.aggregates,
+            odd_groups=odd.groups,
+        )
+
+    def _services(self, odd: Odd) -> tuple[dict[str, Service], frozenset[str]]:
+        """By host, and the hosts that have several."""
+        path = '/os-services'
+        try:
+            found = self._nova.entries(
+                path, Service, 'services', odd.service, binary='nova-compute'
+            )  # fmt: skip
+        except exceptions.NotFound:
+            raise self._nova.misplaced(path) from None
+        count = Counter(service.host for service in found)
+        doubled = frozenset(host for host, times in count.items() if times > 1)
+        return {service.host: service for service in found}, doubled
+
+    # -- guests that a list misses ---------------------------------------------------
+    def _look_for_missing(
+        self, servers: Sequence[Server], nodes: Iterable[Hypervisor], rooms: dict[str, Room],
+        odd: Odd,
+    ) -> tuple[list[Server], frozenset[str]]:  # fmt: skip
+        """Those that are there all the same, and the hypervisors whose guests are not sure."""
+        listed = {server.id for server in servers} | odd.servers.keys()
+        nodes_of: dict[str, set[str]] = defaultdict(set)
+        at: dict[str, set[str]] = defaultdict(set)
+        for node in nodes:
+            nodes_of[node.service.host].add(node.id)
+            for consumer in rooms[node.id].allocations if node.id in rooms else ():
+                at[consumer].add(node.id)
+        # Migrations and leaks are no guests, and stay what they are.
+        self._nobody &= at.keys()
+        self._nobody -= listed
+        for guest, host in self._host_of.items():
+            at[guest] |= nodes_of[host]
+        missing = [one for one in at if one not in listed and one not in self._nobody]
+        asked = missing[:ASKED_MOST]
+        answers = dict(zip(asked, self._each(self._server, asked), strict=True))
+        gone = {one for one, server in answers.items() if server is None}
+        more = [server for server in answers.values() if server is not None and server.is_known]
+        unsure = set(missing) - gone - {server.id for server in more}
+        if more or unsure:
+            LOG.warning('Nova did not list %d guests that it knows when asked for them, and does '
+                        'not say where %d others are', len(more), len(unsure))  # fmt: skip
+        # Those of a cell that is away are listed, and nothing is said of where they are.
+        unsure |= at.keys() & {server.id for server in servers if not server.is_known}
+        self._nobody |= gone & at.keys()
+        unsure_too = unsure | odd.servers.keys()
+        kept = {one: self._host_of[one] for one in unsure_too if one in self._host_of}
+        self._host_of = kept | {
+            server.id: server.host for server in [*servers, *more] if server.host is not None
+        }
+        return more, frozenset().union(*(at[one] for one in unsure))
+
+    def _server(self, instance: str) -> Server | None:
+        """None: there is no such guest (any more)."""
+        try:
+            server = self._nova.get(f'/servers/{instance}', Server, 'server')
+        except exceptions.NotFound:
+            return None
+        except exceptions.InvalidMessage as e:
+            LOG.warning('Where guest %s is cannot be read: %s', instance, e)
+            return Server(id=instance, status=UNKNOWN)
+        _refuse_hidden([server])
+        return server
+
+    def migrations(self, instance: str, odd: OddEntry | None = None) -> list[Migration]:
+        """The newest one of an instance, where it is open.
+
+        An older one that never ended does not go on: an instance has one at a time.
+        """
+        found = self._nova.entries(
+            '/os-migrations', Migration, 'migrations', odd, instance_uuid=instance
+        )
+        newest = max(found, key=lambda one: one.age, default=None)
+        return [newest] if newest is not None and newest.is_open else []
+
+    def whereabouts(self, instance: str) -> Whereabouts | None:
+        """Where an instance is that no migration is open of; None where that is not so, or
+        cannot be said.
+
+        :raises Unavailable, Misconfigured, InvalidMessage: not told
+        """
+        if self.migrations(instance):
+            return None
+        server = self._server(instance)
+        if server is None:
+            return Whereabouts(None)
+        return None if server.may_move or not server.is_known else Whereabouts(server)
+
+    # -- Placement -----------------------------------------------------------------
+    def _read_rooms(
+        self, nodes: Sequence[Hypervisor], servers: Iterable[Server], odd: Odd
+    ) -> dict[str, Room]:
+        """Inventories and traits that have the generation of before are as they were."""
+        providers = {
+            one.uuid: one
+            for one in self._placement.entries(
+                '/resource_providers', Provider, 'resource_providers', odd.provider
+            )
+        }
+        on: dict[str, set[str]] = defaultdict(set)
+        for server in servers:
+            on[server.host or ''].add(server.id)
+        mine = {
+            node.id: (providers[node.id], on[node.service.host])
+            for node in nodes
+            if node.id in providers
+        }
+        news = [one for one, guests in mine.values() if not self._is_known(one, guests)]
+        found = self._each(lambda one: self._room(one, odd), news)
+        read = dict(zip([one.uuid for one in news], found, strict=True))
+        rooms = {uuid: read[uuid] if uuid in read else self._rooms[uuid] for uuid in mine}
+        self._rooms = {uuid: room for uuid, room in rooms.items() if room is not None}
+        return self._rooms
+
+    def _is_known(self, provider: Provider, guests: Set[str]) -> bool:
+        """Whether nothing is to be read of it.
+
+        That allocations were deleted its generation does not say: where there are some of
+        others than the guests that are listed there, they are read.
+        """
+        room = self._rooms.get(provider.uuid)
+        if room is None or room.generation != provider.generation:
+            return False
+        turn = zlib.crc32(provider.uuid.encode()) % EVERY_PASSES
+        return room.allocations.keys() <= guests and self._passes % EVERY_PASSES != turn
+
+    def _room(self, provider: Provider, odd: Odd) -> Room | None:
+        """None where the provider is gone meanwhile, or cannot be read."""
+        try:
+            return self._read_room(provider)
+        except exceptions.NotFound:
+            return None
+        except exceptions.InvalidMessage as e:
+            odd.note(provider.uuid, e)
+            return None
+
+    def _read_room(self, provider: Provider) -> Room:
+        before = self._rooms.pop(provider.uuid, None)
+        path, get = f'/resource_providers/{provider.uuid}', self._placement.get
+        if before is not None and before.generation == provider.generation:
+            inventories, traits = before.inventories, before.traits
+        else:
+            inventories = get(f'{path}/inventories', dict[str, Amounts], 'inventories')
+            traits = get(f'{path}/traits', list[str], 'traits')
+        said = get(f'{path}/allocations', dict[str, Allocation], 'allocations')
+        return Room(
+            # What was read may be newer than this: then it is read once more.
+            generation=provider.generation,
+            inventories=inventories,
+            traits=traits,
+            allocations={consumer: one.resources for consumer, one in said.items()},
+        )
+
+    def _each(self, ask: Callable[[T], R], about: Sequence[T]) -> list[R]:
+        """Ask about each, some at once; the first error ends it."""
+        pool = ThreadPoolExecutor(self._threads, thread_name_prefix='nova-source')
+        try:
+            return list(pool.map(ask, about))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _worse(before: Service | None, now: Service) -> Service:
+    """A service whose cell was away once was away."""
+    return now if before is None or before.is_known else before
+
+
+def _refuse_hidden(servers: Iterable[Server]) -> None:
+    """Guests whose host is hidden would look like guests that have left."""
+    if any(server.is_hidden for server in servers):
+        raise exceptions.Misconfigured(
+            option='[nova]', problem='the user may not see OS-EXT-SRV-ATTR:host of servers',
+            fix='Let it pass the policy os_compute_api:os-extended-server-attributes of Nova',
+        )  # fmt: skip

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gantt-nova-source, wired from its configuration."""
+
+import logging
+import threading
+import time
+from typing import Any
+
+from gantt import client, exceptions
+from gantt.compute.over_rpc import OverRpc
+from gantt.compute.report_source import Count, ReportSource
+from gantt.compute.runner import Runner
+from gantt.conf import nova_source
+from gantt.nova_source import keystone
+from gantt.nova_source.cells import Cells
+from gantt.nova_source.reading import Reader
+from gantt.nova_source.source import Source
+from gantt.rpc.transport import reconnect_soon, wait_for_broker
+
+LOG = logging.getLogger(__name__)
+
+
+class Service(ReportSource):
+    """A thread that makes pass after pass, and those that report.
+
+    :param conf: the process's global configuration object, as oslo.messaging needs it
+    :raises Misconfigured, InvalidMessage: an option or the file of cells is wrong
+    :raises BrokerUnavailable: after [rpc] start_wait_seconds
+
+    :ivar stopping: once it is set no request is made any more
+    """
+
+    @classmethod
+    def register_opts(cls, conf: Any) -> None:
+        """[nova_source], [nova] and [placement]."""
+        nova_source.register_opts(conf)
+
+    @classmethod
+    def from_conf(cls, conf: Any, count: Count, gauge: Count) -> 'Service':
+        """See the base."""
+        return cls(conf, count, gauge)
+
+    def __init__(self, conf: Any, count: Count, gauge: Count) -> None:
+        super().__init__()
+        own = conf.nova_source
+        nova, placement = keystone.apis(conf, own.request_seconds, self.stopping)
+        cells = Cells(own.cells_file, own.cell)
+        if not (own.cells_file or own.cell):
+            LOG.warning('Neither [nova_source] cells_file nor cell is set: no resize and no '
+                        'migration of Nova will find a host')  # fmt: skip
+        carrier = client.get_transport(conf)
+        reconnect_soon(conf)
+        self._carrier = carrier
+        self._runner = Runner(own.threads)
+        self._interval = float(own.interval_seconds)
+        self.source = Source(
+            Reader(nova, placement, own.page_size, own.threads, seconds=own.pass_seconds), cells,
+            OverRpc(carrier, own.call_seconds),
+            client.NovaClient(carrier, timeout=own.call_seconds),
+            self._runner, own.settle_seconds, count, gauge, conf.rpc.payload_bytes_max,
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._run, name='passes', daemon=True)
+        wait_for_broker(carrier, conf.rpc.start_wait_seconds)
+
+    def start(self) -> None:
+        """Make the first pass here, then go on in a thread.
+
+        :raises Misconfigured: the credentials or addresses do not work: better said at once
+        """
+        self._runner.start()
+        self._pass(first=True)
+        self._thread.start()
+
+    def stop(self, seconds: float) -> bool:
+        """No more passes; whether what was under way has ended in time."""
+        self.stopping.set()
+        end = time.monotonic() + seconds
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+        done = self._runner.stop(max(0.1, end - time.monotonic()))
+        self._carrier.cleanup()
+        return done and not self._thread.is_alive()
+
+    def status(self) -> dict[str, object]:
+        """How things stand, for the log."""
+        members = self.source.members.values()
+        return {
+            'hosts': len(members),
+            'registered': sum(member.session.is_registered for member in members),
+            'failures': sum(member.failures for member in members),
+        }
+
+    def _run(self) -> None:
+        due = time.monotonic() + self._interval
+        while not self.stopping.wait(max(0.0, due - time.monotonic())):
+            due = time.monotonic() + self._interval
+            self._pass()
+
+    def _pass(self, *, first: bool = False) -> None:
+        try:
+            self.source.step()
+        except exceptions.Misconfigured as e:
+            if first:
+                raise
+            LOG.error('Nothing was read: %s', e)
+        except exceptions.GanttError as e:
+            LOG.warning('Not everything was read and told; the next pass does: %s', e)
+        except Exception:
+            LOG.exception('A pass met a defect')

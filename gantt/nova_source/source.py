@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pass after pass: read everything, tell it, settle what was left open.
+
+    read → aggregates and server groups → each host: guests, then its report → open moves
+
+A pass that cannot read everything says nothing: hosts that nothing is said of are
+"down" to the filters when their last report is old enough.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Iterator, Mapping
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from gantt import exceptions
+from gantt.compute.census import Census
+from gantt.compute.member import Member
+from gantt.compute.member import Settings as MemberSettings
+from gantt.compute.ports import Facts, SchedulerPort
+from gantt.compute.report_source import Count
+from gantt.compute.runner import Runner
+from gantt.compute.session import Session
+from gantt.core import message
+from gantt.core.nova_events import GuestSettled, NovaAggregate
+from gantt.core.nova_source import (
+    AggregatesTold,
+    AskMoves,
+    GroupsTold,
+    GuestList,
+    GuestsHeard,
+    GuestsSettled,
+    MoveAsked,
+    Moves,
+)
+from gantt.nova_source import facts, groups, lists
+from gantt.nova_source.cells import Cells
+from gantt.nova_source.facts import Said, Told
+from gantt.nova_source.lists import NOW_AND_THEN, Guests
+from gantt.nova_source.port import Port
+from gantt.nova_source.reading import Picture, Reader
+
+LOG = logging.getLogger(__name__)
+
+#: A member reports when a pass is over, and never by itself.
+BY_ITSELF_SECONDS = 10 * 365 * 86_400.0
+#: Bytes of one message to a scheduler, about.
+BYTES_MOST = 256 << 10
+#: Guests that Nova is asked about one by one in a pass.
+ASKED_MOST = 100
+#: Lines in the log for hosts that nothing is said of.
+SHOWN = 5
+
+T = TypeVar('T')
+
+
+class NovaPort(Protocol):
+    """The scheduler's side, beside reports; ``gantt.client.NovaClient`` is one."""
+
+    def list_guests(self, listed: GuestList) -> GuestsHeard: ...
+
+    def tell_aggregates(self, told: AggregatesTold) -> None: ...
+
+    def tell_groups(self, told: GroupsTold) -> int: ...
+
+    def open_moves(self, asked: AskMoves) -> Moves: ...
+
+    def settle_guests(self, told: GuestsSettled) -> None: ...
+
+
+class Source:
+    """Reads and tells; ``step`` is called by one thread.
+
+    :param port: for reports
+    :param settle_seconds: how long a move is open before Nova is asked about it
+    :param count: adds to a counter; ``gauge`` sets one
+    :param list_bytes: the largest list of guests that a scheduler takes
+    """
+
+    def __init__(
+        self, reader: Reader, cells: Cells, port: SchedulerPort, nova: NovaPort, runner: Runner,
+        settle_seconds: float, count: Count, gauge: Count, list_bytes: int = 1 << 20,
+    ) -> None:  # fmt: skip
+        self._list_bytes = list_bytes
+        self._reader = reader
+        self._cells = cells
+        self._port = Port(port)
+        self._nova = nova
+        self._runner = runner
+        self._settle_seconds = settle_seconds
+        self._count = count
+        self._gauge = gauge
+        self._guests = Guests()
+        self._told = Told()
+        self._aggregates: dict[str, NovaAggregate] = {}
+        self._groups: set[str] = set()
+        self._odd_aggregates: dict[str, str] = {}
+        self._odd_groups: dict[str, str] = {}
+        self._members: dict[str, Member] = {}
+        self._moving: set[str] = set()
+        self._nodes: dict[str, str] = {}
+        self._fenced: set[str] = set()
+        self._passes = 0
+
+    @property
+    def members(self) -> dict[str, Member]:
+        """Host -> what speaks for it."""
+        return self._members
+
+    def step(self) -> None:
+        """One pass.
+
+        :raises Misconfigured: credentials, addresses or the file of cells are wrong
+        :raises GanttError: what kept it from being whole
+        """
+        start = time.monotonic()
+        try:
+            self._step()
+        except Exception:
+            self._count('gantt_nova_source_passes_total', fate='failed')
+            raise
+        fate = 'fenced' if self._fenced else 'done'
+        self._count('gantt_nova_source_passes_total', fate=fate)
+        self._gauge('gantt_nova_source_seconds', time.monotonic() - start)
+
+    def _step(self) -> None:
+        again = self._passes % NOW_AND_THEN == 0
+        if again:
+            # Somebody may have declared them meanwhile.
+            self._port.left_out = frozenset()
+        self._look_at_fences(again)
+        picture = self._reader.read()
+        cells = self._look_at_cells(picture)
+        if 2 * len(self._fenced) <= len(self._members):
+            # Else the one that speaks for the hosts tells these, too.
+            self._tell_groups(picture)
+            self._tell_aggregates(picture, whole=again)
+        self._moving = {consumer for consumer, moves in picture.open.items() if moves}
+        before = self._told
+        found = facts.told(picture, cells, self._port.left_out, self._nodes)
+        self._told = lists.fitting(found, self._list_bytes)
+        self._bring_in(before)
+        self._passes += 1
+        self._settle()
+
+    def _look_at_fences(self, again: bool) -> None:
+        """Hosts that somebody else has registered later than this process."""
+        before = self._fenced
+        self._fenced = {host for host, one in self._members.items() if one.session.is_fenced}
+        if self._fenced and (again or self._fenced != before):
+            LOG.error(
+                'Nothing is said of %d of %d hosts, %s among them: somebody registered them later '
+                'than this process. Is it another gantt-nova-source, stop one of both; restart '
+                'this one if it is to speak for them again',
+                len(self._fenced), len(self._members), min(self._fenced),
+            )  # fmt: skip
+
+    def _look_at_cells(self, picture: Picture) -> dict[str, str] | None:
+        if not self._cells.path:
+            one = self._cells.one
+            return dict.fromkeys(picture.services, one) if one else None
+        try:
+            return self._cells.look()
+        except (exceptions.Misconfigured, exceptions.Refused) as e:
+            LOG.error('The file of cells is not taken over: %s', e)
+            return self._cells.known
+
+    # -- hosts ---------------------------------------------------------------------
+    def _bring_in(self, before: Told) -> None:
+        told = self._told
+        _tell_news('Nothing is said of host %s: %s', told.silent, before.silent)
+        _tell_news('Host %s: inventories are left out: %s', told.wrong, before.wrong)
+        for host in self._members.keys() - told.hosts.keys():
+            if host in told.silent and host in self._fenced:
+                continue  # else it would be registered anew when it is heard of again
+            if host not in told.silent:
+                LOG.warning('Host %s is not known to Nova any more; nothing is said of it', host)
+            self._remove(host)
+            self._guests.forget(host)
+        for host, said in told.hosts.items():
+            self._bring(host, said, before.hosts.get(host))
+        known = told.hosts.keys() | told.silent.keys()
+        self._nodes = {host: uuid for host, uuid in self._nodes.items() if host in known}
+        self._nodes |= {host: said.announcement.uuid or '' for host, said in told.hosts.items()}
+        refused = self._port.refused & told.hosts.keys()
+        fenced = self._fenced & told.hosts.keys()
+        for what, count in {
+            'yes': len(told.hosts.keys() - refused - fenced), 'no': len(told.silent),
+            'fenced': len(fenced), 'refused': len(refused),
+        }.items():  # fmt: skip
+            self._gauge('gantt_nova_source_hosts', count, said=what)
+
+    def _bring(self, host: str, said: Said, was: Said | None) -> None:
+        member = self._members.get(host)
+        if member is not None and member.session.is_fenced:
+            return
+        if member is not None and was is not None and was.announcement != said.announcement:
+            self._remove(host)
+            member = None
+        if member is None:
+            self._add(host, said)
+        elif host not in self._port.refused or self._passes % NOW_AND_THEN == 0:
+            member.hurry(0.0)
+
+    def _remove(self, host: str) -> None:
+        self._runner.remove(self._members.pop(host))
+        self._port.refused.discard(host)
+
+    def _add(self, host: str, said: Said) -> None:
+        member = Member(
+            Session(said.announcement, self._port), self._port, lambda: self._look(host),
+            MemberSettings(report_seconds=BY_ITSELF_SECONDS, level=logging.DEBUG),
+            random.Random(host),
+        )  # fmt: skip
+        self._members[host] = member
+        self._runner.add(member)
+
+    def _look(self, host: str) -> tuple[Census, Facts]:
+        """Tell the guests, then what the host is: nobody is placed beside unknown guests.
+
+        What its report says of guests is nothing: claims follow their lists.
+        """
+        said = self._told.hosts.get(host)
+        if said is None:
+            raise exceptions.Unavailable(f'nothing is known of host {host} now')
+        due = self._guests.is_due(host, said)
+        if due:
+            heard = self._nova.list_guests(lists.listed(host, said))
+            for what in ('confirmed', 'released', 'adopted'):
+                self._count('gantt_nova_source_claims_total', getattr(heard, what), what=what)
+        self._guests.done(host, said, told=due)
+        known = self._port.left_out
+        inventories = {k: v for k, v in said.facts.inventories.items() if k not in known}
+        return Census(None, None), msgspec.structs.replace(said.facts, inventories=inventories)
+
+    # -- aggregates and groups ---------------------------------------------------------
+    def _tell_aggregates(self, picture: Picture, *, whole: bool) -> None:
+        before = self._aggregates
+        now, odd = groups.aggregates(picture, before)
+        _tell_news('Aggregate %s stays as it is known: %s', odd, self._odd_aggregates)
+        self._odd_aggregates = odd
+        news = [one for uuid, one in now.items() if whole or before.get(uuid) != one]
+        gone = [one for uuid, one in before.items() if uuid not in now]
+        # First those that are gone: a new one may have the name of one of them.
+        for some in _parts(gone):
+            self._nova.tell_aggregates(AggregatesTold(gone=some))
+        for some in _parts(news):
+            self._nova.tell_aggregates(AggregatesTold(aggregates=some))
+        self._aggregates = now
+
+    def _tell_groups(self, picture: Picture) -> None:
+        news, odd = groups.groups(picture, self._groups)
+        _tell_news('Server group %s is passed over: %s', odd, self._odd_groups)
+        self._odd_groups = odd
+        for some in _parts(news):
+            self._nova.tell_groups(GroupsTold(groups=some))
+            self._groups |= {one.uuid for one in some}
+        self._groups &= {one.id.lower() for one in picture.groups}
+
+    # -- moves -------------------------------------------------------------------------
+    def _settle(self) -> None:
+        """Of moves that nobody has ended Nova knows where they led."""
+        asked = self._nova.open_moves(AskMoves(seconds=self._settle_seconds))
+        found = []
+        for move in [one for one in asked.moves if self._is_ours(one)][:ASKED_MOST]:
+            try:
+                where = self._reader.whereabouts(move.consumer)
+            except exceptions.InvalidMessage as e:
+                LOG.warning('Where guest %s is cannot be read: %s', move.consumer, e)
+                continue
+            if where is None:
+                continue
+            host, amounts = None, {}
+            if where.server is not None:
+                host = self._told.name_of(where.server)
+                amounts = facts.amounts_of(where.server)
+                if host in self._fenced or (host is None and where.server.host is not None):
+                    continue  # somewhere that nothing is known of
+            LOG.info('Guest %s moved from %s to %s, and is at %s by Nova',
+                     move.consumer, move.source, move.target, host or 'no host')  # fmt: skip
+            found.append(
+                GuestSettled(
+                    consumer=move.consumer, host=host, before=asked.before, resources=amounts
+                )
+            )
+        if found:
+            self._nova.settle_guests(GuestsSettled(guests=found))
+            self._count('gantt_nova_source_settled_total', len(found))
+
+    def _is_ours(self, move: MoveAsked) -> bool:
+        return move.consumer not in self._moving and not {move.source, move.target} & self._fenced
+
+
+def _tell_news(line: str, now: Mapping[str, object], before: Mapping[str, object]) -> None:
+    """A line for each host, or other thing, that something else is said of than before."""
+    news = [(host, why) for host, why in now.items() if before.get(host) != why]
+    for host, why in news[:SHOWN]:
+        LOG.warning(line, host, why)
+    if len(news) > SHOWN:
+        LOG.warning(line, f'{news[SHOWN][0]} and {len(news) - SHOWN - 1} more', news[SHOWN][1])
+
+
+def _parts(items: list[T]) -> Iterator[list[T]]:
+    """Parts that each go into one message."""
+    part: list[T] = []
+    size = 0
+    for item in items:
+        length = len(msgspec.json.encode(message.to_builtins(item)))
+        if part and (size + length > BYTES_MOST or len(part) >= message.LIST_MAX):
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += length
+    if part:
+        yield part

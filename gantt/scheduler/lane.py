@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A thread with a bounded queue in front of it: what comes by the way waits here."""
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Item = TypeVar('Item')
+
+IDLE_SECONDS = 0.5
+
+
+class Lane(Generic[Item]):
+    """Items come from any thread and are worked off by one.
+
+    :param work: takes some with ``next`` and does what is due; called again and again with
+        the seconds that it may wait for the first
+    :param limit: how many may wait
+    """
+
+    def __init__(self, name: str, work: Callable[[float], object], limit: int) -> None:
+        self.name = name
+        self.limit = limit
+        #: No more is coming: what waits is worked off, then the thread ends.
+        self.ending = threading.Event()
+        self._work = work
+        self._queue: queue.Queue[Item] = queue.Queue(limit)
+        self._next: list[Item] = []  # none or one
+        self._thread: threading.Thread | None = None
+
+    @property
+    def depth(self) -> int:
+        """How many wait."""
+        return self._queue.qsize() + len(self._next)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._thread.start()
+
+    def stop(self, seconds: float) -> bool:
+        """Work off what waits, then end; whether that was done in time."""
+        self.ending.set()
+        if self._thread is not None:
+            self._thread.join(seconds)
+            return not self._thread.is_alive()
+        return True
+
+    def put(self, item: Item) -> bool:
+        """Let it wait for its turn; False where too many do.  Never blocks."""
+        try:
+            self._queue.put_nowait(item)
+        except queue.Full:
+            return False
+        return True
+
+    def next(self, seconds: float = 0.0) -> Item:
+        """The next one, waited for if need be.
+
+        :raises queue.Empty: none came
+        """
+        if self._next:
+            return self._next.pop()
+        return self._queue.get(timeout=seconds) if seconds > 0 else self._queue.get_nowait()
+
+    def put_back(self, item: Item) -> None:
+        """Let it be the next one again; by the working thread, one at a time."""
+        self._next = [item]
+
+    def _run(self) -> None:
+        while not (self.ending.is_set() and self.depth == 0):
+            self._work(IDLE_SECONDS)

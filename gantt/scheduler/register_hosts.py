@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compute host comes to life, or ten thousand at once after a power cut.
+
+    take registrations from a bounded queue → hand out the epochs of many in one
+    transaction → offer the hosts to the host table → tell each its own
+
+A lone one is waited for by nobody: what gathers is what came while the last
+transaction ran.
+"""
+
+import contextlib
+import logging
+import queue
+from concurrent.futures import Future
+
+from gantt import exceptions
+from gantt.core.report import Registered, RegisterHost
+from gantt.scheduler.claims import Claims
+from gantt.scheduler.lane import Lane
+
+LOG = logging.getLogger(__name__)
+#: Registrations in one transaction, and how many may wait.
+BATCH_MAX, WAITING_MAX = 100, 20_000
+TRIES_IN_VAIN = 2
+
+Item = tuple[RegisterHost, 'Future[Registered]']
+
+
+class Registrations:
+    """The registering thread and its queue."""
+
+    def __init__(self, claims: Claims) -> None:
+        self._claims = claims
+        self.lane: Lane[Item] = Lane('registrations', self.step, WAITING_MAX)
+
+    def submit(self, message: RegisterHost) -> 'Future[Registered]':
+        """Queue a registration; never blocks.
+
+        :raises Busy: the queue is full
+        """
+        future: Future[Registered] = Future()
+        if not self.lane.put((message, future)):
+            raise exceptions.Busy(
+                reason=f'{self.lane.limit} hosts wait to be registered', retry_after_ms=5000
+            )
+        return future
+
+    def step(self, idle_seconds: float = 0.0) -> int:
+        """One batch; how many registrations it had."""
+        batch = self._drain(idle_seconds)
+        if batch:
+            self._register(batch)
+        return len(batch)
+
+    def _drain(self, idle_seconds: float) -> list[Item]:
+        """What waits, each host once: of two words of one host the second sees the first done."""
+        batch: dict[str, Item] = {}
+        with contextlib.suppress(queue.Empty):
+            item = self.lane.next(idle_seconds)
+            while True:
+                if item[0].name in batch:
+                    self.lane.put_back(item)
+                    break
+                batch[item[0].name] = item
+                if len(batch) == BATCH_MAX:
+                    break
+                item = self.lane.next()
+        return list(batch.values())
+
+    def _one_by_one(self, batch: list[Item]) -> None:
+        """One that cannot be stored, or is locked by somebody, must not cost the others theirs.
+
+        Where the database is away, two are enough to know it.
+        """
+        in_vain = 0
+        for item in batch:
+            if in_vain == TRIES_IN_VAIN:
+                item[1].set_exception(exceptions.DatabaseUnavailable(
+                    problem=f'{in_vain} hosts before this one could not be registered'
+                ))  # fmt: skip
+                continue
+            self._register([item])
+            away = isinstance(item[1].exception(), exceptions.Unavailable)
+            in_vain = in_vain + 1 if away else 0
+
+    def _register(self, batch: list[Item]) -> None:
+        try:
+            found = self._claims.register_hosts([message for message, _ in batch])
+        except Exception as e:
+            if len(batch) > 1:
+                self._one_by_one(batch)
+                return
+            if not isinstance(e, exceptions.GanttError):
+                LOG.exception('host %s was not registered', batch[0][0].name)
+            batch[0][1].set_exception(e)
+            return
+        for (_, future), one in zip(batch, found, strict=True):
+            if isinstance(one, Exception):
+                future.set_exception(one)
+            else:
+                future.set_result(one)
