@@ -13,6 +13,7 @@ choice of a concurrency backend.  Errors are those of ``gantt.exceptions``.
 
 from gantt.client.compute import ComputeClient
 from gantt.client.hosts import ClaimFate, ClaimsClient, ReportFate, StatsClient
+from gantt.client.nova import NovaClient
 from gantt.client.scheduler import SchedulerClient
 from gantt.rpc.transport import own_transport as get_transport
 
@@ -20,6 +21,7 @@ __all__ = [
     'ClaimFate',
     'ClaimsClient',
     'ComputeClient',
+    'NovaClient',
     'ReportFate',
     'SchedulerClient',
     'StatsClient',

@@ -109,7 +109,7 @@ class Caller:
             try:
                 return client.prepare(timeout=left, retry=0).call(context, method, **args)
             except driver.AWAY:
-                driver.drop_sender(self._carrier)
+                driver.drop_senders(self._carrier)
                 pause = _PUBLISH_PAUSE * (tried + 1)
                 if tried == tries - 1 or time.monotonic() + pause >= end:
                     raise

@@ -62,6 +62,7 @@ class ClaimsClient:
         """Say that a host is there; the answer carries its epoch.
 
         :raises StaleRegistration: a later one of the same journal was there before
+        :raises HostHeld: it is said in the name of Nova, and an agent has reported lately
         """
         return message.decode(
             self._call('register_host', host.name, host=message.to_builtins(host)),

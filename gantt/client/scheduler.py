@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The conductor's side: ask for places, look an answer up, take a request back."""
 
+import itertools
 import uuid
 from typing import Any
 
@@ -56,15 +57,18 @@ class SchedulerClient:
                 raise TypeError('either a request, or spec and consumers')
             fields.setdefault('request_id', str(uuid.uuid4()))
             request = SelectDestinations(spec=spec, consumers=consumers, **fields)
+        sent = itertools.count()
         return again(
-            lambda left: self._select(request, left),
+            lambda left: self._select(request, left, repeat=next(sent) > 0 or request.repeat),
             request.budget_ms / 1000, most=_TRIES_MOST, passing=(*_PASSING, _NoAnswer),
             what=f'request {request.request_id}',
         )  # fmt: skip
 
-    def _select(self, request: SelectDestinations, left: float) -> Answer:
+    def _select(self, request: SelectDestinations, left: float, *, repeat: bool) -> Answer:
         left_ms = max(1, int(left * 1000))
-        body = message.to_builtins(msgspec.structs.replace(request, budget_ms=left_ms))
+        body = message.to_builtins(
+            msgspec.structs.replace(request, budget_ms=left_ms, repeat=repeat)
+        )
         patience = min(left, self._attempt_seconds) + _GRACE_SECONDS
         try:
             found = self._caller.call(

@@ -93,16 +93,19 @@ class Agent:
         self._starting: set[str] = set()  # by this process, not by one that crashed
         self._event = event
         self._halted = event()
+        self._recovered = event()
 
     # -- build -------------------------------------------------------------------
     def build(self, build: Build) -> Outcome:
-        """Build a guest; the whole way, on the caller's thread.
+        """Build a guest, once it is known what runs here; the whole way, on the caller's thread.
 
         :raises InvalidMessage: it is for another host
         :raises Fenced: another agent speaks for this host
         """
         self._for_us(build.host)
         self._session.raise_if_fenced()
+        if not self._recovered.wait(self._terms.confirm_seconds):
+            return _of(build, 'unconfirmed', 'it is not known yet what runs here')
         with self._alone(build.claim_id) as alone:
             if not alone:
                 return _of(build, 'in_progress')
@@ -124,9 +127,8 @@ class Agent:
         )
 
     def resume(self) -> list[Outcome]:
-        """Go on with what is pending and nobody works on, such as after a restart.
-
-        Nothing more where another agent speaks for this host, or this one was told to stop.
+        """Go on with what is pending and nobody works on, such as after a restart; nothing more
+        where another agent speaks for this host, or this one was told to stop.
         """
         outcomes = []
         with contextlib.suppress(Fenced, Halted):
@@ -207,8 +209,7 @@ class Agent:
     def _confirmed(self, entry: Entry) -> tuple[Stamp | None, Outcome]:
         """Ask until there is an answer or the claim can no longer hold.
 
-        Each try is a new question with the same claim; only the answer to the
-        last one, in the epoch it was asked in, counts.
+        Each try asks anew; only the answer to the last one, in the epoch it was asked in, counts.
         """
         build = entry.build
         end = self._monotonic() + min(
@@ -344,6 +345,7 @@ class Agent:
                         self.name, entry.claim_id, entry.state)  # fmt: skip
             self._release([entry.claim_id], f'was {entry.state} when the agent ended')
         self._journal.purge(self._terms.tombstone_seconds)
+        self._recovered.set()
 
     def tidy(self) -> int:
         """Forget old tombstones; how many."""
@@ -352,6 +354,7 @@ class Agent:
     def halt(self) -> None:
         """Let nothing more happen through this agent, also not what is under way."""
         self._halted.set()
+        self._recovered.set()
 
     # -- words ----------------------------------------------------------------------
     def _release(self, claim_ids: list[str], reason: str) -> None:

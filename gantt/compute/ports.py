@@ -25,6 +25,7 @@ from gantt.core.report import (
     RegisterHost,
 )
 from gantt.core.resources import Inventory
+from gantt.core.topology.layout import CellLayout
 
 
 class GuestError(exceptions.Unavailable):
@@ -38,11 +39,15 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
     """A guest that exists on the host.
 
     :ivar claim_id: None where whoever lists it does not know
+    :ivar cells: what it has of cells of the host, as far as whoever lists it knows
+    :ivar devices: addresses of the PCI devices that it has
     """
 
     consumer: str
     claim_id: str | None = None
     resources: dict[str, int] = {}
+    cells: list[CellLayout] = []
+    devices: list[str] = []
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +76,7 @@ class SchedulerPort(Protocol):
         """Announce the host; the answer has its epoch.
 
         :raises StaleRegistration: a later one of the same journal was there before
+        :raises HostHeld: it is said in the name of Nova, and an agent has reported lately
         """
 
     def report(self, report: HostReport) -> str | None:

@@ -137,6 +137,7 @@ def _said(entry: Entry, shapes: dict[str, Shape], inside: str) -> Said:
     announcement = RegisterHost(
         name=entry.name, node=entry.node or entry.name, uuid=entry.uuid, boot_nonce='-',
         cell=entry.cell, zone=entry.zone, build_topic=entry.build_topic,
+        speaks_for=None if entry.running is None else 'host',
     )  # fmt: skip
     _check(entry, facts, inside)
     return Said(announcement, facts, entry.running)

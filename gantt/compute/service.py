@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gantt-compute, wired from its configuration: this machine, a farm, or a file of hosts."""
+"""gantt-compute, wired from its configuration: a machine, a farm, a file of hosts, or facts."""
 
 import logging
 import pathlib
@@ -12,8 +12,10 @@ from gantt import client, exceptions
 from gantt.client.compute import topic_of
 from gantt.compute import orders, shapes
 from gantt.compute.agent import Terms
+from gantt.compute.drivers.beside_nova import BesideNova
 from gantt.compute.drivers.start_locks import StartLocks
 from gantt.compute.drivers.this_machine import ThisMachine
+from gantt.compute.facts_only import FactsOnly
 from gantt.compute.farm import Farm, Plan
 from gantt.compute.journal import SqliteJournal
 from gantt.compute.listen import Listener, Methods
@@ -32,7 +34,7 @@ Signals = dict[int, Callable[[], object]]
 
 
 class Service(Protocol):
-    """One of the three things that gantt-compute can be."""
+    """One of the four things that gantt-compute can be."""
 
     def start(self) -> None:
         """Begin; the broker is there."""
@@ -166,6 +168,37 @@ class ReportOnlyService:
         return {signal.SIGHUP: self.status}
 
 
+class FactsOnlyService:
+    """What Nova's APIs do not carry of this machine, told beside nova-compute.
+
+    :raises Misconfigured: an option names what is not there
+    """
+
+    def __init__(self, conf: Any, carrier: Any) -> None:
+        c = conf.compute
+        name = conf.name or c.name or conf.host
+        machine = BesideNova(c, name, pathlib.Path(conf.state_path, 'compute', f'{name}.starts'))
+        self.member = FactsOnly(
+            name, machine.look, client.NovaClient(carrier, timeout=c.call_seconds),
+            c.report_seconds, random.Random(),
+        )  # fmt: skip
+        self._runner = Runner(threads=1)
+
+    def start(self) -> None:
+        self._runner.add(self.member)
+        self._runner.start()
+        LOG.info('Host %s: telling what the APIs of Nova do not carry', self.member.name)
+
+    def stop(self, seconds: float) -> bool:
+        return self._runner.stop(seconds)
+
+    def status(self) -> dict[str, object]:
+        return self.member.status()
+
+    def signals(self) -> Signals:
+        return {signal.SIGHUP: self.status}
+
+
 def from_conf(conf: Any) -> Service:
     """What the command line asks for; waits for the broker.
 
@@ -178,6 +211,11 @@ def from_conf(conf: Any) -> Service:
             option='--report-only', problem='a farm speaks for its own hosts only',
             fix='Start one process with --fake and another one with --report-only',
         )  # fmt: skip
+    if conf.facts_only and (conf.fake or conf.report_only):
+        raise exceptions.Misconfigured(
+            option='--facts-only', problem='it is about this machine only',
+            fix='Start one process with --facts-only and another one for the rest',
+        )  # fmt: skip
     carrier = client.get_transport(conf)
     port = OverRpc(carrier, conf.compute.call_seconds)
     service: Service
@@ -185,6 +223,8 @@ def from_conf(conf: Any) -> Service:
         service = FarmService(conf, carrier, port)
     elif conf.report_only:
         service = ReportOnlyService(conf, port)
+    elif conf.facts_only:
+        service = FactsOnlyService(conf, carrier)
     else:
         service = HostService(conf, carrier, port)
     wait_for_broker(carrier, conf.rpc.start_wait_seconds)

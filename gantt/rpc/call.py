@@ -63,6 +63,6 @@ def _seconds(value: Any) -> float | None:
     """A sender's idea of seconds; None where it makes no sense."""
     try:
         seconds = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return seconds if 0 < seconds < 1e6 else None

@@ -21,6 +21,7 @@ from kombu import Exchange
 from kombu.exceptions import OperationalError
 from oslo_messaging._drivers import common as rpc_common
 from oslo_messaging._drivers.amqp import AMQPDestinationNotFound
+from oslo_messaging._drivers.amqpdriver import AMQPDriverBase
 from oslo_messaging.rpc.server import RPCServer
 
 from gantt import exceptions
@@ -29,10 +30,10 @@ from gantt.rpc import straight, undecoded
 __all__ = [
     'AWAY',
     'RPCServer', 'ReplyQueueMissing', 'acknowledge', 'attachment', 'attachment_of', 'body_bytes',
-    'connection_beside', 'drop_sender', 'envelope',
+    'connection_beside', 'drop_senders', 'envelope',
     'forget', 'hear_no_more', 'is_in_process', 'let_go', 'may_have_surrogates', 'new_connection',
     'options', 'probe', 'ready_for_calls', 'renew', 'reply',
-    'sender', 'server_version', 'transport_url',
+    'sender', 'server_version', 'speaks_amqp', 'transport_url',
 ]  # fmt: skip
 
 
@@ -138,6 +139,11 @@ def new_connection(transport: om.transport.RPCTransport) -> Iterator[Any]:
         made.close()
 
 
+def speaks_amqp(transport: om.transport.RPCTransport) -> bool:
+    """Whether it is a driver that Gantt knows: that of RabbitMQ, or kombu's in this process."""
+    return isinstance(transport._driver, AMQPDriverBase)
+
+
 def is_in_process(transport: om.transport.RPCTransport) -> bool:
     """Whether there is no broker but this process."""
     return transport._driver._url.transport.startswith('kombu+memory')
@@ -201,11 +207,22 @@ def forget(connection: Any) -> None:
         connection.connection.collect()
 
 
-def drop_sender(transport: Any) -> None:
-    """Close the connection that messages were sent on last, whatever it still waits for."""
-    with contextlib.suppress(exceptions.BrokerUnavailable, *AWAY):
-        with sender(transport._driver) as connection:
-            forget(connection)
+def drop_senders(transport: Any) -> None:
+    """Close the idle connections for sending, whatever they still wait for.
+
+    A thread of the library tends each of them.  Where one is broken that thread connects
+    again now and then, which takes it 2 s when the broker is away, and who wants to send on
+    it waits that long.  Without one, sending fails at once until the broker is back.
+    """
+    pool = transport._driver._connection_pool
+    with pool._cond:
+        dropped = [item for _, item in pool._items]
+        pool._items.clear()
+        pool._current_size -= len(dropped)
+        pool._cond.notify_all()
+    for item in dropped:
+        _cut(item)
+        threading.Thread(target=_close, args=(item,), name='rpc-close', daemon=True).start()
 
 
 def _direct_send(c: Any, queue: str, body: dict[str, str]) -> None:
@@ -342,3 +359,8 @@ def _cut(connection: Any) -> None:
 def _close(connection: Any) -> None:
     with contextlib.suppress(Exception):
         connection.close()
+
+
+def use_exchange(carrier: Any, exchange: str) -> None:
+    """Let what names no exchange (a notification) go to this one."""
+    carrier._driver._default_exchange = exchange

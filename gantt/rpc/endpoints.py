@@ -10,12 +10,12 @@ import msgspec
 from gantt import exceptions
 from gantt.core import message
 from gantt.core.decision import Answer
-from gantt.core.report import ClaimWords, RegisterHost
+from gantt.core.report import ClaimWords, HostReport, RegisterHost, classes_of
 from gantt.core.request import CancelClaims, ExtendClaims, GetRequest, SelectDestinations
-from gantt.rpc import casts, stats, stats_foreign, wire
+from gantt.rpc import casts, nova_source, stats, stats_foreign, wire
 from gantt.rpc.call import Call
 from gantt.rpc.replies import Reply, StockReplies
-from gantt.rpc.server import DEFERRED, Interface, Method
+from gantt.rpc.server import DEFERRED, Interface, Method, Promised
 
 #: How long a report that somebody calls (not casts) waits for its fate.
 REPORT_WAIT_SECONDS = 10.0
@@ -65,6 +65,11 @@ class SchedulerMethods:
 
     def select_destinations(self, call: Call) -> object:
         request = wire.argument(call.args, 'request', SelectDestinations, newer=call.newer_minor)
+        if self._scheduler.has_classes(request.spec.resources):
+            return self._submit(request, call)
+        return Method(functools.partial(self._submit, request))
+
+    def _submit(self, request: SelectDestinations, call: Call) -> object:
         self._replies.expect()
         try:
             self._scheduler.submit(
@@ -98,19 +103,16 @@ class ClaimsMethods:
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
         self.interface = Interface({
-            'register_host': Method(self.register_host),
+            'register_host': Method(self.register_host, inline=True),
             'confirm_claims': Method(self.confirm_claims),
             'refuse_claims': Method(self.refuse_claims),
             'release_claims': Method(self.release_claims),
             'extend_claims': Method(self.extend_claims),
         })  # fmt: skip
 
-    def register_host(self, call: Call) -> Any:
-        return message.to_builtins(
-            self._scheduler.register_host(
-                wire.argument(call.args, 'host', RegisterHost, newer=call.newer_minor)
-            )
-        )
+    def register_host(self, call: Call) -> object:
+        host = wire.argument(call.args, 'host', RegisterHost, newer=call.newer_minor)
+        return Promised(self._scheduler.register_soon(host), message.to_builtins)
 
     def confirm_claims(self, call: Call) -> Any:
         return message.to_builtins(self._scheduler.confirm(self._words(call)))
@@ -137,7 +139,8 @@ class StatsMethods:
     """Topic ``gantt-stats``: what hosts, or those who speak for them, report.
 
     A typed report that is cast goes straight to the intake.  What must wait
-    (a call for its fate, a foreign host for its registration) takes a thread.
+    (a foreign host for its registration, a class not known here for the database)
+    takes a thread.
     """
 
     def __init__(self, scheduler: Any, ratios: stats.Ratios) -> None:
@@ -146,12 +149,15 @@ class StatsMethods:
         self._foreign = stats.ForeignHosts(scheduler.register_host, scheduler.database_now)
         self.interface = Interface({
             'update_resource_stats': Method(self.update_resource_stats, inline=True),
+            **nova_source.methods(scheduler),
         }, straight=self.straight)  # fmt: skip
 
     def straight(self, body: bytes | str) -> Callable[[], object] | None:
         """What to do with a body that is a report, cast; None for everything else."""
         report = casts.report(body)
-        return None if report is None else functools.partial(self._scheduler.report, report)
+        if report is None or not self._scheduler.has_classes(classes_of(report)):
+            return None
+        return functools.partial(self._scheduler.report, report)
 
     def update_resource_stats(self, call: Call) -> Any:
         wire.only(call.args, ('name', 'stats'), newer=call.newer_minor)
@@ -160,14 +166,17 @@ class StatsMethods:
         if report is None:
             facts = stats_foreign.facts(name, body, self._ratios)
             return Method(lambda call: self._foreign_report(call, facts))
-        if call.wants_answer:
-            return Method(
-                lambda call: message.to_builtins(
-                    self._scheduler.report(report, wait_seconds=REPORT_WAIT_SECONDS)
-                )
-            )
-        self._scheduler.report(report)
-        return None
+        if not self._scheduler.has_classes(classes_of(report)):
+            return Method(lambda call: self._report(call, report))
+        return self._report(call, report)
+
+    def _report(self, call: Call, report: HostReport) -> object:
+        if not call.wants_answer:
+            return self._scheduler.report(report)
+        return Promised(
+            self._scheduler.report_soon(report),
+            lambda fate: message.to_builtins(self._scheduler.fate_of(report, fate)),
+        )
 
     def _foreign_report(self, call: Call, facts: stats.Facts) -> Any:
         try:

@@ -14,7 +14,7 @@ from gantt.core.nova_events import (
     GuestsUpdated,
     NovaAggregate,
 )
-from gantt.rpc import nova_flavor, wire
+from gantt.rpc import nova_flavor, nova_image, wire
 from gantt.rpc.nova_objects import fields, objects, optional
 
 
@@ -74,9 +74,14 @@ def _aggregate(primitive: Any) -> NovaAggregate:
 
 
 def _guest(data: dict[str, Any]) -> Guest:
-    """An instance; without its flavor its amounts are what its own columns say."""
+    """An instance; without its flavor its amounts are what its own columns say.
+
+    Its image, if it has one, is in its metadata: it may have pinned the processors.
+    """
     flavor = optional(data.get('flavor'), 'Flavor', 'instance_info.flavor') or data
-    resources = nova_flavor.asked(flavor, {}, volume=False).resources
+    image = nova_image.of_instance(data.get('system_metadata'))
+    volume = data.get('image_ref') == ''
+    resources = nova_flavor.in_use(flavor, image, volume=volume)
     body = {
         'consumer': data.get('uuid'),
         'node': data.get('node') or '',
@@ -86,5 +91,6 @@ def _guest(data: dict[str, Any]) -> Guest:
         'vm_state': data.get('vm_state') or '',
         'task_state': data.get('task_state') or '',
         'moving': data.get('migration_context') is not None,
+        'flavor': flavor.get('name') if flavor is not data else None,
     }
     return message.decode(body, Guest, inside='instance_info')

@@ -17,11 +17,13 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.decision import Answer, Outcome
-from gantt.core.nova_events import NovaEvent
+from gantt.core.host import HostRow
+from gantt.core.nova_events import AggregateWord, Cast, GuestWord
 from gantt.core.request import Purpose
-from gantt.rpc import driver, nova_casts, nova_objects, nova_spec
+from gantt.rpc import driver, nova_casts, nova_legacy, nova_limits, nova_objects, nova_spec
 from gantt.rpc.call import Call
 from gantt.rpc.later import Later
+from gantt.rpc.nova_notifier import NovaNotifier
 from gantt.rpc.nova_objects import NoValidHost
 from gantt.rpc.replies import Reply, StockReplies
 from gantt.rpc.server import DEFERRED, Interface, Method
@@ -54,12 +56,15 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 class NovaHandle:
     """A request of Nova on its way; asks again while the answer may change."""
 
-    __slots__ = ('_methods', '_wait_ms', 'call', 'deadline', 'wanted')
+    __slots__ = ('_methods', '_spec', '_topology', '_wait_ms', 'call', 'deadline', 'wanted')
 
     def __init__(
-        self, methods: 'NovaMethods', call: Call, wanted: nova_spec.Wanted, deadline: float
-    ) -> None:
+        self, methods: 'NovaMethods', call: Call, wanted: nova_spec.Wanted, deadline: float,
+        spec: dict[str, Any],
+    ) -> None:  # fmt: skip
         self._methods = methods
+        self._spec = spec
+        self._topology = nova_limits.asked(spec)
         self._wait_ms = _WAIT_FIRST_MS
         self.call = call
         self.wanted = wanted
@@ -68,12 +73,16 @@ class NovaHandle:
     def respond(self, answer: Answer) -> Reply | None:
         if answer.outcome is Outcome.PLACED:
             wanted = self.wanted
+            self._methods.notifier.ended(
+                self.call.context, self._spec, wanted.request.consumers,
+                [chosen[0].host for chosen in answer.selections],
+            )  # fmt: skip
             claimed = wanted.request.spec.purpose is not Purpose.REBUILD
             return Reply(
                 self.call,
                 nova_objects.destinations(
                     answer.selections, as_objects=wanted.as_objects, alternates=wanted.alternates,
-                    claimed=claimed,
+                    claimed=claimed, topology=self._topology, host=self._methods.host,
                 ),
             )  # fmt: skip
         if answer.outcome in _PASSING and self._ask_again(answer.retry_after_ms):
@@ -96,24 +105,29 @@ class NovaMethods:
 
     def __init__(
         self, scheduler: Any, replies: StockReplies, later: Later, terms: Terms,
-        wall: Callable[[], float] = time.time,
+        notifier: NovaNotifier, wall: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self._scheduler = scheduler
         self._replies = replies
         self._terms = terms
         self._wall = wall
         self._channel: object = None
+        self.host: Callable[[int], HostRow | None] = scheduler.host_row
         self._attached_wall = wall()
         self._attached = time.monotonic()
         self.later = later
-        casts: dict[str, Callable[[dict[str, Any]], NovaEvent]] = {
+        self.notifier = notifier
+        casts: dict[str, Callable[[dict[str, Any]], GuestWord | AggregateWord]] = {
             'update_aggregates': nova_casts.update_aggregates,
             'delete_aggregate': nova_casts.delete_aggregate,
             'update_instance_info': nova_casts.update_instance_info,
             'delete_instance_info': nova_casts.delete_instance_info,
             'sync_instance_info': nova_casts.sync_instance_info,
         }
-        methods = {name: Method(functools.partial(self._cast, f)) for name, f in casts.items()}
+        # In the receiving thread: their order is that of the queue.
+        methods = {
+            name: Method(functools.partial(self._cast, f), inline=True) for name, f in casts.items()
+        }
         methods['select_destinations'] = Method(self.select_destinations, inline=True)
         self.interface = Interface(
             methods, VERSION, exact=True, quick=frozenset({'select_destinations'})
@@ -127,16 +141,24 @@ class NovaMethods:
     def select_destinations(self, call: Call) -> object:
         try:
             seconds = self._seconds_left(call)
+            args = nova_legacy.arguments(call.args)
             wanted = nova_spec.translate(
-                call.args, call.context, budget_ms=int(seconds * 1000),
+                args, call.context, budget_ms=int(seconds * 1000),
                 lease_seconds=self._terms.lease_seconds, max_attempts=self._terms.max_attempts,
             )  # fmt: skip
         except exceptions.GanttError as e:
             raise _told(e) from None
+        spec = args['spec_obj']
+        handle = NovaHandle(self, call, wanted, call.arrived + seconds, spec)
+        self.notifier.begun(call.context, spec)
+        if self._scheduler.has_classes(wanted.request.spec.resources):
+            return self._begun(handle)
+        return Method(lambda call: self._begun(handle))
+
+    def _begun(self, handle: NovaHandle) -> object:
         self._replies.expect()
-        handle = NovaHandle(self, call, wanted, call.arrived + seconds)
         try:
-            self._submit(handle, call.age_ms)
+            self._begin(handle)
         except exceptions.GanttError as e:
             self._replies.settle()
             raise _told(e) from None
@@ -144,6 +166,19 @@ class NovaMethods:
             self._replies.settle()
             raise
         return DEFERRED
+
+    def _begin(self, handle: NovaHandle) -> None:
+        """Submit a request; one that says where its guests are is told so first."""
+        request = handle.wanted.request
+        spec = request.spec
+        again = functools.partial(self.again, handle)
+        if spec.purpose.is_move and spec.ignore_hosts:
+            # The host to leave is named before others to leave out.
+            self._scheduler.submit_move(request, spec.ignore_hosts[0], again)
+        elif spec.purpose is Purpose.UNSHELVE:
+            self._scheduler.submit_move(request, None, again)
+        else:
+            self._submit(handle, handle.call.age_ms)
 
     def again(self, handle: NovaHandle) -> None:
         """Submit a request once more, with what is left of its budget."""
@@ -157,8 +192,18 @@ class NovaMethods:
     def _submit(self, handle: NovaHandle, spent_ms: float) -> None:
         self._scheduler.submit(handle.wanted.request, handle, self._replies, spent_ms=spent_ms)
 
-    def _cast(self, decode: Callable[[dict[str, Any]], NovaEvent], call: Call) -> None:
-        self._scheduler.nova_event(decode(call.args))
+    def _cast(
+        self, decode: Callable[[dict[str, Any]], GuestWord | AggregateWord], call: Call
+    ) -> None:
+        unique = getattr(call.raw, 'unique_id', None)
+        self._scheduler.nova_event(
+            Cast(
+                id=unique[:64] if isinstance(unique, str) else '',
+                asked_at=_timestamp(call.context.get('timestamp')),
+                skew=self._terms.clock_skew_seconds,
+                word=decode(call.args),
+            )
+        )
 
     def _seconds_left(self, call: Call) -> float:
         """How long this call may take.

@@ -1,23 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a flavor and an image ask for: resource amounts and traits.
 
-The rules are those of Nova's own translation for Placement.  What our request
-cannot carry (numbered groups, ports with bandwidth) is refused by name rather
-than dropped: a silently weaker request would land on the wrong host.
+The rules, and their order, are those of Nova's own translation for Placement.
+What our request cannot carry (numbered groups, ports with bandwidth) is refused
+by name rather than dropped: a silently weaker request would land on the wrong
+host.  Traits of features that a guest uses are none of this: they are added to
+every request, whoever sent it.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from gantt import exceptions
 from gantt.core import resources
+from gantt.core.request import RequestSpec
+from gantt.core.topology import processors
+from gantt.core.topology import read as topology
+from gantt.core.topology.settings import Settings, pmem_class
+from gantt.core.topology.wish import CpuPolicy, EmulatorPolicy, ThreadPolicy
 
 _RESOURCE = re.compile(r'resources([0-9A-Za-z_-]*):(.+)\Z')
 _TRAIT = re.compile(r'trait([0-9A-Za-z_-]*):(.+)\Z')
-_RANGE = re.compile(r'(\d{1,5})(?:-(\d{1,5}))?\Z')
-
-_TPM_TRAITS = {'1.2': 'COMPUTE_SECURITY_TPM_1_2', '2.0': 'COMPUTE_SECURITY_TPM_2_0'}
-_HYPERTHREADING = 'HW_CPU_HYPERTHREADING'
+#: Digits of an amount at most; larger ones are refused as numbers, with the limit.
+_DIGITS_MAX = 20
 
 
 class Asked:
@@ -31,35 +37,65 @@ class Asked:
         self.forbidden: list[str] = []
 
 
-def asked(flavor: dict[str, Any], image_properties: dict[str, Any], *, volume: bool) -> Asked:
+def asked(flavor: dict[str, Any], properties: Mapping[str, str], *, volume: bool) -> Asked:
     """Resources and traits that an instance of ``flavor`` asks for.
 
-    :param image_properties: fields of the image's ImageMetaProps
+    :param properties: of its image, all text
     :param volume: it boots from a volume: the root disk takes no room on the host
     :raises InvalidMessage: names the field
     """
     specs = extra_specs(flavor)
+    settings = Settings(specs, properties)
     found = Asked()
-    vcpus = _amount(flavor, 'vcpus')
-    pinned = _pinned(specs, image_properties, vcpus)
-    swap_gb = -(-_amount(flavor, 'swap') // 1024)
-    root_gb = 0 if volume else _amount(flavor, 'root_gb')
-    amounts = {
-        'VCPU': vcpus - min(pinned, vcpus),
-        'PCPU': pinned,
-        'MEMORY_MB': _amount(flavor, 'memory_mb'),
-        'DISK_GB': root_gb + _amount(flavor, 'ephemeral_gb') + swap_gb,
-    }
-    _from_features(specs, image_properties, amounts, found)
-    if pinned:
-        _thread_policy(specs, image_properties, found)
-    _from_specs(specs, amounts, found)
-    for trait in image_properties.get('traits_required') or []:
-        found.required.append(_text(trait, 'image.properties.traits_required'))
-    found.resources = {name: amount for name, amount in amounts.items() if amount}
+    _from_specs(specs, found)
+    traits = properties.get('traits_required', '').split(',')
+    found.required += filter(None, map(str.strip, traits))
+    _from_policies(settings, _amount(flavor, 'vcpus'), found)
+    _from_columns(flavor, volume, found)
+    _from_features(settings, found)
+    found.resources = {name: amount for name, amount in found.resources.items() if amount}
     found.required = sorted(set(found.required))
     found.forbidden = sorted(set(found.forbidden))
     return found
+
+
+def check_cells(flavor: dict[str, Any], spec: RequestSpec) -> None:
+    """Cells are made of what is claimed, and Nova builds them of what the flavor has.
+
+    :raises InvalidMessage: extra specs claim another amount for a guest with cells
+    """
+    other = [
+        (name, column)
+        for name, column in (('VCPU', 'vcpus'), ('MEMORY_MB', 'memory_mb'))
+        if f'resources:{name}' in spec.flavor.extra_specs
+        and spec.resources.get(name) not in (None, _amount(flavor, column))
+    ]
+    if not other:
+        return
+    try:
+        wish = topology.read(spec)
+    except exceptions.InvalidMessage:
+        return  # refused where cells are looked at
+    if wish is not None and wish.cells:
+        name, column = other[0]
+        raise exceptions.InvalidMessage(
+            field=f'flavor.extra_specs.resources:{name}',
+            problem=f'the guest has NUMA cells; expected {flavor[column]} for them as in the '
+            f'flavor, got {spec.resources[name]}',
+        )
+
+
+def in_use(
+    flavor: dict[str, Any], properties: Mapping[str, str], *, volume: bool
+) -> dict[str, int]:
+    """Amounts of an instance that is there: what cannot be said in amounts is left out.
+
+    :raises InvalidMessage: names the column of the flavor
+    """
+    try:
+        return asked(flavor, properties, volume=volume).resources
+    except exceptions.InvalidMessage:
+        return asked(flavor | {'extra_specs': {}}, {}, volume=volume).resources
 
 
 def extra_specs(flavor: dict[str, Any]) -> dict[str, str]:
@@ -81,76 +117,8 @@ def _amount(flavor: dict[str, Any], name: str) -> int:
     return value
 
 
-def _text(value: Any, field: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise exceptions.InvalidMessage(field=field, problem=f'expected text, got {value!r}')
-    return value
-
-
-def _either(specs: dict[str, str], image: dict[str, Any], name: str) -> str | None:
-    """A setting that flavor or image may make; the flavor's word counts first."""
-    found = specs.get(f'hw:{name}', image.get(f'hw_{name}'))
-    return None if found is None else str(found)
-
-
-def _pinned(specs: dict[str, str], image: dict[str, Any], vcpus: int) -> int:
-    """How many processors must be dedicated ones."""
-    policy = _either(specs, image, 'cpu_policy')
-    if policy == 'mixed':
-        name = 'cpu_dedicated_mask' if 'hw:cpu_dedicated_mask' in specs else 'cpu_realtime_mask'
-        mask = specs.get(f'hw:{name}') or ''
-        if name == 'cpu_realtime_mask':
-            mask = str(image.get('hw_cpu_realtime_mask') or mask)
-        pinned = len(_mask(mask, vcpus, f'flavor.extra_specs.hw:{name}'))
-    elif policy == 'dedicated':
-        pinned = vcpus
-    else:
-        return 0
-    return pinned + (_either(specs, image, 'emulator_threads_policy') == 'isolate')
-
-
-def _mask(text: str, vcpus: int, field: str) -> set[int]:
-    """Processors of a mask such as ``0-3,^2``; exclusions alone start from all."""
-    chosen: set[int] = set()
-    excluded: set[int] = set()
-    for part in filter(None, (p.strip() for p in text.split(','))):
-        into = excluded if part.startswith('^') else chosen
-        match = _RANGE.match(part.lstrip('^'))
-        if match is None:
-            raise exceptions.InvalidMessage(
-                field=field, problem=f'expected processors such as 0-3,^2, got {part!r}'
-            )
-        into.update(range(int(match[1]), int(match[2] or match[1]) + 1))
-    if excluded and not chosen:
-        chosen = set(range(vcpus))
-    return {cpu for cpu in chosen - excluded if cpu < vcpus}
-
-
-def _thread_policy(specs: dict[str, str], image: dict[str, Any], found: Asked) -> None:
-    policy = _either(specs, image, 'cpu_thread_policy')
-    if policy == 'isolate':
-        found.forbidden.append(_HYPERTHREADING)
-    elif policy == 'require':
-        found.required.append(_HYPERTHREADING)
-
-
-def _from_features(
-    specs: dict[str, str], image: dict[str, Any], amounts: dict[str, int], found: Asked
-) -> None:
-    """Features that stand for a resource or a trait."""
-    encryption = _either(specs, image, 'mem_encryption')
-    if encryption is not None and encryption.lower() in ('true', '1', 'yes', 'on'):
-        amounts['MEM_ENCRYPTION_CONTEXT'] = 1
-    tpm = _either(specs, image, 'tpm_version')
-    if tpm in _TPM_TRAITS:
-        found.required.append(_TPM_TRAITS[tpm])
-    for label in filter(None, (p.strip() for p in specs.get('hw:pmem', '').split(','))):
-        name = f'CUSTOM_PMEM_NAMESPACE_{label.upper()}'
-        amounts[name] = amounts.get(name, 0) + 1
-
-
-def _from_specs(specs: dict[str, str], amounts: dict[str, int], found: Asked) -> None:
-    """``resources:X`` and ``trait:X``; the amounts override, 0 takes a class out."""
+def _from_specs(specs: dict[str, str], found: Asked) -> None:
+    """``resources:X`` and ``trait:X``; the amounts stand for a flavor's own, 0 for none at all."""
     for key, value in specs.items():
         field = f'flavor.extra_specs.{key}'
         resource, trait = _RESOURCE.match(key), _TRAIT.match(key)
@@ -160,11 +128,7 @@ def _from_specs(specs: dict[str, str], amounts: dict[str, int], found: Asked) ->
                     field=field, problem='numbered request groups cannot be placed by this version'
                 )
         if resource is not None:
-            if not value.isdigit() or not resources.is_class_name(resource[2]):
-                raise exceptions.InvalidMessage(
-                    field=field, problem=f'expected a resource class and an amount, got {value!r}'
-                )
-            amounts[resource[2]] = int(value)
+            found.resources[resource[2]] = _said_amount(resource[2], value, field)
         elif trait is not None:
             lists = {'required': found.required, 'forbidden': found.forbidden}
             if value not in lists:
@@ -172,3 +136,52 @@ def _from_specs(specs: dict[str, str], amounts: dict[str, int], found: Asked) ->
                     field=field, problem=f"expected 'required' or 'forbidden', got {value!r}"
                 )
             lists[value].append(trait[2])
+
+
+def _said_amount(name: str, text: str, field: str) -> int:
+    said = text.strip()
+    if not (
+        said.isascii() and said.isdigit() and len(said) <= _DIGITS_MAX
+        and resources.is_class_name(name)
+    ):  # fmt: skip
+        raise exceptions.InvalidMessage(
+            field=field,
+            problem=f'expected a resource class and an amount, got {text[:_DIGITS_MAX]!r}',
+        )
+    return int(said)
+
+
+def _from_policies(settings: Settings, vcpus: int, found: Asked) -> None:
+    """Dedicated processors, and hosts with or without threads."""
+    policy = processors.cpu_policy(settings)
+    if policy in (CpuPolicy.DEDICATED, CpuPolicy.MIXED):
+        pinned = len(processors.dedicated(settings, policy, vcpus))
+        if policy is CpuPolicy.MIXED:
+            found.resources['VCPU'] = vcpus - pinned
+        apart = processors.emulator_policy(settings) is EmulatorPolicy.ISOLATE
+        found.resources['PCPU'] = pinned + apart
+    threads, _ = processors.thread_policy(settings)
+    if threads is ThreadPolicy.ISOLATE:
+        found.forbidden.append(processors.HYPERTHREADING)
+    elif threads is ThreadPolicy.REQUIRE:
+        found.required.append(processors.HYPERTHREADING)
+
+
+def _from_columns(flavor: dict[str, Any], volume: bool, found: Asked) -> None:
+    """What the flavor has by itself, where its extra specs do not say it."""
+    if 'VCPU' not in found.resources and 'PCPU' not in found.resources:
+        found.resources['VCPU'] = _amount(flavor, 'vcpus')
+    found.resources.setdefault('MEMORY_MB', _amount(flavor, 'memory_mb'))
+    swap_gb = -(-_amount(flavor, 'swap') // 1024)
+    root_gb = 0 if volume else _amount(flavor, 'root_gb')
+    disk_gb = root_gb + _amount(flavor, 'ephemeral_gb') + swap_gb
+    found.resources.setdefault('DISK_GB', disk_gb)
+
+
+def _from_features(settings: Settings, found: Asked) -> None:
+    """Features that take something of the host."""
+    if settings.is_on('mem_encryption'):
+        found.resources['MEM_ENCRYPTION_CONTEXT'] = 1
+    labels = settings.pmem()
+    for name in set(map(pmem_class, labels)):
+        found.resources[name] = sum(pmem_class(label) == name for label in labels)

@@ -6,10 +6,13 @@ in ``gantt/rpc/captures`` and ``tests/data/nova``.
 """
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from gantt import exceptions
 from gantt.core.decision import Selection
+from gantt.core.host import HostRow
+from gantt.rpc import nova_limits
 
 #: What an availability zone is called where nobody named one.
 DEFAULT_ZONE = 'nova'
@@ -72,16 +75,6 @@ class NoValidHost(Exception):
 NoValidHost.__module__ = 'nova.exception'
 
 
-_LIMITS = {
-    'nova_object.changes': ['vcpu', 'disk_gb', 'numa_topology', 'memory_mb'],
-    'nova_object.data': {
-        'disk_gb': None, 'memory_mb': None, 'numa_topology': None, 'vcpu': None,
-    },
-    'nova_object.name': 'SchedulerLimits',
-    'nova_object.namespace': 'nova',
-    'nova_object.version': '1.0',
-}  # fmt: skip
-
 _SELECTION_CHANGES = [
     'compute_node_uuid', 'allocation_request', 'cell_uuid', 'limits',
     'allocation_request_version', 'availability_zone', 'nodename', 'service_host',
@@ -99,9 +92,18 @@ def allocation_request(selection: Selection) -> str:
     )
 
 
-def selection(found: Selection, *, claimed: bool = True) -> dict[str, Any]:
+def _service(found: Selection, host: HostRow | None) -> str:
+    """The service host: one that runs several nodes is not named as they are."""
+    return (host.facts.hypervisor.service if host is not None else '') or found.host
+
+
+def selection(
+    found: Selection, limits: dict[str, Any], *, claimed: bool = True, host: HostRow | None = None
+) -> dict[str, Any]:
     """A Selection 1.1 primitive.
 
+    :param limits: of the host, see :mod:`gantt.rpc.nova_limits`
+    :param host: its row, None where it is not known
     :param claimed: False for a rebuild, which allocates nothing
     """
     return {
@@ -112,9 +114,9 @@ def selection(found: Selection, *, claimed: bool = True) -> dict[str, Any]:
             'availability_zone': found.zone or DEFAULT_ZONE,
             'cell_uuid': found.cell or _NO_CELL,
             'compute_node_uuid': found.uuid,
-            'limits': _LIMITS,
+            'limits': limits,
             'nodename': found.node,
-            'service_host': found.host,
+            'service_host': _service(found, host),
         },
         'nova_object.name': 'Selection',
         'nova_object.namespace': 'nova',
@@ -123,20 +125,39 @@ def selection(found: Selection, *, claimed: bool = True) -> dict[str, Any]:
 
 
 def destinations(
-    selections: list[list[Selection]], *, as_objects: bool, alternates: bool, claimed: bool = True
-) -> list[Any]:
+    selections: list[list[Selection]], *, as_objects: bool, alternates: bool, claimed: bool = True,
+    topology: nova_limits.Topology | None = None,
+    host: Callable[[int], HostRow | None] = lambda _: None,
+) -> list[Any]:  # fmt: skip
     """The result of ``select_destinations`` as Nova's callers expect it.
 
     :param selections: per instance the chosen host, then alternates; those of
         another cell than the chosen are left out, as Nova cannot use them
     :param as_objects: False: one plain dictionary per instance (before 4.5)
+    :param topology: of the instances, None without one
+    :param host: the row of a provider, for its limits
     """
     if not as_objects:
-        return [
-            {'host': hosts[0].host, 'nodename': hosts[0].node, 'limits': {}} for hosts in selections
-        ]
+        return [_dictionary(hosts[0], topology, host) for hosts in selections]
     found = []
     for hosts in selections:
         usable = [h for h in hosts if h.cell == hosts[0].cell] if alternates else hosts[:1]
-        found.append([selection(h, claimed=claimed) for h in usable])
+        rows = [host(one.provider_id) for one in usable]
+        found.append([
+            selection(
+                one, nova_limits.scheduler_limits(topology, row), claimed=claimed, host=row
+            )
+            for one, row in zip(usable, rows, strict=True)
+        ])  # fmt: skip
     return found
+
+
+def _dictionary(
+    chosen: Selection,
+    topology: nova_limits.Topology | None,
+    host: Callable[[int], HostRow | None],
+) -> dict[str, Any]:
+    row = host(chosen.provider_id)
+    numa = nova_limits.numa_limits(topology, row)
+    limits = {} if numa is None else {'numa_topology': numa}
+    return {'host': _service(chosen, row), 'nodename': chosen.node, 'limits': limits}

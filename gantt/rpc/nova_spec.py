@@ -4,7 +4,8 @@
 Nova does not say why it asks; the purpose is read from marks that its callers
 leave:
 
-    hint _nova_check_type = rebuild         rebuild
+    hint _nova_check_type = rebuild         rebuild, where no alternates are wanted of the
+                                            one host that is asked for and none is ignored
     no alternates, requested host, ignore   evacuate (to a named host)
     no alternates, ignore_hosts             live migration, or evacuation
     no alternates                           unshelve
@@ -23,7 +24,7 @@ from gantt.core.request import (
     Purpose,
     SelectDestinations,
 )
-from gantt.rpc import nova_flavor
+from gantt.rpc import nova_devices, nova_flavor, nova_image
 from gantt.rpc.nova_objects import fields, objects, optional
 
 _UNSET_ID = '00000000-0000-0000-0000-000000000000'
@@ -64,6 +65,7 @@ def translate(
         SelectDestinations,
         inside='request',
     )
+    nova_flavor.check_cells(fields(spec_obj['flavor'], 'Flavor', 'spec_obj.flavor'), request.spec)
     request_id = message.derived_id(
         'nova', context.get('request_id') or '', *consumers, request.fingerprint
     )
@@ -86,12 +88,16 @@ def _spec(spec: dict[str, Any], consumers: list[str], *, alternates: bool) -> di
     image = optional(spec.get('image'), 'ImageMeta', 'spec_obj.image')
     properties = optional(image.get('properties'), 'ImageMetaProps', 'spec_obj.image.properties')
     hints = _hints(spec.get('scheduler_hints'))
-    asked = nova_flavor.asked(flavor, properties, volume=bool(spec.get('is_bfv')))
+    said = nova_image.properties(properties, 'spec_obj.image.properties')
+    asked = nova_flavor.asked(flavor, said, volume=bool(spec.get('is_bfv')))
     wanted = optional(
         spec.get('requested_destination'), 'Destination', 'spec_obj.requested_destination'
     )
     ignore = _names(spec.get('ignore_hosts'), 'spec_obj.ignore_hosts')
     purpose = _purpose(hints, wanted, ignore, alternates=alternates)
+    group = _group(spec.get('instance_group'), consumers)
+    if group and 'group' in hints:
+        hints['group'] = [group['uuid']]  # the hint was how the caller found it, by name perhaps
     return {
         'resources': asked.resources,
         'required_traits': asked.required,
@@ -104,20 +110,20 @@ def _spec(spec: dict[str, Any], consumers: list[str], *, alternates: bool) -> di
         'force_nodes': _names(spec.get('force_nodes'), 'spec_obj.force_nodes'),
         'ignore_hosts': ignore + [h for h in _tried(spec) if h not in ignore],
         'destination': _destination(wanted),
-        'group': _group(spec.get('instance_group'), hints, consumers),
-        'same_host': hints.get('same_host', []),
-        'different_host': hints.get('different_host', []),
+        'group': group,
         'flavor': {
             'name': flavor.get('name') or '',
             'extra_specs': nova_flavor.extra_specs(flavor),
         },
         'image': {
             'uuid': image.get('id'),
-            'properties': _properties(properties),
+            'properties': said,
             'disk_format': image.get('disk_format') or '',
         },
         'volume_backed': bool(spec.get('is_bfv')),
         'hints': hints,
+        'devices': nova_devices.devices(spec),
+        'networks': nova_devices.networks(spec),
     }
 
 
@@ -125,9 +131,8 @@ def _refuse_what_cannot_be_carried(spec: dict[str, Any]) -> None:
     if spec.get('requested_resources'):
         raise exceptions.InvalidMessage(
             field='spec_obj.requested_resources',
-            problem='resources of ports and accelerators cannot be placed by this version',
+            problem='bandwidth of ports and accelerators cannot be placed by this version',
         )
-    _refuse_devices_of_ports(spec)
     level = optional(
         spec.get('request_level_params'), 'RequestLevelParams', 'spec_obj.request_level_params'
     )
@@ -139,24 +144,12 @@ def _refuse_what_cannot_be_carried(spec: dict[str, Any]) -> None:
             )
 
 
-def _refuse_devices_of_ports(spec: dict[str, Any]) -> None:
-    """Those with an alias stand in the flavor as well, which is what is read."""
-    field = 'spec_obj.pci_requests'
-    found = optional(spec.get('pci_requests'), 'InstancePCIRequests', field).get('requests') or []
-    if not isinstance(found, list):
-        raise exceptions.InvalidMessage(field=f'{field}.requests', problem='expected a list')
-    for one in found:
-        if fields(one, 'InstancePCIRequest', f'{field}.requests').get('alias_name') is None:
-            raise exceptions.InvalidMessage(
-                field=f'{field}.requests',
-                problem='devices of ports cannot be placed by this version',
-            )
-
-
 def _purpose(
     hints: dict[str, list[str]], wanted: dict[str, Any], ignore: list[str], *, alternates: bool
 ) -> Purpose:
-    if hints.get('_nova_check_type') == ['rebuild']:
+    # A rebuild claims nothing.  Tenants can set the hint too: on a boot it means nothing.
+    is_rebuild = hints.pop('_nova_check_type', None) == ['rebuild']
+    if is_rebuild and wanted.get('host') and not (alternates or ignore):
         return Purpose.REBUILD
     if 'allow_cross_cell_move' in wanted and alternates:
         return Purpose.RESIZE
@@ -192,25 +185,24 @@ def _destination(wanted: dict[str, Any]) -> dict[str, Any] | None:
     return body if any(body.values()) else None
 
 
-def _group(
-    primitive: Any, hints: dict[str, list[str]], consumers: list[str]
-) -> dict[str, Any] | None:
+def _group(primitive: Any, consumers: list[str]) -> dict[str, Any] | None:
     if primitive is None:
-        named = hints.get('group', [])
-        return {'uuid': named[0]} if named else None
+        return None  # a hint may name it
     field = 'spec_obj.instance_group'
     group = fields(primitive, 'InstanceGroup', field)
-    policy = group.get('policy') or next(iter(group.get('policies') or []), None)
-    if policy not in set(Policy):
+    policies = group.get('policies')
+    policy = group.get('policy') or (policies[0] if isinstance(policies, list) and policies else '')
+    if not isinstance(policy, str) or policy not in set(Policy):
         raise exceptions.InvalidMessage(
             field=f'{field}.policy',
-            problem=f'expected one of {", ".join(sorted(Policy))}, got {policy!r}',
+            problem=f'expected one of {", ".join(sorted(Policy))}, got {str(policy)[:100]!r}',
         )
     rules = group.get('rules') or group.get('_rules') or {}
     most = str(rules.get('max_server_per_host', 1)) if isinstance(rules, dict) else ''
-    if not most.isdigit():
+    if not (most.isascii() and most.isdigit() and len(most) < 12):
         raise exceptions.InvalidMessage(
-            field=f'{field}.rules.max_server_per_host', problem=f'expected an integer, got {most!r}'
+            field=f'{field}.rules.max_server_per_host',
+            problem=f'expected an integer, got {most[:20]!r}',
         )
     members = _names(group.get('members'), f'{field}.members')
     return {
@@ -243,15 +235,6 @@ def _tried(spec: dict[str, Any]) -> list[str]:
     retry = optional(spec.get('retry'), 'SchedulerRetries', 'spec_obj.retry')
     nodes = objects(retry.get('hosts'), 'ComputeNodeList', 'ComputeNode', 'spec_obj.retry.hosts')
     return [node['host'] for node in nodes if isinstance(node.get('host'), str)]
-
-
-def _properties(properties: dict[str, Any]) -> dict[str, str]:
-    """Image properties as text; lists joined by commas."""
-    return {
-        name: ','.join(map(str, value)) if isinstance(value, list) else str(value)
-        for name, value in properties.items()
-        if value is not None
-    }
 
 
 def _names(value: Any, field: str) -> list[str]:

@@ -36,8 +36,8 @@ _PROBE_SECONDS = 1.0
 #: A reply queue that takes nothing is tried so often, by the timer thread.
 _STUCK_SECONDS = 10.0
 
-#: Refusals that may wait to be written; who refuses more writes them himself.
-REFUSALS_WAITING = 1000
+#: Replies that may wait for the thread beside; who has more of them writes them himself.
+ASIDE_MAX = 1000
 
 
 class Handle(Protocol):
@@ -117,6 +117,10 @@ class StockReplies:
         """Answer a call that was handled at once."""
         self.write([Reply(call, result)])
 
+    def soon(self, call: Call, result: Any) -> None:
+        """The same where whoever answers has better to do than to wait for the broker."""
+        self.write([Reply(call, result)])
+
     def failure(self, call: Call, error: Exception) -> None:
         """Answer a call with an error; other errors than ours are not told."""
         self.write([Reply(call, error=_told(error))])
@@ -145,13 +149,35 @@ class StockReplies:
                 self._deliver(connection, left)
             self._away.pop(key, None)
         except exceptions.BrokerUnavailable as e:
-            self._away[key] = time.monotonic() + _PROBE_SECONDS
+            self._is_away(key)
             LOG.warning('The broker takes no replies, %d wait: %s', len(left), e)
             for reply in left:
                 self._again(reply, 'broker')
         except Exception:
             LOG.exception('Replies could not be written')
             self._count('gantt_rpc_replies_lost_total', len(left), reason='error')
+
+    def _is_away(self, key: Any) -> None:
+        """Knock at a broker from now on, whether or not a reply waits for it."""
+        is_known = key in self._away
+        self._away[key] = time.monotonic() + _PROBE_SECONDS
+        if not is_known and not self._later.after(_PROBE_SECONDS, self._knocking(key)):
+            del self._away[key]  # nobody would find out that it is back
+
+    def _knocking(self, key: Any) -> Callable[[], None]:
+        return functools.partial(self._knock, key)
+
+    def _knock(self, key: Any) -> None:
+        """In the timer thread, until the broker takes a connection."""
+        if key not in self._away:
+            return
+        try:
+            with driver.sender(key):
+                pass
+        except exceptions.BrokerUnavailable:
+            if self._later.after(_PROBE_SECONDS, self._knocking(key)):
+                return
+        self._away.pop(key, None)
 
     def _deliver(self, connection: Any, left: collections.deque[Reply]) -> None:
         """Write replies, taking out of ``left`` what was seen to.
@@ -206,8 +232,8 @@ class OwnReplies(StockReplies):
         #: Reply queues that took nothing the last time -> when to try again.  A quorum queue
         #: without a leader never confirms: of other callers none is to wait for it.
         self._stuck: dict[str, float] = {}
-        self._aside = Later(1, 'rpc-refusals')
-        self._refusals: collections.deque[Reply] = collections.deque()
+        self._aside = Later(1, 'rpc-aside')
+        self._waiting: collections.deque[Reply] = collections.deque()
 
     def start(self) -> None:
         self._aside.start()
@@ -217,7 +243,7 @@ class OwnReplies(StockReplies):
 
     @property
     def pending(self) -> int:
-        return super().pending + len(self._refusals) + self._aside.depth
+        return super().pending + len(self._waiting) + self._aside.depth
 
     def failure(self, call: Call, error: Exception) -> None:
         """As above.  Whoever refuses does not wait for the broker's confirm.
@@ -225,16 +251,24 @@ class OwnReplies(StockReplies):
         Else the thread that receives would take no more than some hundred calls a
         second off the broker just when far more come than can be placed.
         """
-        reply = Reply(call, error=_told(error))
-        if len(self._refusals) >= REFUSALS_WAITING:
+        self._put_aside(Reply(call, error=_told(error)))
+
+    def soon(self, call: Call, result: Any) -> None:
+        """As above, together with others."""
+        self._put_aside(Reply(call, result))
+
+    def _put_aside(self, reply: Reply) -> None:
+        if not reply.call.wants_answer:
+            return
+        if len(self._waiting) >= ASIDE_MAX:
             self.write([reply])
             return
-        self._refusals.append(reply)
+        self._waiting.append(reply)
         # A job that waits already, and has not looked yet, takes this one along.
-        self._aside.after(0.0, self._write_refusals)
+        self._aside.after(0.0, self._write_waiting)
 
-    def _write_refusals(self) -> None:
-        batch = [self._refusals.popleft() for _ in range(len(self._refusals))]
+    def _write_waiting(self) -> None:
+        batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
         if batch:
             self.write(batch)
 

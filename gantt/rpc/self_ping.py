@@ -208,7 +208,7 @@ def call(topic: Called, seconds: float) -> None:
     try:
         client.call({}, METHOD)
     except driver.AWAY:
-        driver.drop_sender(topic.carrier)
+        driver.drop_senders(topic.carrier)
         raise
 
 

@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import oslo_messaging as om
@@ -39,13 +40,23 @@ CASTS_GATHER_SECONDS = 0.05
 class Method(NamedTuple):
     """A method of a topic.
 
-    :ivar run: gets the call, returns the result or DEFERRED, raises errors; an
+    :ivar run: gets the call, returns the result, Promised or DEFERRED, raises errors; an
         inline one may return a Method, which then runs on the pool
     :ivar inline: runs in the receiving thread; must not block
     """
 
     run: Callable[[Call], Any]
     inline: bool = False
+
+
+class Promised(NamedTuple):
+    """What a method returns whose answer another thread finds, together with others.
+
+    :ivar told: from the future's result to what is answered; may raise errors
+    """
+
+    future: Future[Any]
+    told: Callable[[Any], Any]
 
 
 class Interface(NamedTuple):
@@ -125,7 +136,11 @@ class CheckedServer(driver.RPCServer):
     def _on_incoming(self, incoming: Any) -> None:
         """Called by the receiving thread for each message, in place of the executor."""
         for raw in incoming:
-            call = Call(raw)
+            try:
+                call = Call(raw)
+            except Exception as e:  # of what a sender wrote around its message
+                self._refused(e, 'a message', '-', b'')
+                continue
             try:
                 self._take(call)
             except Exception as e:
@@ -139,8 +154,8 @@ class CheckedServer(driver.RPCServer):
                 raise exceptions.Busy(
                     reason=f'too many messages wait for {call.method}', retry_after_ms=1000
                 )
-        elif result is not DEFERRED and call.wants_answer:
-            self._replies.result(call, result)
+        else:
+            self._answer(call, result)
 
     def _run(self, method: Method, call: Call) -> None:
         try:
@@ -148,8 +163,25 @@ class CheckedServer(driver.RPCServer):
         except Exception as e:
             self._fail(call, e)
             return
-        if result is not DEFERRED and call.wants_answer:
+        self._answer(call, result)
+
+    def _answer(self, call: Call, result: Any) -> None:
+        if isinstance(result, Promised):
+            self._replies.expect()
+            result.future.add_done_callback(functools.partial(self._kept, call, result.told))
+        elif result is not DEFERRED and call.wants_answer:
             self._replies.result(call, result)
+
+    def _kept(self, call: Call, told: Callable[[Any], Any], future: Future[Any]) -> None:
+        """Called by the thread that did the work, and has others to answer as well."""
+        try:
+            result = told(future.result())
+        except Exception as e:
+            self._fail(call, e)
+        else:
+            self._replies.soon(call, result)
+        finally:
+            self._replies.settle()
 
     def _checked(self, call: Call) -> Method:
         """The method that the message asks for.

@@ -24,6 +24,7 @@ from gantt.rpc.dead_letters import DeadLetters
 from gantt.rpc.endpoints import ClaimsMethods, SchedulerMethods, StatsMethods
 from gantt.rpc.later import Later
 from gantt.rpc.nova_compat import NovaMethods, Terms
+from gantt.rpc.nova_notifier import NovaNotifier
 from gantt.rpc.replies import CHANNELS, Count
 from gantt.rpc.self_ping import SelfPing
 from gantt.rpc.server import Interface, Topic
@@ -69,6 +70,7 @@ class RpcService:
         self._letters = DeadLetters(self._own, conf.rpc, self._server, count)
         self._nova = self._nova_transport(conf, url)
         self._nova_methods: NovaMethods | None = None
+        self._notifier = self._made_notifier(conf, url)
         self._plans = self._wired(scheduler)
         self._topics = [make() for make in self._plans]
         self._running: list[Topic] = []
@@ -83,6 +85,11 @@ class RpcService:
             return None
         return transport.nova_transport(conf, url)
 
+    def _made_notifier(self, conf: Any, url: str | None) -> NovaNotifier | None:
+        if self._nova is None:
+            return None
+        return NovaNotifier(conf, transport.nova_url(conf, url), conf.host, self._count)
+
     def _wired(self, scheduler: Any) -> list[Callable[[], Topic]]:
         """Ways to make the topics, which share what they are connected to."""
         ratios = Ratios(
@@ -96,14 +103,16 @@ class RpcService:
             own(wire.CLAIMS_TOPIC, ClaimsMethods(scheduler).interface),
             own(wire.STATS_TOPIC, StatsMethods(scheduler, ratios).interface),
         ]
-        if self._nova is not None:
+        if self._notifier is not None:
             terms = Terms(
                 budget_seconds=self._conf.nova_budget_seconds,
                 lease_seconds=self._conf.nova_lease_seconds,
                 max_attempts=self._conf.nova_max_attempts,
                 clock_skew_seconds=self._conf.nova_clock_skew_seconds,
             )
-            self._nova_methods = NovaMethods(scheduler, self._replies, self._later, terms)
+            self._nova_methods = NovaMethods(
+                scheduler, self._replies, self._later, terms, self._notifier
+            )
             plans.append(
                 self._plan(
                     self._nova,
@@ -132,9 +141,13 @@ class RpcService:
         :raises Misconfigured: a queue exists and was declared otherwise
         """
         for carrier in self._carriers:
-            transport.wait_for_broker(carrier, self._conf.start_wait_seconds)
+            of_nova = carrier is self._nova and self._conf.nova_transport_url
+            option = '[rpc] nova_transport_url' if of_nova else 'transport_url'
+            transport.wait_for_broker(carrier, self._conf.start_wait_seconds, option)
         self._later.start()
         self._replies.start()
+        if self._notifier is not None:
+            self._notifier.start()
         if self._nova_methods is not None:
             self._nova_methods.attached()
         try:
@@ -269,6 +282,8 @@ class RpcService:
         dropped = self._later.stop()
         self._replies.stop()
         self._letters.stop()
+        if self._notifier is not None:
+            self._notifier.stop()
         if unanswered or dropped:
             LOG.warning('%d calls are left without an answer, %d replies were not delivered',
                         unanswered, dropped)  # fmt: skip

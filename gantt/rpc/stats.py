@@ -22,6 +22,7 @@ from gantt import exceptions
 from gantt.core import message
 from gantt.core.message import Name, Text, Uuid
 from gantt.core.report import (
+    DICTIONARY_NONCE,
     DevicePool,
     HostReport,
     Hypervisor,
@@ -33,8 +34,7 @@ from gantt.core.report import (
 from gantt.core.resources import Inventory
 from gantt.rpc import wire
 
-#: What a host without an agent registers with: the same at every start.
-NONCE = 'dictionary'
+NONCE = DICTIONARY_NONCE
 
 _EPOCH_SECONDS = 600.0
 _HOSTS_MAX = 100_000

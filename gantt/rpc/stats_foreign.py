@@ -290,8 +290,21 @@ def _cell(cell: dict[str, Any]) -> NumaCell:
             for page in pages
         ],
         'socket': cell.get('socket'),
+        **_networks(cell.get('network_metadata')),
     }
     return _made(NumaCell, body, field)
+
+
+def _networks(value: Any) -> dict[str, Any]:
+    """Which networks a cell is near to."""
+    if value is None:
+        return {}
+    field = 'numa_topology.cells.network_metadata'
+    data = _data(value, field, 'NetworkMetadata')
+    names = _list(data.get('physnets') or [], f'{field}.physnets')
+    if not all(isinstance(name, str) for name in names):
+        raise _bad(f'{field}.physnets', 'expected a list of text')
+    return {'networks': sorted(set(names)), 'tunneled': bool(data.get('tunneled'))}
 
 
 def _metrics(said: Dictionary) -> dict[str, Metric]:

@@ -48,19 +48,27 @@ def nova_transport(conf: Any, url: str | None = None) -> om.transport.RPCTranspo
     :param url: broker where [rpc] nova_transport_url is not set
     :raises Misconfigured: the URL or an option for it cannot be read
     """
+    return _transport(conf, nova_url(conf, url), '[rpc] nova_transport_url')
+
+
+def nova_url(conf: Any, url: str | None = None) -> str:
+    """Nova's broker with Nova's queue settings.
+
+    :param url: broker where [rpc] nova_transport_url is not set
+    """
     url = conf.rpc.nova_transport_url or url or driver.transport_url(conf)
     options = dict(conf.rpc.nova_rabbit_options)
-    if options:
-        joint = '&' if '?' in url else '?'
-        url = f'{url}{joint}{urllib.parse.urlencode(options)}'
-    return _transport(conf, url, '[rpc] nova_transport_url')
+    if not options:
+        return url
+    joint = '&' if '?' in url else '?'
+    return f'{url}{joint}{urllib.parse.urlencode(options)}'
 
 
 def _transport(conf: Any, url: str, option: str) -> om.transport.RPCTransport:
     if url.startswith('kombu+memory:'):
         memory.install()
     try:
-        return om.get_rpc_transport(conf, url=url, allowed_remote_exmods=REMOTE_ERRORS)
+        made = om.get_rpc_transport(conf, url=url, allowed_remote_exmods=REMOTE_ERRORS)
     except (om.InvalidTransportURL, om.DriverLoadFailure) as e:
         raise exceptions.Misconfigured(
             option=option,
@@ -73,6 +81,13 @@ def _transport(conf: Any, url: str, option: str) -> om.transport.RPCTransport:
             problem=f'{masked(url)}: {_without_secret(str(e), url)}',
             fix='Name options of [oslo_messaging_rabbit] only',
         ) from None
+    if not driver.speaks_amqp(made):
+        made.cleanup()
+        raise exceptions.Misconfigured(
+            option=option, problem=f'{masked(url)} is none of RabbitMQ, the only broker of Gantt',
+            fix='Expected e.g. rabbit://user:password@host:5672/vhost',
+        )  # fmt: skip
+    return made
 
 
 def reconnect_soon(conf: Any) -> None:
@@ -106,10 +121,13 @@ def address(transport: om.transport.RPCTransport) -> str:
     return masked(str(transport._driver._url))
 
 
-def wait_for_broker(transport: om.transport.RPCTransport, seconds: float) -> None:
+def wait_for_broker(
+    transport: om.transport.RPCTransport, seconds: float, option: str = 'transport_url'
+) -> None:
     """Return when the broker takes a connection.
 
     :param seconds: how long to try; 0 means once
+    :param option: where its address comes from
     :raises BrokerUnavailable: it did not; nothing was started
     """
     end = time.monotonic() + seconds
@@ -122,7 +140,8 @@ def wait_for_broker(transport: om.transport.RPCTransport, seconds: float) -> Non
             left = end - time.monotonic()
             if left <= 0:
                 raise exceptions.BrokerUnavailable(
-                    url=where, problem=f'{e} (tried for {seconds:.0f} s)'
+                    url=where,
+                    problem=f'{e} (tried for {seconds:.0f} s); start it, or correct {option}',
                 ) from None
             LOG.warning(
                 'The message broker at %s does not answer; trying for %.0f s more: %s',

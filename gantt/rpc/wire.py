@@ -6,6 +6,12 @@ History of the interface (topics ``gantt-scheduler``, ``gantt-claims``,
 
     1.0  all methods
     1.1  register_host: journal, journal_count
+    1.2  select_destinations: spec.devices, spec.networks; cells of reports: networks, tunneled;
+         guests of reports, and claims: flavor
+    1.3  gantt-stats: what a report source tells of Nova's guests, aggregates, groups and moves
+    1.4  gantt-stats: tell_facts, by an agent beside nova-compute
+    1.5  select_destinations: repeat
+    1.6  select_destinations: only_project; register_host: speaks_for
 
 A server answers senders of its own major version.  From a sender whose minor
 version is newer, keys that the server does not know are dropped; from all
@@ -22,7 +28,7 @@ from gantt.core.decision import Answer
 
 T = TypeVar('T')
 
-MAJOR, MINOR = 1, 1
+MAJOR, MINOR = 1, 6
 VERSION = f'{MAJOR}.{MINOR}'
 #: Versions of senders that say nothing unknown to us.
 KNOWN = frozenset(f'{MAJOR}.{minor}' for minor in range(MINOR + 1))
@@ -123,7 +129,7 @@ def whole_text(body: Any, path: str) -> None:
 def answer(found: Answer) -> tuple[Any, Exception | None]:
     """An answer as (result, error) of a call; the envelope encodes it as it is."""
     error = decision.error_of(found)
-    return (found, None) if error is None else (None, error)
+    return (decision.for_caller(found), None) if error is None else (None, error)
 
 
 def _short(value: Any) -> str:

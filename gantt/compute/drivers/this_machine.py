@@ -21,9 +21,10 @@ from gantt.compute.drivers.start_locks import StartLocks
 from gantt.compute.ports import Facts, Guest, GuestError
 from gantt.core import message
 from gantt.core.build import Build
-from gantt.core.message import Amount, Message, Name, Uuid
+from gantt.core.message import Amount, Message, Name, Text, Uuid
 from gantt.core.report import Hypervisor, Metric, NumaCell
 from gantt.core.resources import Inventory
+from gantt.core.topology.layout import CellLayout
 
 LOG = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ class Listed(Message, frozen=True, kw_only=True):
     consumer: Uuid
     claim: Uuid | None = None
     resources: Annotated[dict[Name, Amount], msgspec.Meta(max_length=64)] = {}
+    cells: Annotated[list[CellLayout], msgspec.Meta(max_length=256)] = []
+    devices: Annotated[list[Text], msgspec.Meta(max_length=1000)] = []
 
 
 class ThisMachine:
@@ -58,7 +61,8 @@ class ThisMachine:
         self._start = _words('guest_start_command', conf.guest_start_command)
         self._stop = _words('guest_stop_command', conf.guest_stop_command)
         self._list = _words('guest_list_command', conf.guest_list_command)
-        self._dedicated = self._dedicated_cpus()
+        self._dedicated = self._cpus_named('dedicated_cpus')
+        self._shared = self._shared_cpus()
         self._disk()
         limits = self._machine.limits()
         if limits:
@@ -83,7 +87,7 @@ class ThisMachine:
             location=conf.location,
             traits=sorted({*self._traits(), *conf.traits}),
             aggregates=UNSET if conf.aggregates is None else list(conf.aggregates),
-            numa=self._numa(),
+            numa=self.numa(),
             hypervisor=self._hypervisor(),
             metrics=self._metrics(total - used),
             disabled=self._disabled(),
@@ -91,7 +95,6 @@ class ThisMachine:
 
     def _inventories(self, disk_gb: int) -> dict[str, Inventory]:
         conf = self._conf
-        shared = [n for n in self._machine.cpus() if n not in self._dedicated]
         made = {
             'MEMORY_MB': _inventory(
                 self._machine.memory_kb('MemTotal') >> 10,
@@ -100,13 +103,16 @@ class ThisMachine:
             ),
             'DISK_GB': _inventory(disk_gb, conf.reserved_disk_gb, conf.disk_allocation_ratio),
         }
-        if shared:
-            made['VCPU'] = _inventory(len(shared), conf.reserved_cpus, conf.cpu_allocation_ratio)
+        if self._shared:
+            made['VCPU'] = _inventory(
+                len(self._shared), conf.reserved_cpus, conf.cpu_allocation_ratio
+            )
         if self._dedicated:
             made['PCPU'] = Inventory(total=len(self._dedicated))
         return made
 
-    def _numa(self) -> list[NumaCell]:
+    def numa(self) -> list[NumaCell]:
+        """Its cells; of what is used, pages only, those of our guests among them."""
         siblings = self._machine.siblings()
         return [self._cell(cell, siblings) for cell in self._machine.cells()]
 
@@ -115,7 +121,7 @@ class ThisMachine:
         kb = self._machine.memory_kb('MemTotal') if cell.memory_kb is None else cell.memory_kb
         return NumaCell(
             id=cell.id,
-            cpus=[n for n in cell.cpus if n not in self._dedicated],
+            cpus=[n for n in cell.cpus if n in self._shared],
             pinned_cpus=[n for n in cell.cpus if n in self._dedicated],
             siblings=[group for group in siblings if mine.issuperset(group)],
             memory_mb=kb >> 10,
@@ -147,6 +153,11 @@ class ThisMachine:
             traits.append('HW_CPU_HYPERTHREADING')
         return traits
 
+    def metrics(self) -> dict[str, Metric]:
+        """What it measures about itself now."""
+        total, used = self._disk()
+        return self._metrics(total - used)
+
     def _metrics(self, disk_free_gb: int) -> dict[str, Metric]:
         one, five, fifteen = self._machine.load()
         available = self._machine.memory_kb('MemAvailable') >> 10
@@ -176,8 +187,8 @@ class ThisMachine:
                 fix='Name a directory that exists',
             ) from None
 
-    def _dedicated_cpus(self) -> frozenset[int]:
-        text = self._conf.dedicated_cpus
+    def _cpus_named(self, option: str) -> frozenset[int]:
+        text = getattr(self._conf, option)
         try:
             named = parse_cpus(text)
         except ValueError:
@@ -186,11 +197,24 @@ class ThisMachine:
         if unknown:
             online = ','.join(map(str, self._machine.cpus()))
             raise exceptions.Misconfigured(
-                option='[compute] dedicated_cpus',
+                option=f'[compute] {option}',
                 problem=f'{text!r} is no list of processors of this machine',
                 fix=f'Expected e.g. 4-15,^8; online are {online}',
             )
         return frozenset(named)
+
+    def _shared_cpus(self) -> frozenset[int]:
+        if not self._conf.shared_cpus:
+            return frozenset(self._machine.cpus()) - self._dedicated
+        named = self._cpus_named('shared_cpus')
+        both = sorted(named & self._dedicated)
+        if both:
+            raise exceptions.Misconfigured(
+                option='[compute] shared_cpus',
+                problem=f'processor {both[0]} is in dedicated_cpus as well',
+                fix='Name each processor in one of them',
+            )
+        return named
 
     # -- its guests -------------------------------------------------------------------
     def guests(self) -> list[Guest] | None:
@@ -205,7 +229,12 @@ class ThisMachine:
                 )
             except exceptions.Refused as e:
                 raise GuestError(consumer='-', problem=str(e)) from None
-            found.append(Guest(consumer=one.consumer, claim_id=one.claim, resources=one.resources))
+            found.append(
+                Guest(
+                    consumer=one.consumer, claim_id=one.claim, resources=one.resources,
+                    cells=one.cells, devices=one.devices,
+                )
+            )  # fmt: skip
         return found
 
     def objection(self, build: Build) -> str:

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guests that somebody else runs, as the processes of QEMU show them.
+
+Which processors their threads may run on, the memory that is bound to a cell, the devices that
+they have: from /proc, read anew each time.  A guest that is shut off has no process and is not
+seen; nor are siblings that nobody may have beside it, and devices that it got while it ran.
+"""
+
+import itertools
+import json
+import pathlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from gantt.compute.drivers.machine import parse_cpus
+from gantt.compute.ports import Guest, GuestError
+from gantt.core.message import UUID
+from gantt.core.report import NumaCell
+from gantt.core.topology.layout import CellLayout
+
+#: Most that is looked at; a machine that has more is not described in part.
+PROCESSES_MAX = 200_000
+GUESTS_MAX = 10_000
+THREADS_MAX = 8192
+COMMAND_BYTES_MAX = 1 << 20
+
+_NAMES = ('qemu', 'kvm')
+_OPTIONS = ('-uuid', '-object', '-numa', '-device')
+_VCPU = re.compile(r'CPU (\d{1,5})/')
+_SIZE = re.compile(r'(\d+)([KMGT]?)\w*\Z', re.IGNORECASE)
+_UNITS = {'': 0, 'k': 10, 'm': 20, 'g': 30, 't': 40}
+_ADDRESS = re.compile(r'(?:([0-9a-f]{4}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\Z')
+
+
+class _Cell(msgspec.Struct):
+    """What one guest has of one cell of the host, while it is gathered."""
+
+    memory_mb: int = 0
+    page_kb: int = 0
+    vcpus: set[int] = msgspec.field(default_factory=set)
+    pins: list[tuple[int, int]] = []
+    emulator: set[int] = msgspec.field(default_factory=set)
+
+
+class _Bound(msgspec.Struct, frozen=True):
+    """Memory of a guest that is bound to one cell of the host."""
+
+    cell: int
+    size_mb: int
+    page_kb: int
+
+
+class Qemu:
+    """The guests of this machine.
+
+    :param root: '/' but in tests
+    """
+
+    def __init__(self, root: pathlib.Path = pathlib.Path('/')) -> None:
+        self._root = root
+
+    def guests(self, numa: Sequence[NumaCell]) -> list[Guest]:
+        """Every guest that has a process, with what it has of these cells.
+
+        :raises GuestError: that cannot be seen from here
+        """
+        if not (self._root / 'proc/1').is_dir():
+            raise GuestError(
+                consumer='-',
+                problem='processes of others cannot be seen: /proc is mounted with hidepid, or '
+                'not that of the host',
+            )
+        found: dict[str, Guest] = {}
+        huge = self._huge()
+        for folder in self._processes():
+            words = self._words(folder)
+            if words:
+                guest = self._guest(folder, words, numa, huge)
+                if guest is not None:
+                    found[guest.consumer] = guest
+            if len(found) > GUESTS_MAX:
+                raise GuestError(consumer='-', problem=f'there are more than {GUESTS_MAX} here')
+        return [found[consumer] for consumer in sorted(found)]
+
+    def _processes(self) -> Iterator[pathlib.Path]:
+        folders = (one for one in (self._root / 'proc').iterdir() if one.name.isdigit())
+        for number, folder in enumerate(folders):
+            if number >= PROCESSES_MAX:
+                raise GuestError(
+                    consumer='-', problem=f'more than {PROCESSES_MAX} processes run here'
+                )
+            yield folder
+
+    def _words(self, folder: pathlib.Path) -> list[str]:
+        """The command line of a guest's process; [] where it is none."""
+        try:
+            with (folder / 'cmdline').open('rb') as file:
+                said = file.read(COMMAND_BYTES_MAX)
+        except OSError:
+            return []  # it has ended
+        words = said.decode(errors='replace').split('\0')
+        return words if words[0].rpartition('/')[2].startswith(_NAMES) else []
+
+    def _guest(
+        self, folder: pathlib.Path, words: list[str], numa: Sequence[NumaCell],
+        huge: Mapping[str, int],
+    ) -> Guest | None:  # fmt: skip
+        said: dict[str, list[str]] = {name: [] for name in _OPTIONS}
+        for name, value in itertools.pairwise(words):
+            if name in said:
+                said[name].append(value)
+        consumer = said['-uuid'][-1].lower() if said['-uuid'] else ''
+        threads = self._threads(folder)
+        if not re.match(UUID, consumer) or not threads:
+            return None  # somebody's without a uuid, or it has just ended
+        bound = self._bound(map(_fields, said['-object']), huge)
+        homes = [
+            (bound[node['memdev']], _numbers(node.get('cpus', '')))
+            for node in map(_fields, said['-numa'])
+            if node.get('') == 'node' and node.get('memdev') in bound
+        ]
+        dedicated = {cpu for cell in numa for cpu in cell.pinned_cpus}
+        if not _is_placed(homes, threads, dedicated):
+            return None
+        return Guest(
+            consumer=consumer,
+            cells=_cells(numa, homes, threads),
+            devices=list(_devices(map(_fields, said['-device']))),
+        )
+
+    def _threads(self, folder: pathlib.Path) -> dict[int, set[int]]:
+        """Processor of the guest -> those of the host that it may run on; -1: the emulator."""
+        found: dict[int, set[int]] = {}
+        try:
+            tasks = list(itertools.islice((folder / 'task').iterdir(), THREADS_MAX))
+        except OSError:
+            return {}
+        for task in tasks:
+            named = _VCPU.match(_text(task / 'comm'))
+            if named is None and task.name != folder.name:
+                continue
+            allowed = re.search(r'^Cpus_allowed_list:\s*(\S+)', _text(task / 'status'), re.M)
+            if allowed is not None:
+                found[int(named[1]) if named else -1] = set(_numbers(allowed[1]))
+        return found
+
+    def _bound(
+        self, objects: Iterable[dict[str, str]], huge: Mapping[str, int]
+    ) -> dict[str, _Bound]:
+        found = {}
+        for one in objects:
+            kind = one.get('qom-type') or one.get('', '')
+            nodes = _numbers(one.get('host-nodes', ''))
+            if kind.startswith('memory-backend-') and len(nodes) == 1:
+                size = _bytes(one.get('size', '')) >> 20
+                found[one.get('id', '')] = _Bound(nodes[0], size, self._page_kb(one, huge))
+        return found
+
+    def _page_kb(self, one: Mapping[str, str], huge: Mapping[str, int]) -> int:
+        """Size of the large pages behind memory; 0: it has none."""
+        path = one.get('mem-path', '')
+        for mount, size in huge.items():
+            if path == mount or path.startswith(f'{mount}/'):
+                return size
+        if one.get('hugetlb') in ('on', 'yes', 'true'):
+            return (_bytes(one.get('hugetlbsize', '')) >> 10) or self._usual_page_kb()
+        return 0
+
+    def _huge(self) -> dict[str, int]:
+        """Where large pages are mounted, with their size in KiB."""
+        found = {}
+        for line in _text(self._root / 'proc/mounts').splitlines():
+            words = line.split()
+            if len(words) > 3 and words[2] == 'hugetlbfs':
+                size = re.search(r'pagesize=(\w+)', words[3])
+                found[words[1]] = (_bytes(size[1]) >> 10 if size else 0) or self._usual_page_kb()
+        return found
+
+    def _usual_page_kb(self) -> int:
+        said = re.search(r'^Hugepagesize:\s*(\d+) kB', _text(self._root / 'proc/meminfo'), re.M)
+        return int(said[1]) if said else 2048
+
+
+def _is_placed(
+    homes: Sequence[tuple[_Bound, list[int]]], threads: Mapping[int, set[int]], dedicated: set[int]
+) -> bool:
+    """Whether a guest with cells has its processors: they come when its process is there."""
+    return all(
+        vcpu in threads and (threads[vcpu] <= dedicated or not threads[vcpu] & dedicated)
+        for _, vcpus in homes
+        for vcpu in vcpus
+    )
+
+
+def _cells(
+    numa: Sequence[NumaCell],
+    homes: Sequence[tuple[_Bound, list[int]]],
+    threads: Mapping[int, set[int]],
+) -> list[CellLayout]:
+    """What a guest has, cell by cell.
+
+    :param homes: memory of each cell of the guest, and its processors
+    """
+    cell_of = {cpu: cell.id for cell in numa for cpu in cell.pinned_cpus}
+    found: dict[int, _Cell] = {}
+    home: dict[int, int] = {}
+    for memory, vcpus in homes:
+        cell = found.setdefault(memory.cell, _Cell())
+        cell.memory_mb += memory.size_mb
+        cell.page_kb = memory.page_kb
+        home.update(dict.fromkeys(vcpus, memory.cell))
+    for vcpu, allowed in sorted(threads.items(), reverse=True):
+        if allowed and allowed <= cell_of.keys():
+            _hold(found, cell_of, vcpu, sorted(allowed))
+        elif vcpu in home:
+            found[home[vcpu]].vcpus.add(vcpu)  # it floats over the shared ones
+    return [
+        CellLayout(
+            cell=number, memory_mb=cell.memory_mb, page_kb=cell.page_kb,
+            vcpus=sorted(cell.vcpus), pins=sorted(cell.pins), emulator=sorted(cell.emulator),
+        )
+        for number, cell in sorted(found.items())
+    ]  # fmt: skip
+
+
+def _hold(
+    found: dict[int, _Cell], cell_of: Mapping[int, int], vcpu: int, allowed: list[int]
+) -> None:
+    """Dedicated processors that a thread has; the emulator's own come last."""
+    if vcpu >= 0 and len(allowed) == 1:
+        cell = found.setdefault(cell_of[allowed[0]], _Cell())
+        cell.vcpus.add(vcpu)
+        cell.pins.append((vcpu, allowed[0]))
+        return
+    pinned = {cpu for cell in found.values() for _, cpu in cell.pins}
+    for cpu in allowed:
+        if cpu not in pinned:
+            found.setdefault(cell_of[cpu], _Cell()).emulator.add(cpu)
+
+
+def _devices(devices: Iterable[dict[str, str]]) -> Iterator[str]:
+    for one in devices:
+        if (one.get('driver') or one.get('', '')).startswith('vfio-pci') and 'host' in one:
+            yield address_of(one['host'])
+
+
+def address_of(text: str) -> str:
+    """The address of a PCI device with its domain, in lower case; as it is where it is none."""
+    found = _ADDRESS.match(text.strip().lower())
+    return f'{found[1] or "0000"}:{found[2]}' if found else text
+
+
+def _fields(value: str) -> dict[str, str]:
+    """``kind,key=value`` or JSON; what has no key is ''.  Keys that repeat are joined."""
+    if value.startswith('{'):
+        try:
+            body = json.loads(value)
+        except ValueError:
+            return {}
+        return {str(key): _plain(said) for key, said in body.items()}
+    found: dict[str, str] = {}
+    for part in value.split(','):
+        key, equals, said = part.partition('=')
+        key, said = (key, said) if equals else ('', key)
+        found[key] = f'{found[key]},{said}' if key in found else said
+    return found
+
+
+def _plain(said: object) -> str:
+    if isinstance(said, list):
+        return ','.join(map(str, said))
+    return str(said).lower() if isinstance(said, bool) else str(said)
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return parse_cpus(text)
+    except ValueError:
+        return []
+
+
+def _bytes(text: str) -> int:
+    found = _SIZE.match(text)
+    return int(found[1]) << _UNITS[found[2].lower()] if found else 0
+
+
+def _text(path: pathlib.Path) -> str:
+    try:
+        return path.read_text(errors='replace')
+    except OSError:
+        return ''

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Properties of Nova's images as text: what operators write, and what our requests carry."""
+
+from typing import Any
+
+from gantt import exceptions
+
+#: Properties that have a value for each NUMA cell; operators write ``name.0``, ``name.1``, ...
+_BY_CELL = ('hw_numa_cpus', 'hw_numa_mem')
+#: Before the properties of its image in an instance's own metadata.
+_PREFIX = 'image_'
+
+
+def properties(found: dict[str, Any], field: str) -> dict[str, str]:
+    """Fields of ImageMetaProps as text; lists joined by commas, those by cell one by one.
+
+    :param field: what they are called in an error
+    :raises InvalidMessage: names the property
+    """
+    said = {
+        name: ','.join(map(str, value)) if isinstance(value, list) else str(value)
+        for name, value in found.items()
+        if value is not None
+    }
+    for name in _BY_CELL:
+        if found.get(name) is not None:
+            said |= _by_cell(name, found[name], f'{field}.{name}')
+    return said
+
+
+def _by_cell(name: str, value: Any, field: str) -> dict[str, str]:
+    """``[[0], [1, 2]]`` as ``name.0`` and ``name.1``; sets of numbers joined by commas."""
+    if not isinstance(value, list):
+        raise exceptions.InvalidMessage(field=field, problem='expected a list with a value by cell')
+    return {
+        f'{name}.{cell}': ','.join(map(str, sorted(said))) if isinstance(said, list) else str(said)
+        for cell, said in enumerate(value)
+    }
+
+
+def of_instance(metadata: Any) -> dict[str, str]:
+    """The properties that an instance remembers of its image, by its ``system_metadata``."""
+    if not isinstance(metadata, dict):
+        return {}
+    return {
+        name.removeprefix(_PREFIX): str(value)
+        for name, value in metadata.items()
+        if name.startswith(_PREFIX) and value is not None
+    }

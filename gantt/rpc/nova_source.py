@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a report source, or an agent beside it, calls beside ``update_resource_stats``."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gantt.core import message
+from gantt.core.beside import TellFacts
+from gantt.core.nova_source import (
+    AggregatesTold,
+    AskMoves,
+    GroupsTold,
+    GuestList,
+    GuestsSettled,
+)
+from gantt.rpc import wire
+from gantt.rpc.call import Call
+from gantt.rpc.server import Method
+
+#: Method -> its only argument and that one's type.  All of them may wait.
+WORDS: dict[str, tuple[str, type]] = {
+    'list_guests': ('listed', GuestList),
+    'tell_aggregates': ('told', AggregatesTold),
+    'tell_groups': ('told', GroupsTold),
+    'open_moves': ('asked', AskMoves),
+    'settle_guests': ('told', GuestsSettled),
+    'tell_facts': ('told', TellFacts),
+}
+
+
+def methods(scheduler: Any) -> dict[str, Method]:
+    """The methods, for the interface of a topic.
+
+    :param scheduler: the facade; its ``nova_source`` is what is called
+    """
+
+    def made(name: str) -> Callable[[Call], Any]:
+        argument, tp = WORDS[name]
+
+        def run(call: Call) -> Any:
+            said: Any = wire.argument(call.args, argument, tp, newer=call.newer_minor)
+            return message.to_builtins(getattr(scheduler.nova_source, name)(said))
+
+        return run
+
+    return {name: Method(made(name)) for name in WORDS}
