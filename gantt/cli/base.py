@@ -3,23 +3,39 @@
 
 import argparse
 import csv
+import functools
 import json
+import math
+import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from cliff import command
 
-from gantt.cli import text
-from gantt.cli.endpoint import Endpoint, Exit
+from gantt.cli import login, text
+from gantt.cli.endpoint import Endpoint, Exit, Failure, Unwritable
 
 PAGE = 500
 ROWS_MAX = 100_000
+
+
+class Parser(argparse.ArgumentParser):
+    """Wrong usage has an exit code of its own: 2 is no valid host."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say it and exit."""
+        self.print_usage(sys.stderr)
+        self.exit(Exit.USAGE, f'{self.prog}: error: {message}\n')
 
 
 class Base(command.Command):
     """A command.  Nothing is looked up among installed packages: starting is quick."""
 
     forms: Sequence[str] = ('text', 'json', 'yaml')
+    #: What the command has changed, or may have, for who cannot read its answer.
+    made: Sequence[str] = ()
+    #: For OpenStackClient: log in first.
+    auth_required = True
 
     def _load_hooks(self) -> None:
         self._hooks = []
@@ -30,7 +46,7 @@ class Base(command.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """A parser with the output form; subclasses add to it in :meth:`arguments`."""
-        parser = argparse.ArgumentParser(
+        parser = Parser(
             description=self.get_description(),
             prog=prog_name,
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -51,11 +67,42 @@ class Base(command.Command):
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare arguments."""
 
-    @property
+    @functools.cached_property
     def endpoint(self) -> Endpoint:
-        """Where to ask."""
+        """Where to ask.  :raises Failure:"""
+        client = getattr(self.app, 'client_manager', None)
+        if client is not None:  # of the command "openstack"
+            return client.scheduler
         options = self.app.options
-        return Endpoint(options.endpoint, options.timeout)
+        return login.endpoint_of(options.endpoint, options.os_cloud, options.timeout)
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        """Run it.
+
+        :raises Failure: to be said by ``gantt``; under ``openstack`` it is said here
+        """
+        try:
+            return self._run(parsed_args)
+        except Failure as e:
+            if getattr(parsed_args, 'form', '') == 'json' and e.error:
+                # A program reads the refusal where it would have read the answer.
+                self.say(json.dumps({'error': e.error}))
+            if not hasattr(self.app, 'client_manager'):
+                raise
+            for line in e.lines('openstack'):
+                self.app.stderr.write(line + '\n')
+            return e.exit_code
+
+    def _run(self, parsed_args: argparse.Namespace) -> int:
+        try:
+            code = super().run(parsed_args)
+            self.app.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as e:
+            # What was done is done, and whoever asked cannot read so.
+            raise Unwritable(f'the answer cannot be written: {e.strerror}', notes=self.made) from e
+        return code
 
     @property
     def width(self) -> int:
@@ -170,6 +217,7 @@ class Write(Base):
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Do it and say so."""
         done = self.change(parsed_args)
+        self.made = [done['what']]
         said = f'dry run: {done["what"]}' if done['dry_run'] else done['what']
         return self.show(parsed_args.form, done, [said])
 
@@ -195,10 +243,33 @@ def whole_number(least: int, most: int) -> Any:
     return parse
 
 
+def number(least: float, most: float, *, above: bool = False) -> Any:
+    """An argument type: a number within bounds.
+
+    :param above: ``least`` itself is not among them
+    """
+    bounds = f'above {least:g}, at most {most:g}' if above else f'from {least:g} to {most:g}'
+
+    def parse(value: str) -> float:
+        try:
+            found = float(value)
+        except ValueError:
+            found = math.nan
+        if not (least < found if above else least <= found) or not found <= most:
+            raise argparse.ArgumentTypeError(f'expected a number {bounds}, got {value!r}')
+        return found
+
+    return parse
+
+
+#: An argument type: any number that JSON has.
+any_number = number(-sys.float_info.max, sys.float_info.max)
+
+
 def resource(value: str) -> tuple[str, int]:
     """An argument type: ``VCPU=2``."""
     name, equals, number = value.partition('=')
-    if not (equals and name and number.isdigit() and int(number) > 0):
+    if not (equals and name and number.isdecimal() and len(number) < 20 and int(number) > 0):
         raise argparse.ArgumentTypeError(
             f'expected CLASS=AMOUNT with a whole number above 0, such as VCPU=2 '
             f'or MEMORY_MB=4096; got {value!r}'
@@ -225,7 +296,15 @@ def pair(value: str) -> tuple[str, str | None]:
 
 
 def path_part(value: str) -> str:
-    """A name as a part of a URL's path."""
+    """A name as a part of a URL's path.
+
+    :raises Failure: it would lead to another path
+    """
     from urllib.parse import quote
 
-    return quote(value, safe='')
+    if value in ('', '.', '..'):
+        raise Failure(f'expected a name or an id, got {value!r}', Exit.USAGE)
+    try:
+        return quote(value, safe='')
+    except UnicodeError:
+        raise Failure(f'expected a name or an id in UTF-8, got {value!r}', Exit.USAGE) from None

@@ -24,6 +24,8 @@ class Capacity(base.Base):
 def _lines(found: dict[str, Any], width: int) -> list[str]:
     where = f'{found["eligible"]} of {text.count(found["hosts"], "host")}'
     many = str(found['count'] or 'no')
+    if found['uncounted']:
+        many = f'at most {many}'
     lines = text.wrap(f'{many} more of {found["shape"]} fit, on {where}', width)
     if not found['eligible']:
         lines += text.wrap(found['verdict'], width)
@@ -40,6 +42,10 @@ def _lines(found: dict[str, Any], width: int) -> list[str]:
         first = sorted(found['runs_out'].items(), key=lambda kv: (-kv[1], kv[0]))
         said = ', '.join(f'{name} on {text.count(n, "host")}' for name, n in first)
         lines += ['', *text.wrap(f'runs out first: {said}', width)]
+    if found['uncounted']:
+        some = text.count(found['uncounted'], 'host')
+        said = f'an estimate: on {some} amounts alone were counted, not cells, cores and devices'
+        lines += ['', *text.wrap(said, width)]
     return lines
 
 

@@ -3,10 +3,12 @@
 
 import enum
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 DEFAULT = 'http://127.0.0.1:8790'
 MICROVERSION = 'scheduler 1.0'
+LOG_IN = 'log in with --os-cloud, OS_CLOUD, or OS_AUTH_URL and its kin'
 
 
 class Exit(enum.IntEnum):
@@ -26,15 +28,46 @@ class Failure(Exception):
     """What to print on standard error, and how to exit.
 
     :ivar error: the error object of the answer, empty where there was none
+    :ivar notes: further lines
     """
 
     def __init__(
-        self, message: str, exit_code: Exit = Exit.TROUBLE, error: dict[str, Any] | None = None
+        self,
+        message: str,
+        exit_code: Exit = Exit.TROUBLE,
+        error: dict[str, Any] | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         super().__init__(message)
         self.message = message
         self.exit_code = exit_code
         self.error = error or {}
+        self.notes = list(notes)
+
+    def lines(self, program: str) -> list[str]:
+        """The failure's sentence first; then what helps to go on, and the ids to quote."""
+        error = self.error
+        details = error.get('details') or {}
+        lines = [f'{program}: {self.message}']
+        told = details.get('explanation') or details.get('nearest') or ()
+        lines.extend(f'  {line}'.rstrip() for line in (*told, *self.notes))
+        decision = details.get('decision_id')
+        if decision:
+            lines.append(f'  the whole story: gantt explain {decision}')
+        if error.get('code'):
+            request_id = error.get('request_id') or 'unknown'
+            lines.append(f'  code {error["code"]}, request id {request_id}')
+        elif error.get('request_id'):
+            lines.append(f'  request id {error["request_id"]}')
+        return lines
+
+
+class InDoubt(Failure):
+    """Nothing of Gantt's was heard after the request was sent: it may have been done."""
+
+
+class Unwritable(Failure):
+    """Standard output takes nothing more."""
 
 
 class Endpoint:
@@ -42,11 +75,23 @@ class Endpoint:
 
     :param url: e.g. ``http://127.0.0.1:8790``
     :param timeout: seconds for one call
+    :param login: makes a token; it is asked for one where the API wants to know who asks
+    :param verify: what a certificate is held against: a file of authorities, or True,
+        those of the system; False: nothing
     """
 
-    def __init__(self, url: str, timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        timeout: float = 60.0,
+        login: Callable[[], str] | None = None,
+        verify: bool | str = True,
+    ) -> None:
         self.url = url.rstrip('/')
         self.timeout = timeout
+        self._login = login
+        self._verify = verify
+        self._token = ''
 
     def get(self, path: str, **query: Any) -> Any:
         """The answer's JSON.  :raises Failure:"""
@@ -78,19 +123,33 @@ class Endpoint:
         """
         import httpx  # takes longer to import than the rest of the command together
 
+        content = _encoded(body)
         params = {k: _text(v) for k, v in query.items() if v is not None and v is not False}
-        try:
-            answer = httpx.request(
+
+        def once() -> Any:
+            headers = {'OpenStack-API-Version': MICROVERSION, 'Accept': 'application/json'}
+            if content is not None:
+                headers['Content-Type'] = 'application/json'
+            return httpx.request(
                 method,
                 self.url + path,
                 params=params,
-                json=body,
-                headers={'OpenStack-API-Version': MICROVERSION, 'Accept': 'application/json'},
+                content=content,
+                headers=headers | ({'X-Auth-Token': self._token} if self._token else {}),
                 timeout=httpx.Timeout(timeout or self.timeout, connect=10.0),
+                verify=_trust(self._verify),
                 trust_env=False,
             )
-        except httpx.TimeoutException:
-            raise Failure(
+
+        try:
+            answer = once()
+            if answer.status_code == 401 and self._login is not None:
+                # Nothing was done.  Who does not ask for a token is sent none.
+                self._token = self._login()
+                answer = once()
+        except httpx.TimeoutException as e:
+            kind = Failure if isinstance(e, httpx.ConnectTimeout) else InDoubt
+            raise kind(
                 f'{self.url} did not answer within {timeout or self.timeout:g} s; '
                 'look at "gantt status" or the log of gantt-api'
             ) from None
@@ -99,30 +158,46 @@ class Endpoint:
                 f'--endpoint {self.url!r} is no URL: {e}; expected the form {DEFAULT}', Exit.USAGE
             ) from None
         except httpx.TransportError as e:
-            raise Failure(
+            kind = Failure if isinstance(e, httpx.ConnectError) else InDoubt
+            raise kind(
                 f'nothing answers at {self.url} ({_reason(e)}); start gantt-api there, '
                 'or name another with --endpoint or GANTT_ENDPOINT'
             ) from None
         return self._read(answer)
 
     def _read(self, answer: Any) -> Any:
-        content = answer.headers.get('content-type', '')
-        if answer.status_code < 400:
-            if content.startswith('application/json'):
-                return answer.json()
-            if content.startswith('text/plain'):
-                return answer.text
         request_id = answer.headers.get('x-openstack-request-id', '')
         try:
-            error = answer.json()['errors'][0]
+            found = answer.json()
+            if answer.status_code < 400 and isinstance(found, dict):
+                return found
+            error = found['errors'][0]
             message, code = error['detail'], error['code']
-        except (ValueError, KeyError, IndexError, TypeError):
-            raise Failure(
+        except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+            raise InDoubt(
                 f'{self.url} answers {answer.status_code} but not as Gantt does; '
                 'is it the right endpoint?',
                 error={'request_id': request_id, 'status': answer.status_code},
             ) from None
+        if answer.status_code == 401 and self._login is None:
+            message = f'{message}, or {LOG_IN}'
         raise Failure(message, _EXITS.get(code, Exit.TROUBLE), error)
+
+
+def _encoded(body: Any) -> bytes | None:
+    """:raises Failure: a file had what JSON has not"""
+    if body is None:
+        return None
+    try:
+        return json.dumps(body, allow_nan=False).encode()
+    except (ValueError, TypeError, RecursionError) as e:
+        raise Failure(f'the request cannot be sent as JSON: {e}', Exit.USAGE) from None
+
+
+def _trust(verify: bool | str) -> Any:
+    import ssl
+
+    return ssl.create_default_context(cafile=verify) if isinstance(verify, str) else verify
 
 
 def _text(value: Any) -> str:
@@ -152,11 +227,11 @@ def load_body(path: str) -> Any:
         raise Failure(f'{path}: {e}', Exit.USAGE) from None
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     import yaml
 
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as e:
+    except (yaml.YAMLError, ValueError, RecursionError) as e:
         raise Failure(f'{path}: neither JSON nor YAML: {e}', Exit.USAGE) from None

@@ -3,7 +3,6 @@
 
 import argparse
 import importlib
-import json
 import os
 import sys
 import textwrap
@@ -12,8 +11,8 @@ from typing import Any, TextIO
 
 from cliff import app, commandmanager
 
-from gantt.cli import endpoint
-from gantt.cli.endpoint import Exit, Failure
+from gantt.cli import base, endpoint
+from gantt.cli.endpoint import Exit, Failure, Unwritable
 from gantt.version import version_string
 
 #: Command -> class; a module is imported when its command is run.
@@ -95,13 +94,20 @@ class Gantt(app.App):
         parser.add_argument(
             '--endpoint',
             metavar='URL',
-            default=os.environ.get('GANTT_ENDPOINT') or endpoint.DEFAULT,
-            help=f'the API to ask (environment: GANTT_ENDPOINT; default: {endpoint.DEFAULT})',
+            default=os.environ.get('GANTT_ENDPOINT'),
+            help='the API to ask (environment: GANTT_ENDPOINT; default: what the catalog of the '
+            f'cloud says, without a cloud {endpoint.DEFAULT})',
+        )
+        parser.add_argument(
+            '--os-cloud',
+            metavar='NAME',
+            help='the cloud of clouds.yaml to log in to (environment: OS_CLOUD, or OS_AUTH_URL '
+            'and its kin; default: none, no token is sent)',
         )
         parser.add_argument(
             '--timeout',
             metavar='SECONDS',
-            type=float,
+            type=base.number(0, 86_400, above=True),
             default=60.0,
             help='how long to wait for an answer (default: 60)',
         )
@@ -136,18 +142,18 @@ class Gantt(app.App):
         try:
             factory, name, rest = self.command_manager.find_command(argv)
         except ValueError:
+            if argv[0].startswith('-'):
+                raise Failure(
+                    f'{argv[0]!r} is no option of gantt itself; "gantt --help" lists them, '
+                    'those of a command come after it',
+                    Exit.USAGE,
+                ) from None
             near = self.get_fuzzy_matches(argv[0])
             hint = f'did you mean {", ".join(near[:4])}?' if near else '"gantt --help" lists them'
             raise Failure(f'{" ".join(argv)!r} is no command; {hint}', Exit.USAGE) from None
         command = factory(self, self.options, name)
         parsed = command.get_parser(f'gantt {name}').parse_args(rest)
-        try:
-            return command.run(parsed)
-        except Failure as e:
-            if getattr(parsed, 'form', '') == 'json' and e.error:
-                # A program reads the refusal where it would have read the answer.
-                self.stdout.write(json.dumps({'error': e.error}) + '\n')
-            raise
+        return command.run(parsed)
 
 
 def main(
@@ -158,6 +164,34 @@ def main(
     """Run ``gantt`` with ``argv``; the exit code."""
     stderr = stderr or sys.stderr
     arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(arguments, stdout, stderr)
+        (stdout or sys.stdout).flush()
+        return code
+    except Failure as e:
+        if isinstance(e, Unwritable):
+            _drop_output()
+        for line in e.lines('gantt'):
+            stderr.write(line + '\n')
+        return int(e.exit_code)
+    except BrokenPipeError:
+        _drop_output()
+        return 141
+    except KeyboardInterrupt:
+        return 130
+    except OSError as e:
+        _drop_output()
+        stderr.write(f'gantt: {e.strerror or e}\n')
+        return int(Exit.TROUBLE)
+    except Exception as e:  # a defect, or an answer that no Gantt gives
+        said = ' '.join(str(e).split())
+        stderr.write(f'gantt: an answer is not as expected, or gantt has a defect: '
+                     f'{type(e).__name__}: {said}\n')  # fmt: skip
+        return int(Exit.TROUBLE)
+
+
+def _run(arguments: list[str], stdout: TextIO | None, stderr: TextIO) -> int:
+    """:raises Failure: to be said by ``main``"""
     try:
         gantt = Gantt(
             'Ask and steer a Gantt scheduler. Exit codes: 0 placed or done, 2 no valid host, '
@@ -176,35 +210,14 @@ def main(
         if not rest:
             gantt.interact()
         return int(gantt.run_subcommand(rest) or 0)
-    except Failure as e:
-        for line in _said(e):
-            stderr.write(line + '\n')
-        return int(e.exit_code)
     except SystemExit as e:
         # argparse exits with 2 where the usage is wrong; here 2 is no valid host.
         return int(Exit.USAGE) if e.code == 2 else int(e.code or 0)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except KeyboardInterrupt:
-        return 130
 
 
-def _said(failure: Failure) -> list[str]:
-    """The failure's sentence first; then what helps to go on, and the ids to quote."""
-    error = failure.error
-    details = error.get('details') or {}
-    lines = [f'gantt: {failure.message}']
-    told = details.get('explanation') or details.get('nearest') or ()
-    lines.extend(f'  {line}'.rstrip() for line in told)
-    decision = details.get('decision_id')
-    if decision:
-        lines.append(f'  the whole story: gantt explain {decision}')
-    if error.get('code'):
-        lines.append(f'  code {error["code"]}, request id {error.get("request_id") or "unknown"}')
-    elif error.get('request_id'):
-        lines.append(f'  request id {error["request_id"]}')
-    return lines
+def _drop_output() -> None:
+    """Nobody reads it, or nothing takes it: what is kept back must not fail once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == '__main__':

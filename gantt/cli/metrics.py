@@ -41,14 +41,14 @@ class MetricSet(base.Write):
         parser.add_argument('metric', help='its name, as hosts report it')
         parser.add_argument('--unit', default='', help='what 1 means')
         parser.add_argument(
-            '--lower', type=float, metavar='NUMBER', help='the least that a value can be'
+            '--lower', type=base.any_number, metavar='NUMBER', help='the least that a value can be'
         )
         parser.add_argument(
-            '--upper', type=float, metavar='NUMBER', help='the most that a value can be'
+            '--upper', type=base.any_number, metavar='NUMBER', help='the most that a value can be'
         )
         parser.add_argument(
             '--stale-after',
-            type=float,
+            type=base.any_number,
             metavar='SECONDS',
             help='a value older than this has no say',
         )

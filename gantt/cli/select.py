@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from gantt.cli import base, spec, text
-from gantt.cli.endpoint import Exit, Failure
+from gantt.cli.endpoint import Exit, Failure, InDoubt
 from gantt.cli.text import Column
 
 
@@ -56,10 +56,22 @@ class Select(base.Base):
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """POST the request and print the places."""
         body = _body(parsed_args)
-        budget = body.get('budget_ms', 30_000) / 1000
-        placement = self.endpoint.post('/v1/requests', body, timeout=budget + 15)
+        if not body.get('dry_run'):
+            told = body['request_id']
+            self.made = [f'it may have been placed; see: gantt request show {told}']
+        try:
+            placement = self.endpoint.post('/v1/requests', body, timeout=_budget(body) + 15)
+        except InDoubt as e:
+            e.notes.extend(self.made)
+            raise
         lines = _lines(placement, self.width, parsed_args.dry_run)
         return self.show(parsed_args.form, placement, lines)
+
+
+def _budget(body: dict[str, Any]) -> float:
+    """Seconds; what is no budget is refused by who reads it."""
+    found = body.get('budget_ms')
+    return found / 1000 if isinstance(found, int) and 0 < found <= 600_000 else 30.0
 
 
 def _body(args: argparse.Namespace) -> dict[str, Any]:

@@ -61,6 +61,8 @@ def body(args: argparse.Namespace) -> dict[str, Any]:
     :raises Failure: nothing to place, or a file of another form
     """
     whole: dict[str, Any] = {}
+    if args.group_policy and not args.group:
+        raise Failure('--group-policy is that of a --group, which is not given', Exit.USAGE)
     if args.request_file:
         whole = load_body(args.request_file)
         if not isinstance(whole, dict):

@@ -14,3 +14,6 @@ sys.modules['eventlet'] = None  # type: ignore[assignment]
 from oslo_service import backend
 
 backend.init_backend(backend.BackendType.THREADING)
+
+#: Exit code: the command line was not understood.
+USAGE = 64

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``gantt-api``: the HTTP interface, served by waitress.
 
-SIGTERM refuses new connections, finishes what was begun, and exits 0.
+SIGTERM refuses new connections, finishes what was begun, and exits 0.  SIGUSR2 writes
+a report of what the process is doing.
 """
 
 import logging
@@ -14,12 +15,14 @@ from gantt import client, exceptions, plugins
 from gantt.cmd import wiring
 from gantt.core.message import derived_id
 from gantt.db import store
+from gantt.http import auth, policy
 from gantt.http.app import make_app
 from gantt.http.middleware import Wsgi
 from gantt.http.server import Server
 from gantt.http.settings import HttpSettings
 from gantt.rpc import transport
 from gantt.scheduler.insights import Insights
+from gantt.telemetry import guru
 from gantt.telemetry.metrics import Metrics
 from gantt.version import version_string
 
@@ -30,11 +33,13 @@ PROBED_FOR_SECONDS = 5.0
 
 
 def compose(conf: Any) -> Wsgi:
-    """The WSGI application as the configuration says.
+    """The WSGI application as the configuration says, its host table read.
 
     :raises GanttError: the database is away or not synced, a plugin does not
         load, an option is wrong
     """
+    strategy = auth.strategy(conf.api.auth_strategy, conf)
+    rules = policy.Policy(conf)
     pipeline = plugins.from_conf(conf)
     connected = store.connect(conf)
     insights = Insights(
@@ -43,6 +48,8 @@ def compose(conf: Any) -> Wsgi:
     schedulers = client.SchedulerClient(client.get_transport(conf))
     transport.reconnect_soon(conf)
     probe = Probe(schedulers)
+    _warm(insights)
+    guru.tell({'Gantt API': lambda: _state(conf, insights)})
     return make_app(
         insights,
         connected,
@@ -50,14 +57,33 @@ def compose(conf: Any) -> Wsgi:
         Metrics(),
         settings_of(conf),
         {'broker': probe.broker, 'schedulers': probe.schedulers},
+        strategy,
+        rules,
     )
+
+
+def _warm(insights: Insights) -> None:
+    """Read all hosts before the first request does: with many of them that takes seconds."""
+    try:
+        insights.table()
+    except exceptions.DatabaseUnavailable as e:
+        LOG.warning('the hosts are read when they are first asked for: %s', e)
+
+
+def _state(conf: Any, insights: Insights) -> dict[str, Any]:
+    """What a report says of this process; no server is asked."""
+    cache = insights.cache
+    return {
+        'database': wiring.database_shown(conf),
+        'hosts in the table': len(cache.working),
+        'table_age_seconds': round(cache.age_seconds, 3),
+    }
 
 
 def settings_of(conf: Any) -> HttpSettings:
     """The HTTP application's settings from its options."""
     api = conf.api
     return HttpSettings(
-        auth_strategy=api.auth_strategy,
         body_bytes_max=api.body_bytes_max,
         table_age_seconds=api.table_age_seconds,
         table_age_unhealthy_seconds=api.table_age_unhealthy_seconds,
@@ -65,6 +91,11 @@ def settings_of(conf: Any) -> HttpSettings:
         behind_proxy=api.behind_proxy,
         disable_by_file=api.disable_by_file,
     )
+
+
+def policy_enforcer() -> Any:
+    """The rules in force, for oslo.policy's own commands, which find it by its entry point."""
+    return policy.Policy(wiring.parse([], 'gantt-api')).enforcer
 
 
 class Probe:
@@ -114,6 +145,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _serve(conf: Any) -> int:
     told = wiring.Told().by_signals()
+    guru.listen(conf, 'gantt-api')
     server = Server(compose(conf), conf.api.host, conf.api.port, conf.api.threads)
     server.start()
     LOG.info('gantt-api %s listens on http://%s:%d', version_string(), server.host, server.port)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``gantt-compute``: the agent of this host, a farm of fake ones, or a file's speaker.
 
+With ``--facts-only`` it tells of a host of Nova what its APIs do not carry.
+
 SIGTERM takes no new build, finishes what was begun, and exits 0.  SIGHUP logs
 how things stand.  In a farm, SIGUSR1 lets a tenth of the hosts die and SIGUSR2
 revives the dead.
@@ -15,8 +17,9 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions
+from gantt.cmd import USAGE
 from gantt.compute import service
-from gantt.conf import base, compute, rpc
+from gantt.conf import base, compute, files, rpc
 from gantt.telemetry import log
 from gantt.version import version_string
 
@@ -31,13 +34,14 @@ def main(argv: list[str] | None = None) -> int:
     compute.register_cli_opts(conf)
     log.register_opts(conf)
     try:
-        conf(sys.argv[1:] if argv is None else argv, project='gantt', prog='gantt-compute',
-             version=version_string())  # fmt: skip
+        files.read(conf, sys.argv[1:] if argv is None else argv, 'gantt-compute')
         log.setup(conf, 'gantt-compute')
         return _serve(conf)
+    except SystemExit as e:
+        return USAGE if e.code else 0
     except (exceptions.GanttError, cfg.Error) as e:
-        LOG.error('%s', e)
-        print(f'gantt-compute: {e}', file=sys.stderr)
+        LOG.error('%s', files.said(e))
+        print(f'gantt-compute: {files.said(e)}', file=sys.stderr)
         return 1
 
 

@@ -37,8 +37,12 @@ class Shown(msgspec.Struct, kw_only=True):
 
 def show(conf: Any) -> int:
     """Show messages that could not be handled, oldest first; they stay where they are."""
-    with _channel(conf) as (channel, name):
-        found = list(_read(channel, name, conf.command.limit))
+    try:
+        with opened(conf) as (channel, name):
+            found = list(read(channel, name, conf.command.limit))
+        none_yet = ''
+    except exceptions.NotFound as e:
+        found, none_yet = [], f': {e.message}'
     if conf.command.format == 'json':
         print(json.dumps([{f: getattr(one, f) for f in one.__struct_fields__} for one in found]))
         return 0
@@ -47,23 +51,28 @@ def show(conf: Any) -> int:
               f'{one.bytes} bytes, refused by {one.server}')  # fmt: skip
         print(f'    {one.problem[:_WIDTH]}')
         print(f'    {ascii(one.body[:_BODY_CHARACTERS])}')
-    print(f'{len(found)} messages')
+    print(f'{len(found)} messages{none_yet}')
     return 0
 
 
 def drop(conf: Any) -> int:
     """Delete all messages that could not be handled."""
-    with _channel(conf) as (channel, name):
-        gone = channel.queue_purge(name)
+    try:
+        with opened(conf) as (channel, name):
+            gone = channel.queue_purge(name)
+    except exceptions.NotFound as e:
+        print(f'0 messages deleted: {e.message}')
+        return 0
     print(f'{gone} messages deleted')
     return 0
 
 
 @contextlib.contextmanager
-def _channel(conf: Any) -> Iterator[tuple[Any, str]]:
+def opened(conf: Any) -> Iterator[tuple[Any, str]]:
     """A channel to the broker, and the name of the queue; what was read goes back with it.
 
     :raises Misconfigured: no queue is named
+    :raises NotFound: it is not there: the first message that is refused makes it
     :raises BrokerUnavailable:
     """
     name = conf.rpc.dead_letter_queue
@@ -83,12 +92,15 @@ def _channel(conf: Any) -> Iterator[tuple[Any, str]]:
             kind='queue', name=name,
         ) from None  # fmt: skip
     except driver.AWAY as e:
-        raise exceptions.BrokerUnavailable(url=transport.address(carrier), problem=str(e)) from None
+        raise exceptions.BrokerUnavailable(
+            url=transport.address(carrier), problem=f'{e}; start it, or correct transport_url'
+        ) from None
     finally:
         carrier.cleanup()
 
 
-def _read(channel: Any, name: str, limit: int) -> Iterator[Shown]:
+def read(channel: Any, name: str, limit: int) -> Iterator[Shown]:
+    """Messages that stay where they are, oldest first."""
     for _ in range(limit):
         # Not acknowledged: the broker puts it back where it was when the channel closes.
         message = channel.basic_get(name)

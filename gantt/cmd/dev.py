@@ -47,11 +47,11 @@ def _plugin(name: str) -> type[Plugin]:
 
 def new_filter(conf: Any) -> int:
     """Write a filter: its file, its entry point, and its test, which passes at once."""
-    name, folder = conf.command.name, pathlib.Path(conf.command.folder)
-    name = name if name.endswith('Filter') else f'{name}Filter'
+    given, folder = conf.command.name_of_filter, pathlib.Path(conf.command.folder)
+    name = given if given.endswith('Filter') else f'{given}Filter'
     if not _NAME.match(name) or keyword.iskeyword(name):
         raise exceptions.Misconfigured(
-            option='NAME', problem=f'{conf.command.name!r} is no name of a class',
+            option='NAME', problem=f'{given!r} is no name of a class',
             fix='Write it as in GpuModel: letters and digits, the first one a capital',
         )  # fmt: skip
     stem = _WORDS.sub('_', name.removesuffix('Filter')).lower()

@@ -14,6 +14,9 @@ from gantt import exceptions
 
 #: How long one question waits for the database.
 DATABASE_SECONDS = 2.0
+#: Nothing that goes well keeps a request inside for so long after its deadline: not even a
+#: commit that is tried until the database is given up.
+OVERDUE_SECONDS = 60.0
 #: For so long the database's last answer is good.
 KEPT_SECONDS = 1.0
 
@@ -73,6 +76,9 @@ class Health:
         most = self._scheduler.settings.queue_limit
         if facts['requests_waiting'] >= most:
             return f'{facts["requests_waiting"]} requests wait, {most} may'
+        overdue = facts['requests_overdue_seconds']
+        if overdue >= OVERDUE_SECONDS:
+            return f'a request got no answer until {overdue:.0f} s after its time: placing is stuck'
         return ''
 
 

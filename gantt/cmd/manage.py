@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt-manage``: the schema, the audit, the purge and checks of the configuration.
+"""``gantt-manage``: the schema, the audit, the purge, hosts and checks of the configuration.
 
 Trouble is one line on standard error that says what to do.  Exit codes: 0 fine,
 1 trouble (or a violation found by the audit, an error found by the doctor), 64 wrong
@@ -16,15 +16,19 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions, plugins
-from gantt.cmd import dead_letters, dev, doctor, wiring
+from gantt.cmd import USAGE, dead_letters, dev, doctor, manage_hosts, manage_shadow, wiring
 from gantt.cmd.doctor import times
-from gantt.conf import opts
+from gantt.conf import files, opts, unknown
+from gantt.core.adoption import GUESTS_MAX
 from gantt.core.host import HostRow
 from gantt.db import migration, session, store
 from gantt.testing import conformance
 
+#: Of check-plugin.
+_CASES_MAX = 100_000
+#: Of host decommission: a week.
+_WAIT_MAX = 604_800
 LOG = logging.getLogger(__name__)
-USAGE = 64
 PURGE_ROWS = 5000
 PURGE_ROUNDS = 10_000
 WORDS = {
@@ -52,7 +56,9 @@ def db_version(conf: Any) -> int:
         print(json.dumps({'database': found, 'needed': needed, 'in_step': found == needed}))
     else:
         print(f'database {found}, needed {needed}')
-        if found != needed:
+        if found != 'none' and migration.pending(found) is None:
+            print(migration.strange(found))
+        elif found != needed:
             print('run "gantt-manage db sync"')
     return 0
 
@@ -107,16 +113,17 @@ def purge(conf: Any) -> int:
             limit=PURGE_ROWS,
         )
         gone += went
-        if not went:
+        if not went and connected.is_purged:
             break
     print(f'{gone} rows deleted')
     return 0
 
 
 def config_check(conf: Any) -> int:
-    """Load the plugins, reach the database, look for options that contradict each other."""
+    """Read all options, look for misspelled ones, load the plugins, reach the database."""
     checks: list[tuple[str, Callable[[Any], str]]] = [
-        ('options', _check_options),
+        ('options', check_options),
+        ('names', _check_names),
         ('plugins', _check_plugins),
         ('database', _check_database),
     ]
@@ -130,7 +137,11 @@ def config_check(conf: Any) -> int:
     return 1 if failed else 0
 
 
-def _check_options(conf: Any) -> str:
+def check_options(conf: Any) -> str:
+    """Whether every option can be read, and none contradicts another.
+
+    :raises Misconfigured: names the option
+    """
     read = 0
     for group, options in opts.list_opts():
         for option in options:
@@ -142,6 +153,14 @@ def _check_options(conf: Any) -> str:
     return f'{read} read, nothing contradicts'
 
 
+def _check_names(conf: Any) -> str:
+    """:raises Misconfigured: what stands in the files is read by nobody"""
+    wrong = unknown.unread(conf)
+    if wrong:
+        raise exceptions.Misconfigured('; '.join(map(str, wrong)))
+    return 'none in the files is misspelled'
+
+
 def _reads(conf: Any, group: str | None, option: Any) -> bool:
     """Whether an option is registered; its value is read, which is when oslo.config checks it."""
     try:
@@ -151,7 +170,7 @@ def _reads(conf: Any, group: str | None, option: Any) -> bool:
         return False  # of a plugin that is installed, but not enabled
     except (cfg.Error, ValueError) as e:
         raise exceptions.Misconfigured(
-            option=f'[{group or "DEFAULT"}] {option.name}', problem=str(e), fix='Correct it'
+            option=f'[{group or "DEFAULT"}] {option.name}', problem=files.said(e), fix='Correct it'
         ) from None
     return True
 
@@ -169,7 +188,9 @@ def _check_database(conf: Any) -> str:
     return f'{session.family(engine)}, schema {migration.version(engine)}'
 
 
-def _commands(parsers: Any) -> None:
+def add_commands(parsers: Any) -> None:
+    """All commands, to what argparse calls subparsers."""
+
     def add(to: Any, name: str, run: Callable[[Any], int], json_too: bool = False) -> Any:
         text = (run.__doc__ or '').strip()
         parser = to.add_parser(name, help=text, description=text)
@@ -188,7 +209,10 @@ def _commands(parsers: Any) -> None:
     database = group('db', 'The schema of the database.')
     add(database, 'sync', db_sync)
     add(database, 'version', db_version, json_too=True)
-    add(database, 'restored', db_restored)
+    add(database, 'incarnation', db_restored)
+    add(database, 'restored', db_restored)  # the same: what it is for
+    _host_commands(add, group, parsers)
+    manage_shadow.add_commands(add, group)
     add(parsers, 'audit', audit, json_too=True)
     add(parsers, 'purge', purge)
     letters = group('dead-letters', 'Messages that could not be handled.')
@@ -208,35 +232,84 @@ def _commands(parsers: Any) -> None:
     checked.add_argument('plugin', help='its name where it is installed, else module:Class')
     checked.add_argument(
         '--cases',
-        type=int,
+        type=_whole(_CASES_MAX),
         default=conformance.CASES,
         metavar='N',
         help=f'random clouds to try ({conformance.CASES})',
     )
     checked.add_argument('--seed', type=int, default=0, metavar='N', help='of the first one (0)')
     made = add(plugin, 'new-filter', dev.new_filter)
-    made.add_argument('name', metavar='NAME', help='e.g. GpuModel')
+    # Not 'name': under that one oslo.config keeps the name of the command.
+    made.add_argument('name_of_filter', metavar='NAME', help='e.g. GpuModel')
     made.add_argument('--folder', default='.', help='where the package is (.)')
     made.add_argument('--package', help='the package (that of setup.cfg in the folder)')
 
 
+def _host_commands(add: Any, group: Any, parsers: Any) -> None:
+    hosts = group('host', 'Hosts: renamed, taken away.')
+    renamed = add(hosts, 'rename', manage_hosts.rename)
+    renamed.add_argument('old', metavar='OLD')
+    renamed.add_argument('new', metavar='NEW')
+    gone = add(hosts, 'decommission', manage_hosts.decommission)
+    gone.add_argument('name_of_host', metavar='NAME')
+    gone.add_argument(
+        '--wait', type=_seconds, default=0.0, metavar='SECONDS',
+        help='for its claims to end and its agent to fall silent (0: not at all)',
+    )  # fmt: skip
+    for parser in (renamed, gone):
+        parser.add_argument(
+            '--now', action='store_true', help='although it reported lately: its agent is stopped'
+        )
+    told = add(parsers, 'adopt', manage_hosts.adopt, json_too=True)
+    told.add_argument('file', metavar='FILE', help='guests, a line of JSON each; - reads them')
+    told.add_argument('--dry-run', action='store_true', help='say what would be; write nothing')
+    told.add_argument(
+        '--batch', type=_whole(GUESTS_MAX), default=manage_hosts.BATCH, metavar='N',
+        help=f'guests in one transaction, about ({manage_hosts.BATCH})',
+    )  # fmt: skip
+
+
+def _whole(most: int) -> Callable[[str], int]:
+    """An argument type: a whole number from 1 on."""
+
+    def parse(text: str) -> int:
+        number = int(text) if text.isdecimal() and len(text) < 20 else 0
+        if not 1 <= number <= most:
+            raise argparse.ArgumentTypeError(f'expected 1 to {most}, got {text!r}')
+        return number
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= _WAIT_MAX:  # nan neither
+        raise argparse.ArgumentTypeError(f'expected 0 to {_WAIT_MAX} seconds, got {text!r}')
+    return number
+
+
 def run(argv: list[str]) -> int:
     """Parse, do it, turn errors into one line and an exit code."""
-    command = cfg.SubCommandOpt('command', title='commands', handler=_commands)
+    command = cfg.SubCommandOpt('command', title='commands', handler=add_commands)
     try:
         conf = wiring.parse(argv, 'gantt-manage', [command])
     except SystemExit as e:
         return USAGE if e.code else 0
     except (cfg.Error, exceptions.GanttError) as e:
-        print(f'gantt-manage: {e}', file=sys.stderr)
+        print(f'gantt-manage: {files.said(e)}', file=sys.stderr)
         return 1
     if conf.command.name is None:
         print('gantt-manage: which command? "gantt-manage --help" lists them', file=sys.stderr)
         return USAGE
+    # Somebody waits for it: oslo.db would wait for the server by its own options.
+    conf.set_override('max_retries', 0, 'database')
     try:
         return conf.command.run(conf)
     except (cfg.Error, exceptions.GanttError) as e:
-        print(f'gantt-manage: {e}', file=sys.stderr)
+        print(f'gantt-manage: {files.said(e)}', file=sys.stderr)
     except Exception as e:
         LOG.exception('gantt-manage failed')
         where = conf.log_file or conf.log_dir or 'standard error'

@@ -2,8 +2,8 @@
 """``gantt-scheduler``: place requests and fold reports, over RabbitMQ.
 
 SIGTERM takes nothing new, answers what it has, and exits 0.  SIGHUP reads the
-options again.  ``[scheduler] workers`` above 1 makes a supervisor with so many
-of these processes.
+options again, SIGUSR2 writes a report of what the process is doing.  ``[scheduler]
+workers`` above 1 makes a supervisor with so many of these processes.
 """
 
 import logging
@@ -15,6 +15,7 @@ from gantt.cmd import wiring, workers
 from gantt.cmd.health import Health
 from gantt.db import store
 from gantt.rpc.service import RpcService
+from gantt.telemetry import guru
 from gantt.telemetry.listener import listen
 from gantt.telemetry.metrics import Metrics
 from gantt.version import version_string
@@ -28,10 +29,12 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _serve(conf: Any) -> int:
-    if conf.scheduler.workers == 1:
-        return work(conf, wiring.Told().by_signals())
     # What is wrong with every worker is said once, before there is any.
     plugins.from_conf(conf)
+    wiring.say_unread(conf)
+    guru.listen(conf, 'gantt-scheduler')
+    if conf.scheduler.workers == 1:
+        return work(conf, wiring.Told().by_signals())
     return workers.supervise(conf, work)
 
 
@@ -49,6 +52,7 @@ def work(conf: Any, told: wiring.Told, number: int = 0) -> int:
     scheduler.start()
     rpc.start()
     health = Health(scheduler, rpc)
+    guru.tell({'Gantt scheduler': lambda: _state(conf, scheduler, rpc)})
     listener = listen(metrics, conf, number, health)
     _banner(conf, scheduler, rpc)
     wiring.collect_seldom()
@@ -61,6 +65,22 @@ def work(conf: Any, told: wiring.Told, number: int = 0) -> int:
     if listener is not None:
         listener.stop()
     return 0 if answered and finished else 1
+
+
+def _state(conf: Any, scheduler: Any, rpc: RpcService) -> dict[str, Any]:
+    """What a report says of this process: no lock that placing holds, no server asked."""
+    pipeline = scheduler.placing.pipeline
+    return {
+        'worker': scheduler.settings.worker,
+        'broker': rpc.address,
+        'database': wiring.database_shown(conf),
+        'hosts in the table': len(scheduler.cache.working),
+        'attached topics': rpc.attached(),
+        'filters': ', '.join(f.name for f in pipeline.filters),
+        'weighers': ', '.join(w.name for w in pipeline.weighers),
+        **scheduler.health(),
+        **rpc.health(),
+    }
 
 
 def _banner(conf: Any, scheduler: Any, rpc: RpcService) -> None:

@@ -6,10 +6,9 @@ import json
 import sys
 import time
 
+from gantt.cmd import USAGE
 from gantt.sim.loop import Stacks
 from gantt.sim.world import Verdict, run
-
-USAGE = 64
 
 
 class _Parser(argparse.ArgumentParser):

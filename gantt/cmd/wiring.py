@@ -23,17 +23,17 @@ from sqlalchemy.engine import make_url
 
 from gantt import conf as options
 from gantt import exceptions, plugins
+from gantt.cmd import USAGE
+from gantt.conf import files, finite, unknown
 from gantt.core.pipeline import Pipeline
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
-from gantt.telemetry import log
+from gantt.telemetry import guru, log
 from gantt.telemetry.metrics import Metrics
-from gantt.version import version_string
 
 LOG = logging.getLogger(__name__)
 DECISIONS = logging.getLogger('gantt.decisions')
-USAGE = 64
 M_ARENA_MAX = -8  # of mallopt(3)
 #: New objects before the young are looked at; of ten such looks one is at the older ones,
 #: of ten of these one at all.  Python's own is 700, 10 and 10.
@@ -44,14 +44,17 @@ def parse(argv: list[str], program: str, extra: list[Any] | None = None) -> Any:
     """The global configuration object, filled from the command line and files.
 
     :param extra: options of the command line
+    :raises Misconfigured, cfg.Error: a file or an option is wrong; names it
     """
     conf = cfg.CONF
     options.register_opts(conf)
     log.register_opts(conf)
+    guru.register_opts(conf)
     if extra:
         conf.register_cli_opts(extra)
-    conf(argv, project='gantt', prog=program, version=version_string())
+    files.read(conf, argv, program)
     log.setup(conf, program)
+    finite.check(conf)
     return conf
 
 
@@ -65,13 +68,13 @@ def run(argv: list[str], program: str, serve: Callable[[Any], int]) -> int:
     except SystemExit as e:
         return USAGE if e.code else 0
     except (cfg.Error, exceptions.GanttError) as e:
-        print(f'{program}: {e}', file=sys.stderr)
+        print(f'{program}: {files.said(e)}', file=sys.stderr)
         return 1
     try:
         return serve(conf)
-    except exceptions.GanttError as e:
-        LOG.error('%s', e)
-        print(f'{program}: {e}', file=sys.stderr)
+    except (cfg.Error, exceptions.GanttError) as e:
+        LOG.error('%s', files.said(e))
+        print(f'{program}: {files.said(e)}', file=sys.stderr)
         return 1
 
 
@@ -133,14 +136,42 @@ def reload(conf: Any, scheduler: Scheduler) -> None:
     What cannot be read, or names a plugin that does not load, changes nothing.
     """
     try:
-        conf.mutate_config_files()
-        pipeline = plugins.from_conf(conf)
-        changed = scheduler.reconfigure(settings(conf, pipeline), pipeline)
+        pipeline, found = read_again(conf)
+        changed = scheduler.reconfigure(found, pipeline)
     except (cfg.Error, exceptions.GanttError) as e:
-        LOG.error('the configuration was not taken over: %s', e)
+        LOG.error('the configuration was not taken over: %s', files.said(e))
         return
+    say_unread(conf)
     LOG.info('configuration read again; settings changed: %s', ', '.join(changed) or 'none')
     say_pipeline(pipeline)
+
+
+def read_again(conf: Any) -> tuple[Pipeline, Settings]:
+    """Read the configuration files again; the filters and weighers, and the settings.
+
+    :raises cfg.Error, GanttError: they are wrong; ``conf`` is as it was
+    """
+    before = conf._mutable_ns
+    try:
+        conf.mutate_config_files()
+        finite.check(conf)
+        pipeline = plugins.from_conf(conf)
+        return pipeline, settings(conf, pipeline)
+    except (cfg.Error, exceptions.GanttError, ValueError, OSError) as e:
+        # oslo.config has no way back of its own; clearing any option drops what it remembers.
+        conf._mutable_ns = before
+        conf.clear_default('worker')
+        if isinstance(e, cfg.Error | exceptions.GanttError):
+            raise
+        # Bytes that are no text, a directory in place of a file.
+        path, problem = files.unreadable(conf.config_file) or ('a configuration file', str(e))
+        raise exceptions.Misconfigured(option=path, problem=problem, fix='Correct it') from e
+
+
+def say_unread(conf: Any) -> None:
+    """Log what stands in the configuration files and is not read."""
+    for option in unknown.unread(conf):
+        LOG.warning('%s', option)
 
 
 def say_pipeline(pipeline: Pipeline) -> None:
@@ -164,6 +195,7 @@ def settings(conf: Any, pipeline: Pipeline) -> Settings:
         lease_seconds_max=c.lease_seconds_max,
         sweep_seconds=c.sweep_seconds,
         sweep_rows=c.sweep_rows,
+        nova_move_seconds=c.nova_move_seconds,
         report_seconds=s.report_seconds,
         stale_after_seconds=down_time(pipeline),
         default_zone=pipeline.default_zone or 'nova',

@@ -5,6 +5,7 @@ The supervisor opens nothing: every worker makes its own connections and
 threads after the fork, since none of them would survive it.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -12,9 +13,11 @@ from typing import Any
 
 import cotyledon
 from cotyledon.types import WorkerId
+from oslo_config import cfg
 
 from gantt import exceptions
 from gantt.cmd import wiring
+from gantt.telemetry import guru
 
 LOG = logging.getLogger(__name__)
 
@@ -38,6 +41,7 @@ class Worker(cotyledon.Service):
         self._told = wiring.Told()
         self._finished = threading.Event()
         self._code = 1
+        guru.listen(conf, f'{self.name}-{number}')
 
     def run(self) -> None:
         """Work until told to stop; ends the process where the work ends by itself."""
@@ -52,7 +56,7 @@ class Worker(cotyledon.Service):
     def terminate(self) -> None:
         """Let the work finish; the process ends with its exit code."""
         self._told.stop()
-        self._finished.wait(self._conf.rpc.drain_seconds + GRACE_SECONDS)
+        self._finished.wait(2 * self._conf.rpc.drain_seconds + GRACE_SECONDS)
         raise SystemExit(self._code)
 
     def reload(self) -> None:
@@ -69,8 +73,18 @@ def supervise(conf: Any, work: Work) -> int:
     seconds = int(2 * conf.rpc.drain_seconds + 2 * GRACE_SECONDS)
     manager = cotyledon.ServiceManager(graceful_shutdown_timeout=seconds)
     manager.add(Worker, workers=conf.scheduler.workers, args=(conf, work))
+    manager.register_hooks(on_reload=lambda: _read_again(conf))
     try:
         manager.run()
     except SystemExit as e:
         return int(e.code or 0)
     return 0
+
+
+def _read_again(conf: Any) -> None:
+    """In the supervisor: workers that are started later begin with what others have read.
+
+    What is wrong with the files is told by the workers, and changes nothing here either.
+    """
+    with contextlib.suppress(cfg.Error, exceptions.GanttError):
+        wiring.read_again(conf)

@@ -27,8 +27,10 @@ OPTS = [
     cfg.StrOpt(
         'auth_strategy',
         default='noauth',
-        help='How callers are told apart. noauth: not at all, everybody may do everything; the '
-        'names in X-User-Id and X-Project-Id are noted as said.',
+        help='How callers are told apart. keystone: by a token in X-Auth-Token, which is looked at '
+        'as [keystone_authtoken] says; what the caller may do then is said by [oslo_policy]. '
+        'noauth: not at all, everybody may do everything; the names in X-User-Id and '
+        'X-Project-Id are noted as said.',
     ),
     cfg.IntOpt(
         'body_bytes_max',

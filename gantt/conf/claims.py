@@ -19,6 +19,13 @@ OPTS = [
                  help='Seconds between two sweeps for claims whose lease ran out, ± 50 %.'),
     cfg.IntOpt('sweep_rows', mutable=True, default=200, min=1, max=10_000,
                help='Claims that one sweep ends, at most.'),
+    cfg.FloatOpt('nova_move_seconds', mutable=True, default=14_400.0, min=60.0,
+                 max=31_536_000.0,
+                 help='Seconds after which a move between hosts of an unmodified Nova that '
+                      'neither ended nor was reverted is shown in the log and in the metric '
+                      'gantt_nova_moves_overdue. Both of its claims are kept until Nova says '
+                      'where the instance is. Longer than resized instances wait for their '
+                      'users to confirm.'),
     cfg.FloatOpt('tombstone_seconds', mutable=True, default=86_400.0, min=60.0, max=31_536_000.0,
                  help='Seconds that an ended claim is remembered. At least ten times the '
                       'longest that a message can be under way.'),

@@ -28,6 +28,9 @@ CLI_OPTS = [
     cfg.StrOpt('report-only', dest='report_only', metavar='FILE',
                help='Speak for the hosts that this YAML file lists and something else runs. '
                     'It is read again when it changes.'),
+    cfg.BoolOpt('facts-only', dest='facts_only', default=False,
+                help='Beside nova-compute on a host that gantt-nova-source reports: tell of this '
+                     'machine what the APIs of Nova do not carry, and build nothing.'),
 ]  # fmt: skip
 
 OPTS = [
@@ -89,6 +92,14 @@ OPTS = [
     cfg.StrOpt('dedicated_cpus', default='',
                help='Logical processors that guests get for themselves (PCPU), e.g. 4-15,^8. '
                     'The others are shared (VCPU).'),
+    cfg.StrOpt('shared_cpus', default='',
+               help='Logical processors that guests share (VCPU), e.g. 2-3. Empty: all that are '
+                    'not dedicated.'),
+    cfg.MultiStrOpt('device_spec', default=[],
+                    help='With --facts-only: PCI devices that are for guests, as [pci] '
+                         'device_spec of Nova names them: a JSON object with vendor_id, '
+                         'product_id, address, physical_network and tags, or a list of such. '
+                         'Once for each.'),
     cfg.StrOpt('hypervisor_type', default='',
                help='What runs the guests, e.g. QEMU. Empty: QEMU where /dev/kvm is there, '
                     'else nothing is said.'),
@@ -103,7 +114,9 @@ OPTS = [
     cfg.StrOpt('guest_list_command', default='',
                help='Command that lists every guest that exists here, one JSON object with '
                     '"consumer", "claim" and "resources" a line. What it lists is what runs, '
-                    'whatever the journal remembers. Empty: the journal is believed.'),
+                    'whatever the journal remembers. Empty: the journal is believed. With '
+                    '--facts-only: "consumer", "cells" and "devices"; empty: the processes of '
+                    'QEMU are looked at.'),
     cfg.FloatOpt('guest_command_seconds', default=300.0, min=1.0, max=86_400.0,
                  help='Seconds that a command for a guest may take before it is killed and '
                       'counts as failed.'),

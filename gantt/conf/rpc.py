@@ -32,8 +32,8 @@ OPTS = [
         default=4,
         min=1,
         max=64,
-        help='Threads per topic for the words about claims, registrations and full reports, '
-        'which wait for the database. select_destinations does not use them.',
+        help='Threads per topic for what waits for the database by itself: the words about claims '
+        'above all. select_destinations, registrations and reports do not use them.',
     ),
     cfg.IntOpt(
         'worker_queue',
@@ -197,13 +197,34 @@ OPTS = [
         help='Hosts per instance that Nova is told: the chosen one and alternates. As '
         '[scheduler] max_attempts of Nova.',
     ),
+    cfg.StrOpt(
+        'nova_notification_format',
+        default='unversioned',
+        choices=[
+            ('unversioned', 'the older form, as Nova does where it is not told otherwise'),
+            ('versioned', 'the newer form'),
+            ('both', 'each notification in both forms'),
+            ('none', 'no notifications'),
+        ],
+        help='Form of the notifications scheduler.select_destinations.start and .end, as '
+        '[notifications] notification_format of Nova. They are sent where driver in '
+        '[oslo_messaging_notifications] is set, e.g. to messagingv2, and only for requests of '
+        'Nova. What cannot be sent is dropped and counted: placing never waits for it.',
+    ),
+    cfg.ListOpt(
+        'nova_versioned_topics',
+        default=['versioned_notifications'],
+        help='Topics of the versioned notifications, as [notifications] '
+        'versioned_notifications_topics of Nova.',
+    ),
     cfg.IntOpt(
         'nova_clock_skew_seconds',
         default=30,
         min=0,
         max=3600,
-        help='How far the clocks of the API hosts and of this host may differ. Used only to tell '
-        'whether a call was queued before this process listened and its caller has given up.',
+        help='How far the clocks of the hosts of Nova and of this host may differ. Used to tell '
+        'whether a call was queued before this process listened and its caller has given up, and '
+        'whether the word that a host no longer has an instance is about an earlier stay of it.',
     ),
 ]
 

@@ -7,16 +7,18 @@ import falcon
 import msgspec
 
 from gantt import exceptions
-from gantt.http import auth, errors, middleware, openapi
+from gantt.http import auth, errors, middleware, openapi, policy
 from gantt.http.dispatch import Observer, Raw, Resource, Route, check
 from gantt.http.handlers import (
     aggregates,
     capacity,
     claims,
+    dashboard,
     decisions,
     declared_metrics,
     groups,
     hosts,
+    overview,
     requests,
     root,
     what_if,
@@ -39,7 +41,12 @@ ROUTES = (
     Route('GET', '/v1/openapi.json', openapi_document, 'gantt:root:show'),
     Route('GET', '/v1/health', root.health, 'gantt:health:show'),
     Route('GET', '/metrics', root.metrics, 'gantt:metrics:show'),
+    Route('GET', '/dashboard', dashboard.show_dashboard, 'gantt:dashboard:show'),
+    Route('GET', '/dashboard/{file}', dashboard.show_dashboard_file, 'gantt:dashboard:show'),
     Route('GET', '/v1/status', root.status, 'gantt:status:show'),
+    Route('GET', '/v1/host-map', overview.show_host_map, 'gantt:hosts:list', minor=1),
+    Route('GET', '/v1/activity', overview.show_activity, 'gantt:activity:show', minor=1),
+    Route('GET', '/v1/refused', overview.show_refused, 'gantt:refused:show', minor=1),
     Route('GET', '/v1/hosts', hosts.list_hosts, 'gantt:hosts:list'),
     Route('GET', '/v1/hosts/{name}', hosts.show_host, 'gantt:hosts:show'),
     Route('DELETE', '/v1/hosts/{name}', hosts.remove_host, 'gantt:hosts:remove'),
@@ -80,6 +87,10 @@ ROUTES = (
 )  # fmt: skip
 
 
+#: Whose names may have a slash in them, which comes as one, however it was written.
+SLASHED = ('/v1/aggregates/{name}', '/v1/declared-metrics/{name}')
+
+
 def make_app(
     insights: Insights,
     store: Store,
@@ -87,16 +98,18 @@ def make_app(
     metrics: Metrics,
     settings: HttpSettings | None = None,
     checks: Checks | None = None,
+    strategy: auth.Strategy = auth.noauth,
+    rules: policy.Policy | None = None,
 ) -> middleware.Wsgi:
     """The WSGI application.
 
     :param requests_client: asks the schedulers, over RPC or in-process
     :param checks: further health checks by name, e.g. ``{'broker': ask}``; each
         returns a line or raises GanttError
-    :raises Misconfigured: the authentication strategy is not known
+    :param strategy: tells who asks
+    :param rules: who may do what; None: as it stands in the code
     """
     settings = settings or HttpSettings()
-    strategy = auth.strategy(settings.auth_strategy)
     world = World(
         insights=insights,
         store=store,
@@ -104,16 +117,19 @@ def make_app(
         metrics=metrics,
         settings=settings,
         checks={**_own_checks(insights, store, settings), **(checks or {})},
+        policy=rules or policy.defaults(),
     )
-    app = falcon.App(middleware=[Observer(world)])
+    layers: list[Any] = [Observer(world), dashboard.OneAddress()]
+    app = falcon.App(middleware=layers)
     app.req_options.strip_url_path_trailing_slash = True
     errors.Handlers(metrics).install(app)
     by_path: dict[str, dict[str, Route]] = {}
     for route in ROUTES:
-        check(route)
+        check(route, world.policy)
         by_path.setdefault(route.path, {})[route.method] = route
     for path, routes in by_path.items():
-        app.add_route(path, Resource(path, routes, world, strategy))
+        said = path.replace('{name}', '{name:path}') if path in SLASHED else path
+        app.add_route(said, Resource(path, routes, world, strategy))
     return middleware.stack(app, world)
 
 

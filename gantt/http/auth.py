@@ -3,10 +3,12 @@
 
 ``noauth`` believes everybody, as an operator's loopback interface or a
 protecting proxy allows; the names in ``X-User-Id`` and ``X-Project-Id`` are
-taken as said, for the record only.
+taken as said, for the record only.  ``keystone`` wants a token and asks the
+identity service about it.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import falcon
 
@@ -16,23 +18,54 @@ from gantt.http.world import Caller
 _TEXT_MAX = 255
 
 
+class Unauthorized(exceptions.Refused):
+    """The rule wants to know who asks, and no token says so, or none that is good."""
+
+    code = 'gantt.unauthorized'
+    http_status = 401
+    template = '{problem}; get one at {identity} and send it as X-Auth-Token'
+
+
+class IdentityUnavailable(exceptions.Unavailable):
+    """The token could not be looked at; it may be good."""
+
+    code = 'gantt.identity_unavailable'
+    template = (
+        'the identity service cannot be asked about the token just now; try again, '
+        'and see the log of gantt-api for the reason'
+    )
+
+
 def noauth(req: falcon.Request) -> Caller:
     """Everybody may do everything."""
+    user = (req.get_header('X-User-Id') or '')[:_TEXT_MAX]
     return Caller(
-        user=(req.get_header('X-User-Id') or '')[:_TEXT_MAX],
+        user=user,
+        user_name=user,
         project=(req.get_header('X-Project-Id') or '')[:_TEXT_MAX] or None,
         roles=('admin',),
     )
 
 
+def _keystone(conf: Any) -> 'Strategy':
+    from gantt.http.keystone import Keystone  # brings libraries that noauth does without
+
+    return Keystone(conf)
+
+
 Strategy = Callable[[falcon.Request], Caller]
 
-STRATEGIES: dict[str, Strategy] = {'noauth': noauth}
+#: Name -> maker of the strategy, from the configuration.
+STRATEGIES: dict[str, Callable[[Any], Strategy]] = {
+    'keystone': _keystone,
+    'noauth': lambda conf: noauth,
+}
 
 
-def strategy(name: str) -> Strategy:
+def strategy(name: str, conf: Any) -> Strategy:
     """The strategy of that name.
 
+    :param conf: a parsed configuration, for the options that the strategy needs
     :raises Misconfigured: names the option and the choices
     """
     found = STRATEGIES.get(name)
@@ -42,4 +75,4 @@ def strategy(name: str) -> Strategy:
             problem=f'{name!r} is not known',
             fix=f'Choose one of: {", ".join(sorted(STRATEGIES))}',
         )
-    return found
+    return found(conf)

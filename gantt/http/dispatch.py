@@ -6,6 +6,7 @@ annotations are read once, when the application is made.
 """
 
 import functools
+import gzip
 import inspect
 import logging
 import re
@@ -19,13 +20,17 @@ from oslo_context import context
 
 from gantt import exceptions
 from gantt.core import message
-from gantt.http import errors, microversion, policy
+from gantt.http import errors, microversion
 from gantt.http.auth import Strategy
-from gantt.http.world import World
+from gantt.http.world import NOBODY, Caller, Policy, World
 from gantt.scheduler import views
 from gantt.scheduler.views import Change
 
 LOG = logging.getLogger(__name__)
+
+#: Bytes from which on an answer is compressed, and how hard.
+_COMPRESSED_FROM = 16_384
+_COMPRESSION = 3
 
 _PATH_NAME = re.compile(r'{(\w+)}')
 
@@ -34,6 +39,7 @@ class Route(msgspec.Struct, frozen=True):
     """One line of the route table.
 
     :ivar status: of a success
+    :ivar minor: the microversion that it came with
     """
 
     method: str
@@ -41,14 +47,19 @@ class Route(msgspec.Struct, frozen=True):
     handler: Callable[..., Any]
     rule: str
     status: int = 200
+    minor: int = 0
 
 
 class Raw(msgspec.Struct, frozen=True):
-    """An answer that is not JSON of ours."""
+    """An answer that is not JSON of ours.
+
+    :ivar headers: with an ``ETag``, who has it already is answered 304
+    """
 
     body: bytes
     content_type: str
     status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class NoQuery(message.Message, frozen=True, kw_only=True):
@@ -82,7 +93,7 @@ def signature_of(handler: Callable[..., Any]) -> Signature:
     )
 
 
-def check(route: Route) -> None:
+def check(route: Route, policy: Policy) -> None:
     """A route that cannot work is found when the application is made.
 
     :raises Bug: names the route
@@ -90,8 +101,7 @@ def check(route: Route) -> None:
     wants = set(signature_of(route.handler).path)
     if set(_PATH_NAME.findall(route.path)) != wants:
         raise exceptions.Bug(invariant=f'{route.path} gives its handler {sorted(wants)}')
-    if route.rule not in policy.RULES:
-        raise exceptions.Bug(invariant=f'{route.rule} of {route.path} is a rule of the policy')
+    policy.allows(route.rule, NOBODY)
 
 
 class Resource:
@@ -117,8 +127,14 @@ def _respond(
     version = microversion.parse(req.get_header(microversion.HEADER))
     resp.set_header(microversion.HEADER, f'{microversion.SERVICE} {version}')
     resp.append_header('Vary', microversion.HEADER)
-    caller = strategy(req)
-    policy.check(route.rule, caller)
+    if version.minor < route.minor:
+        raise exceptions.NotFound(
+            f'path {req.path!r} came with version 1.{route.minor} of the interface; say '
+            f'"{microversion.HEADER}: {microversion.SERVICE} 1.{route.minor}"',
+            kind='path',
+            name=req.path,
+        )
+    caller = _caller(route, world, strategy, req)
     signature = signature_of(route.handler)
     for name, value in path.items():
         _check_text(name, value)
@@ -130,15 +146,52 @@ def _respond(
         given['body'] = _body(req, signature.body, world.settings.body_bytes_max)
     answer = route.handler(world, caller, **given)
     if isinstance(answer, Change) and not answer.dry_run:
-        LOG.info('%s, asked by %s', answer.what, caller.user or 'somebody')
+        LOG.info('%s, asked by %s', answer.what, caller.user_name or 'somebody')
     resp.status = route.status
     if isinstance(answer, Raw):
         resp.status = answer.status
         resp.content_type = answer.content_type
         resp.data = answer.body
+        resp.set_headers(answer.headers)
     else:
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(views.whole(answer))
+    _shorten(req, resp)
+
+
+def _caller(route: Route, world: World, strategy: Strategy, req: falcon.Request) -> Caller:
+    """Who asks, if the rule of the route wants to know; the log's lines carry it from here on.
+
+    :raises Unauthorized, Forbidden:
+    """
+    if route.rule in world.policy.open:
+        return NOBODY
+    caller = strategy(req)
+    context.RequestContext(
+        request_id=errors.request_id_of(req.env) or None,
+        user_id=caller.user or None,
+        project_id=caller.project,
+        domain_id=caller.domain,
+        system_scope='all' if caller.system else None,
+        roles=list(caller.roles),
+        service_roles=list(caller.service_roles),
+        overwrite=True,
+    )
+    return world.policy.admit(route.rule, caller)
+
+
+def _shorten(req: falcon.Request, resp: falcon.Response) -> None:
+    """Nothing where the caller has it already; compressed where it is long and may be."""
+    etag = resp.get_header('ETag')
+    if etag and etag in (req.get_header('If-None-Match') or ''):
+        resp.status, resp.data = 304, b''
+        return
+    if len(resp.data or b'') < _COMPRESSED_FROM:
+        return
+    resp.append_header('Vary', 'Accept-Encoding')
+    if 'gzip' in (req.get_header('Accept-Encoding') or ''):
+        resp.data = gzip.compress(resp.data or b'', _COMPRESSION, mtime=0)
+        resp.set_header('Content-Encoding', 'gzip')
 
 
 def _check_text(field: str, value: str) -> None:
@@ -206,6 +259,6 @@ class Observer:
             'gantt_http_seconds',
             time.monotonic() - req.context.began,
             method=req.method if resource else 'any',
-            route=req.uri_template or 'unknown',
+            route=getattr(resource, 'path', 'unknown'),
             status=str(resp.status_code),
         )

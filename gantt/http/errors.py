@@ -161,6 +161,8 @@ def _say(resp: falcon.Response, error: exceptions.GanttError, request_id: str) -
     resp.status = error.http_status
     resp.content_type = falcon.MEDIA_JSON
     resp.data = body_of(error, request_id)
+    if error.http_status == 401:
+        resp.set_header('WWW-Authenticate', f'Keystone uri="{error.kwargs["identity"]}"')
     hint = error.kwargs.get('retry_after_ms')
     if isinstance(hint, (int, float)):
         resp.set_header('Retry-After', str(max(1, math.ceil(hint / 1000))))

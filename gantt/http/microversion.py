@@ -34,6 +34,12 @@ HISTORY = (
         'Hosts, aggregates, server groups, requests, decisions, claims, capacity, resource '
         'classes, status and health.',
     ),
+    Version(
+        1,
+        1,
+        'All hosts in a few numbers (host map), what happened lately (activity), and what '
+        'refused (refused).',
+    ),
 )
 
 LOWEST, HIGHEST = HISTORY[0], HISTORY[-1]

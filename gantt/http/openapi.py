@@ -13,7 +13,11 @@ from gantt.http.dispatch import NoQuery, Route, Signature, signature_of
 from gantt.http.errors import Errors
 
 _REF = '#/components/schemas/{name}'
-_NOT_JSON = {'/metrics': 'text/plain'}
+_NOT_JSON = {
+    '/metrics': 'text/plain',
+    '/dashboard': 'text/html',
+    '/dashboard/{file}': 'text/*',
+}
 _NAME = re.compile(r'{(\w+)}')
 
 
@@ -79,6 +83,7 @@ def _operation(
     route: Route, signature: Signature, schema_of: dict[str, Any], components: dict[str, Any]
 ) -> dict[str, Any]:
     content = _NOT_JSON.get(route.path, 'application/json')
+    is_json = content == 'application/json'
     forms = [schema_of[_key(tp)] for tp in _choices(signature.answer)]
     answer = forms[0] if len(forms) == 1 else {'anyOf': forms}
     operation: dict[str, Any] = {
@@ -90,7 +95,7 @@ def _operation(
         'responses': {
             str(route.status): {
                 'description': signature.summary,
-                'content': {content: {'schema': answer if content != 'text/plain' else _TEXT}},
+                'content': {content: {'schema': answer if is_json else _TEXT}},
             },
             'default': {
                 'description': 'A refusal or a failure; the code says which.',
@@ -98,6 +103,8 @@ def _operation(
             },
         },
     }
+    if route.minor:
+        operation['x-openstack-min-version'] = f'1.{route.minor}'
     if signature.description:
         operation['description'] = signature.description
     if signature.body is not None:

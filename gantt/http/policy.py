@@ -1,81 +1,159 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may do what: every route declares the name of a rule and asks here.
 
-Under ``noauth`` everybody has the role ``admin``.  The rules say which roles
-may, so that a strategy that knows its callers needs no change in any handler.
+The rules are those of ``gantt.policies``, as far as the site's policy file says
+nothing else.  They are read once: a change of the file needs a new start, as a
+change of an option does.
 """
 
-from gantt import exceptions
-from gantt.http.world import Caller
+import difflib
+import os
+from collections.abc import Iterator
+from typing import Any
 
-READER = ('reader', 'member', 'manager', 'admin', 'service')
-MEMBER = ('member', 'manager', 'admin', 'service')
-MANAGER = ('manager', 'admin')
-ANYBODY: tuple[str, ...] = ()
+import msgspec
+from oslo_config import cfg
+from oslo_policy import policy
 
-#: Name of the rule -> roles that meet it; empty: no role is needed.
-RULES: dict[str, tuple[str, ...]] = {
-    'gantt:root:show': ANYBODY,
-    'gantt:health:show': ANYBODY,
-    'gantt:metrics:show': ANYBODY,
-    'gantt:status:show': READER,
-    'gantt:hosts:list': READER,
-    'gantt:hosts:show': READER,
-    'gantt:hosts:disable': MANAGER,
-    'gantt:hosts:enable': MANAGER,
-    'gantt:hosts:remove': MANAGER,
-    'gantt:aggregates:list': READER,
-    'gantt:aggregates:show': READER,
-    'gantt:aggregates:set': MANAGER,
-    'gantt:aggregates:remove': MANAGER,
-    'gantt:server_groups:list': READER,
-    'gantt:server_groups:show': READER,
-    'gantt:server_groups:create': MEMBER,
-    'gantt:server_groups:remove': MEMBER,
-    'gantt:requests:create': MEMBER,
-    'gantt:requests:show': READER,
-    'gantt:requests:cancel': MEMBER,
-    'gantt:decisions:list': READER,
-    'gantt:decisions:show': READER,  # of the own project, and why in general words
-    'gantt:decisions:explain': MANAGER,  # of all, with hosts, numbers and scores
-    'gantt:decisions:replay': MANAGER,
-    'gantt:what_if:show': MANAGER,
-    'gantt:claims:list': READER,
-    'gantt:claims:show': READER,
-    'gantt:claims:release': MANAGER,
-    'gantt:capacity:show': READER,
-    'gantt:resource_classes:list': READER,
-    'gantt:resource_classes:set': MANAGER,
-    'gantt:declared_metrics:list': READER,
-    'gantt:declared_metrics:set': MANAGER,
-    'gantt:declared_metrics:remove': MANAGER,
-}
+from gantt import exceptions, policies
+from gantt.http.world import NOBODY, Caller
+
+_OPTION = '[oslo_policy] policy_file'
+_NEAR = 0.6
 
 
 class Forbidden(exceptions.Refused):
-    """The caller has none of the roles that the rule names."""
+    """The caller does not meet the rule; in another project, or by another role, it might."""
 
     code = 'gantt.forbidden'
     http_status = 403
-    template = 'rule {rule} needs one of the roles {roles}'
+    template = 'rule {rule} does not let you: it asks for {needs}; you have {have}'
 
 
-def check(rule: str, caller: Caller) -> None:
-    """Let the caller through.
+class Policy:
+    """The rules in force."""
 
-    :raises Forbidden: no role of the caller meets the rule
-    :raises Bug: a route names a rule that does not exist
-    """
-    if not allows(rule, caller):
-        raise Forbidden(rule=rule, roles=', '.join(RULES[rule]))
+    def __init__(self, conf: Any, policy_file: str | None = None) -> None:
+        """Read them.
+
+        :param conf: a parsed configuration; [oslo_policy] is registered on it
+        :param policy_file: instead of the one that the configuration names
+        :raises Misconfigured: the policy file is not there, or wrong; names the rule
+        """
+        self.enforcer = policy.Enforcer(conf, policy_file=policy_file)
+        self.enforcer.suppress_default_change_warnings = True
+        self.enforcer.register_defaults(list(policies.list_rules()))
+        _load(self.enforcer, conf)
+        # From here on the files are not looked at again.
+        self.enforcer.use_conf = False
+        #: Rules that ask for nobody's name.
+        self.open = frozenset(rule for rule in self.rules if self.allows(rule, NOBODY))
+
+    @property
+    def rules(self) -> frozenset[str]:
+        """Names of all rules of the interface."""
+        return frozenset(name for name in self.enforcer.registered_rules if ':' in name)
+
+    def admit(self, rule: str, caller: Caller) -> Caller:
+        """The caller, knowing whether the rule lets it at things of all projects.
+
+        :raises Forbidden: neither that, nor at those of its own
+        """
+        caller = msgspec.structs.replace(caller, everywhere=True)
+        if not self.allows(rule, caller):
+            caller = msgspec.structs.replace(caller, everywhere=False)
+            self.check(rule, caller)
+        return caller
+
+    def check(self, rule: str, caller: Caller) -> None:
+        """:raises Forbidden: the caller does not meet the rule"""
+        if not self.allows(rule, caller):
+            raise Forbidden(rule=rule, needs=self._words(rule), have=caller.words())
+
+    def allows(self, rule: str, caller: Caller) -> bool:
+        """Whether the caller meets the rule for all that it has been let at.
+
+        :raises Bug: a handler names a rule that does not exist
+        """
+        if rule not in self.enforcer.registered_rules:
+            raise exceptions.Bug(invariant=f'{rule} is a rule of the policy')
+        own = not caller.everywhere and caller.project
+        target = {'project_id': own} if own else {}
+        return bool(self.enforcer.enforce(rule, target, caller.credentials()))
+
+    def _words(self, rule: str) -> str:
+        """What a rule asks for, as it stands in the file or in the code."""
+        enforcer = self.enforcer
+        found = enforcer.file_rules.get(rule) or enforcer.registered_rules[rule]
+        text = found.check_str
+        for name in sorted(enforcer.rules, key=len, reverse=True):
+            if f'rule:{name}' in text:
+                text = text.replace(f'rule:{name}', str(enforcer.rules[name]))
+        return text
 
 
-def allows(rule: str, caller: Caller) -> bool:
-    """Whether a role of the caller meets the rule.
+def defaults() -> Policy:
+    """The rules as they stand in the code."""
+    conf = cfg.ConfigOpts()
+    conf([], project='gantt', default_config_files=[], default_config_dirs=[])
+    policy.Enforcer(conf)  # registers its options
+    conf.set_override('policy_dirs', [], 'oslo_policy')
+    return Policy(conf, os.devnull)
 
-    :raises Bug: a handler names a rule that does not exist
-    """
-    if rule not in RULES:
-        raise exceptions.Bug(invariant=f'{rule} is a rule of the policy')
-    roles = RULES[rule]
-    return not roles or bool(set(roles) & set(caller.roles))
+
+def _load(enforcer: policy.Enforcer, conf: Any) -> None:
+    """Read the files and look at every rule in them: oslo.policy lets a wrong one refuse all."""
+    try:
+        enforcer.load_rules()
+    except (ValueError, OSError, cfg.Error) as e:
+        raise _wrong(enforcer, ' '.join(str(e).split())) from None
+    except (TypeError, AttributeError):
+        raise _wrong(enforcer, 'expected a mapping of names of rules to rules') from None
+    if enforcer.policy_path is None and _is_said(conf):
+        raise _wrong(enforcer, 'there is no such file')
+    for name, found in enforcer.file_rules.items():
+        problem = _problem(enforcer, name, found)
+        if problem:
+            raise _wrong(enforcer, f'rule {name}: {problem}')
+    if not enforcer.check_rules():
+        raise _wrong(enforcer, 'rules refer to each other in a circle')
+
+
+def _is_said(conf: Any) -> bool:
+    """Whether somebody set the option."""
+    found = conf.get_location('policy_file', 'oslo_policy')
+    unsaid = (cfg.Locations.opt_default, cfg.Locations.set_default)
+    return found is not None and found.location not in unsaid
+
+
+def _wrong(enforcer: policy.Enforcer, problem: str) -> exceptions.Misconfigured:
+    return exceptions.Misconfigured(
+        option='[oslo_policy] policy_file',
+        problem=f'{enforcer.policy_path or enforcer.policy_file}: {problem}',
+        fix='See etc/gantt/policy.yaml.sample for every rule as it is without a file',
+    )
+
+
+def _problem(enforcer: policy.Enforcer, name: str, found: policy.RuleDefault) -> str:
+    """What is wrong with a rule of a file, or nothing."""
+    known = enforcer.registered_rules
+    if name.startswith('gantt:') and name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        return 'there is no such rule' + (f'; did you mean {near[0]}?' if near else '')
+    for part in _parts(found.check):
+        if isinstance(part, policy.RuleCheck) and part.match not in enforcer.rules:
+            near = difflib.get_close_matches(part.match, enforcer.rules, 1)
+            return f'rule:{part.match} is not defined' + (
+                f'; did you mean rule:{near[0]}?' if near else ''
+            )
+        if str(part) == '!' and '!' not in str(found.check_str):
+            return f'{found.check_str!r} is not understood; expected such as "role:admin"'
+    return ''
+
+
+def _parts(check: Any) -> Iterator[Any]:
+    """A check and what it is made of."""
+    yield check
+    within = [*getattr(check, 'rules', ()), *filter(None, [getattr(check, 'rule', None)])]
+    for inner in within:
+        yield from _parts(inner)

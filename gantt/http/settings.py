@@ -9,7 +9,6 @@ from gantt.core import message
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds and switches.
 
-    :ivar auth_strategy: a name of ``auth.STRATEGIES``
     :ivar table_age_seconds: how old the host table may be that a read is answered from
     :ivar table_age_unhealthy_seconds: from this age on the health check says no
     :ivar cors_allowed_origins: empty: no CORS headers at all
@@ -18,7 +17,6 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         so that a load balancer sends nothing new here
     """
 
-    auth_strategy: str = 'noauth'
     body_bytes_max: int = message.BYTES_MAX
     table_age_seconds: float = 1.0
     table_age_unhealthy_seconds: float = 60.0

@@ -2,7 +2,7 @@
 """What the handlers work with: passed in by whoever composes the process."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -49,6 +49,21 @@ class RequestsClient(Protocol):
 Checks = Mapping[str, Callable[[], str]]
 
 
+class Policy(Protocol):
+    """The rules in force, as far as handlers ask them; see ``policy.Policy``."""
+
+    open: frozenset[str]
+
+    def admit(self, rule: str, caller: 'Caller') -> 'Caller':
+        """The caller, knowing how far the rule lets it.  :raises Forbidden:"""
+
+    def check(self, rule: str, caller: 'Caller') -> None:
+        """:raises Forbidden:"""
+
+    def allows(self, rule: str, caller: 'Caller') -> bool:
+        """Whether the caller meets the rule for all that it has been let at."""
+
+
 class World(msgspec.Struct, frozen=True):
     """The handlers' first argument."""
 
@@ -58,11 +73,62 @@ class World(msgspec.Struct, frozen=True):
     metrics: Metrics
     settings: HttpSettings
     checks: Checks
+    policy: Policy
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks, as far as the authentication strategy can say."""
+    """Who asks, as far as the authentication strategy can say.
+
+    :ivar user: its id; ``user_name`` is for people
+    :ivar project: that it acts for, by id
+    :ivar domain: that it acts for, by id: then it acts for no project
+    :ivar system: it acts for the whole system
+    :ivar service_roles: of the service that passes the request on, where one says so
+    :ivar everywhere: the rule of the route lets it at things of all projects,
+        else at those of its own only
+    """
 
     user: str = ''
+    user_name: str = ''
     project: str | None = None
+    domain: str | None = None
+    system: bool = False
     roles: tuple[str, ...] = ()
+    service_roles: tuple[str, ...] = ()
+    everywhere: bool = False
+
+    @property
+    def only(self) -> str | None:
+        """The one project of whose things lists are; None: of all."""
+        return None if self.everywhere else self.project or ''
+
+    def sees(self, project: str | None) -> bool:
+        """Whether a thing of that project is there for the caller."""
+        return self.everywhere or (project is not None and project == self.project)
+
+    def credentials(self) -> dict[str, Any]:
+        """As oslo.policy reads them; what is not known is not in it."""
+        known = {
+            'user_id': self.user,
+            'project_id': self.project,
+            'domain_id': self.domain,
+            'system_scope': 'all' if self.system else None,
+        }
+        return {
+            **{key: value for key, value in known.items() if value},
+            'roles': list(self.roles),
+            'service_roles': list(self.service_roles),
+        }
+
+    def words(self) -> str:
+        """Roles and scope, for a refusal."""
+        roles = ', '.join(self.roles) or 'none'
+        if self.system:
+            return f'the roles {roles} on the system'
+        if self.domain:
+            return f'the roles {roles} on domain {self.domain}'
+        return f'the roles {roles} on ' + (f'project {self.project}' if self.project else 'nothing')
+
+
+#: Who has said nothing of itself.
+NOBODY = Caller()

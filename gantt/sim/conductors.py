@@ -187,6 +187,8 @@ class Conductors:
                     self._ask_once(request)
                 return answer if answer.outcome is Outcome.PLACED else None
             self._loop.sleep(self._rng.uniform(0.1, 1.0))
+            # Nobody knows what becomes of the copy that was sent.
+            request = msgspec.structs.replace(request, repeat=True)
         return None
 
     def _ask_once(self, request: SelectDestinations, keep: bool = True) -> Answer | None:

@@ -26,8 +26,8 @@ from gantt.sim.loop import Loop, Process
 AT_ONCE = {'poll', 'compare', 'load_everything', 'declared_classes'}
 #: Said in the trace, and worth a death.
 WRITES = {
-    'commit', 'give_up', 'cancel_request', 'extend_request', 'register_host', 'apply_reports',
-    'confirm_claims', 'refuse_claims', 'release_claims', 'sweep',
+    'commit', 'give_up', 'bar_request', 'cancel_request', 'extend_request', 'register_hosts',
+    'apply_reports', 'confirm_claims', 'refuse_claims', 'release_claims', 'sweep',
 }  # fmt: skip
 NO_LIMIT = 1_000_000
 
@@ -236,8 +236,11 @@ def _shown(name: str, args: tuple[Any, ...], result: Any) -> str:
             )
             for draft, fate in zip(args[0], result.fates, strict=True)
         )
-    if name == 'register_host':
-        return f'{result[0].name} epoch {result[0].epoch}'
+    if name == 'register_hosts':
+        return ', '.join(
+            f'{said.name} refused' if isinstance(one, Exception) else f'{said.name} epoch '
+            f'{one[0].epoch}' for said, one in zip(args[0], result, strict=True)
+        )  # fmt: skip
     if name == 'apply_reports':
         return ', '.join(
             f'{report.name} {report.epoch}.{report.sequence} {fate.fate}'
@@ -246,6 +249,8 @@ def _shown(name: str, args: tuple[Any, ...], result: Any) -> str:
             + ''.join(f' adopted {c[:8]}' for c in fate.adopted)
             for report, fate in zip(args[0], result.fates, strict=True)
         )
+    if name == 'bar_request':
+        return f'{args[0][:8]}: {"barred" if result is None else result.state}'
     if name == 'cancel_request':
         result = result[1]
         return f'{args[0][:8]}: {_fates(result)}'

@@ -8,7 +8,7 @@ from typing import Any, cast
 from gantt import exceptions
 from gantt.core.decision import Answer
 from gantt.core.pipeline import Pipeline
-from gantt.core.report import HostReport
+from gantt.core.report import HostReport, Registered
 from gantt.core.request import SelectDestinations
 from gantt.scheduler.ports import ReportFate, Store
 from gantt.scheduler.recorder import MemoryRecorder
@@ -47,7 +47,7 @@ class SchedulerProcess(Process):
         self.ready = False
         store = cast(Store, Line(database, self))
         self.scheduler = Scheduler(store, pipeline, MemoryRecorder(), settings, ProcessClock(self))
-        self._requests, self._reports = Signal(loop), Signal(loop)
+        self._requests, self._reports, self._registrations = (Signal(loop) for _ in range(3))
         loop.spawn(self, 'start', self._start)
 
     # -- its threads -----------------------------------------------------------------
@@ -62,6 +62,7 @@ class SchedulerProcess(Process):
         self.loop.say(self.name, 'is ready')
         self.loop.spawn(self, 'placing', self._placing)
         self.loop.spawn(self, 'reports', self._intake)
+        self.loop.spawn(self, 'registrations', self._register)
         self.loop.spawn(self, 'housekeeping', self._housekeeping)
 
     def _placing(self) -> None:
@@ -74,6 +75,11 @@ class SchedulerProcess(Process):
         while True:
             if self.scheduler.intake.step() == 0:
                 self._pause(self._reports, False)
+
+    def _register(self) -> None:
+        while True:
+            if self.scheduler.registrations.step() == 0:
+                self._pause(self._registrations, False)
 
     def _housekeeping(self) -> None:
         while True:
@@ -94,6 +100,10 @@ class SchedulerProcess(Process):
                 self._select(message, answer)
             elif method == 'report':
                 self._report(message, answer)
+            elif method == 'register_host':
+                future = self.scheduler.register_soon(message)
+                self._registrations.set()
+                future.add_done_callback(lambda done: answer(*_registered(done)))
             else:
                 answer(getattr(self.scheduler, method)(message), None)
         except exceptions.GanttError as e:
@@ -140,6 +150,11 @@ def _told(report: HostReport, future: 'Future[ReportFate]') -> tuple[str | None,
     if fate.fate == 'unknown_host':
         return None, exceptions.NotFound(kind='host', name=fate.name)
     return fate.fate, None
+
+
+def _registered(future: 'Future[Registered]') -> tuple[Registered | None, Exception | None]:
+    error = future.exception()
+    return (None, cast(Exception, error)) if error is not None else (future.result(), None)
 
 
 def settings(planned: plan.Plan, worker: str) -> Settings:

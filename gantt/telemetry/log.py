@@ -28,6 +28,7 @@ LEVELS = [
     'amqp=WARN', 'amqplib=WARN', 'oslo.messaging=INFO', 'oslo_messaging=INFO', 'kombu=WARN',
     'sqlalchemy=WARN', 'alembic=WARN', 'stevedore=WARN', 'urllib3.connectionpool=WARN',
     'httpx=WARN', 'httpcore=WARN', 'oslo_policy=INFO', 'cotyledon=INFO', 'waitress=INFO',
+    'keystoneauth=WARN',
 ]  # fmt: skip
 
 # user:password@ after :// or, in URLs of several hosts, after a comma.

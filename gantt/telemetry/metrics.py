@@ -139,7 +139,59 @@ TABLE: tuple[Metric, ...] = (
         'gantt_messages_refused_total', _C,
         'HTTP requests refused, by method and route and by error code.', ('method', 'code'),
     ),
-    Metric('gantt_nova_events_total', _C, 'Broadcasts of an unmodified Nova heard.', ('event',)),
+    Metric(
+        'gantt_nova_events_total', _C,
+        'Broadcasts of an unmodified Nova, by kind and by fate: heard, and of these dropped, '
+        'failed, or not_novas: an agent of its own speaks for the host.', ('event', 'fate'),
+    ),
+    Metric(
+        'gantt_nova_notifications_total', _C,
+        'Notifications in the name of nova-scheduler, by fate: sent, dropped, failed.', ('fate',),
+    ),
+    Metric(
+        'gantt_nova_claims_total', _C,
+        'Claims that broadcasts of Nova changed: confirmed, released, adopted.', ('what',),
+    ),
+    Metric(
+        'gantt_nova_moves_overdue', _G,
+        'Moves between hosts of Nova open for longer than [claims] nova_move_seconds: somebody '
+        'has to say where the instance is.',
+    ),
+    Metric(
+        'gantt_nova_source_passes_total', _C,
+        'Passes of gantt-nova-source over the APIs, by fate: done, failed, fenced: somebody else '
+        'registered some of its hosts.', ('fate',),
+    ),
+    Metric('gantt_nova_source_seconds', _G, 'Time that its last pass took.'),
+    Metric(
+        'gantt_nova_source_hosts', _G,
+        'Hosts of Nova that something is said of, yes, that nothing can be said of, no, that '
+        'somebody else registered later, fenced, and that the scheduler did not give us, refused.',
+        ('said',),
+    ),
+    Metric(
+        'gantt_nova_source_claims_total', _C,
+        'Claims that its lists of guests changed: confirmed, released, adopted.', ('what',),
+    ),
+    Metric(
+        'gantt_nova_source_settled_total', _C,
+        'Guests of moves that nobody had ended, settled where Nova says that they are.',
+    ),
+    Metric(
+        'gantt_nova_facts_total', _C,
+        'Words of agents beside nova-compute about cells, devices and metrics, by fate: applied, '
+        'stale, unknown_host, refused.', ('fate',),
+    ),
+    Metric(
+        'gantt_shadow_requests_total', _C,
+        'Requests to Nova that gantt-shadow listened to, by fate: heard, and of these decided, '
+        'failed or dropped; and messages that were unreadable.', ('fate',),
+    ),
+    Metric(
+        'gantt_shadow_compared_total', _C,
+        'Instances whose host by Nova was compared with the one decided here: same, other, '
+        'removed, not_known, nova_none, neither, not_heard, not_decided.', ('verdict',),
+    ),
     Metric('gantt_errors_total', _C, 'Unexpected errors caught, by place.', ('where',)),
     Metric(
         'gantt_http_seconds', _H, 'Time of HTTP requests, by route and status.',

@@ -63,6 +63,7 @@ def an_id(kind: int, number: int) -> str:
 CELLS = tuple(an_id(9, n) for n in range(2))
 GUESTS = tuple(an_id(7, n) for n in range(8))
 GROUPS = tuple(an_id(8, n) for n in range(2))
+FLAVORS = ('small', 'large')
 
 
 def _few(rng: random.Random, names: tuple[str, ...], most: int = 2) -> list[str]:
@@ -122,9 +123,12 @@ def _host(rng: random.Random, number: int) -> HostChange:
     )  # fmt: skip
     guests = rng.sample(GUESTS, rng.choice((0, 0, 1, 3)))
     placed = [
-        Placed(an_id(6, number * 10 + i), guest, number, rng.choice((None, *GROUPS)))
+        Placed(
+            an_id(6, number * 10 + i), guest, number, rng.choice((None, *GROUPS)),
+            flavor=rng.choice((None, *FLAVORS)),
+        )
         for i, guest in enumerate(guests)
-    ]
+    ]  # fmt: skip
     return HostChange(provider_id=number, row=row, placed=placed)
 
 
@@ -173,7 +177,7 @@ def a_spec(rng: random.Random) -> RequestSpec:
         },
         project_id=rng.choice((None, *PROJECTS)),
         purpose=rng.choice((Purpose.CREATE, Purpose.CREATE, *Purpose)),
-        flavor=Flavor(name=rng.choice(('', 'small', 'large')),
+        flavor=Flavor(name=rng.choice(('', *FLAVORS)),
                       extra_specs=_chosen(rng, EXTRA_SPECS, 0.15)),
         image=Image(uuid=rng.choice((None, an_id(3, 1))),
                     properties=_chosen(rng, PROPERTIES, 0.3)),

@@ -12,8 +12,11 @@ and its reasons can be told.  Anybody can run it on a plugin of their own::
         conformance.check(MyFilter)
 """
 
+import contextlib
 import inspect
 import random
+import sys
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -35,13 +38,16 @@ CASES = 60
 FINDINGS_MAX = 10
 CONSUMER = clouds.GUESTS[0]
 
+#: What a hint may be that nobody has thought of.
+ODD_HINTS = ('', 'x', '-1', '1e999', '[', 'é' * 300)
+
 _encode = msgspec.msgpack.Encoder(enc_hook=repr).encode
 
 
 class Finding(msgspec.Struct, frozen=True):
     """What is wrong.
 
-    :ivar rule: pure | inside | same | place | form | columns | fields | reasons | shape
+    :ivar rule: pure | inside | own | same | place | form | columns | fields | reasons | shape
     :ivar seed: of the case, to see it again with ``first`` and ``cases=1``
     """
 
@@ -69,7 +75,9 @@ def examine(plugin: type[Plugin] | Plugin, cases: int = CASES, first: int = 0) -
     :param first: the first seed; ``cases`` seeds are tried
     :raises PluginError: it is no plugin, or cannot be made with its default options
     """
-    rule = plugin() if isinstance(plugin, type) else plugin
+    if cases < 1:
+        raise ValueError(f'cases: expected at least 1, got {cases}')
+    rule = _made(plugin) if isinstance(plugin, type) else plugin
     if not isinstance(rule, Filter | Weigher):
         raise exceptions.PluginError(
             plugin=rule.name, problem='is neither a Filter nor a Weigher', fix='Derive it from one'
@@ -83,6 +91,19 @@ def examine(plugin: type[Plugin] | Plugin, cases: int = CASES, first: int = 0) -
         if len(found) >= FINDINGS_MAX:
             break
     return found
+
+
+def _made(plugin: type[Plugin]) -> Plugin:
+    try:
+        return plugin()
+    except exceptions.GanttError:
+        raise
+    except (Exception, SystemExit) as e:
+        # The kit runs code that is not ours: whatever it raises is its failure.
+        raise exceptions.PluginError(
+            plugin=plugin.__name__, fix='Mend its __init__',
+            problem=f'cannot be made with its default options: {type(e).__name__}: {e}',
+        ) from e  # fmt: skip
 
 
 def _case(rule: Filter | Weigher, seed: int) -> Iterator[Finding]:
@@ -101,11 +122,12 @@ def _case(rule: Filter | Weigher, seed: int) -> Iterator[Finding]:
         # Who else is there counts for groups only, and for scales: not for raw values.
         if not (isinstance(rule, Filter) and rule.pairwise):
             yield from looks.elsewhere(clouds.a_table(few, aggregates), 'with other hosts beside')
+        looks.with_odd_hints()
     except guard.Outside as e:
         yield Finding('inside', f'does {e}, which is outside', seed)
     except exceptions.GanttError as e:
         yield Finding('shape', f'raises {type(e).__name__}: {e.message}', seed)
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         # The kit runs code that is not ours: whatever it raises is what was found.
         yield Finding('shape', f'raises {type(e).__name__}: {e}', seed)
 
@@ -126,6 +148,7 @@ class _Looks:
         self, rule: Filter | Weigher, table: HostTable, spec: RequestSpec, seed: int
     ) -> None:
         self.rule, self.table, self.spec, self.seed = rule, table, spec, seed
+        self.hints_asked: set[str] = set()
 
     def answer(self, table: Any = None, spec: Any = None) -> np.ndarray | None:
         """The mask, or the raw values of all rows, under guard."""
@@ -142,6 +165,14 @@ class _Looks:
         before = self._state()
         said = self.answer()
         yield from self._shape(said)
+        # Nobody writes to a mask, but for those that are kept.
+        lasts = isinstance(self.rule, Weigher) or self.rule.fields is not None
+        if (
+            lasts
+            and said is not None
+            and any(np.may_share_memory(said, getattr(self.table, name)) for name in LAYOUT)
+        ):
+            yield self._found('own', 'returns a column of the table, expected an array of its own')
         if not _same(said, self.answer()):
             yield self._found('same', 'says something else when asked the same again')
         if self._state() != before:
@@ -165,6 +196,19 @@ class _Looks:
                 yield self._found('place', f'says {two} of {name} {where}, else {one}')
                 return
 
+    def with_odd_hints(self) -> None:
+        """Ask again with hints that it looks for and that are not what it hopes for."""
+        for name in sorted(self.hints_asked - self.spec.hints.keys()):
+            for text in ODD_HINTS:
+                try:
+                    hints = {**self.spec.hints, name: [text]}
+                    spec = msgspec.structs.replace(self.spec, hints=hints)
+                except ValueError:
+                    continue  # no door lets it in
+                if not isinstance(self.rule, Filter) or _is_understood(self.rule, spec):
+                    with contextlib.suppress(exceptions.InvalidMessage):
+                        self.answer(spec=spec)
+
     # -- parts ---------------------------------------------------------------
     def _found(self, rule: str, said: str) -> Finding:
         return Finding(rule, said, self.seed)
@@ -172,7 +216,7 @@ class _Looks:
     def _state(self) -> tuple[Any, ...]:
         arrays = {name: getattr(self.table, name).tobytes() for name in LAYOUT}
         placed = {int(i): dict(self.table.placed.on(int(i))) for i in self.table.ids}
-        return arrays, list(self.table.names), placed, _encode(self.spec), repr(vars(self.rule))
+        return arrays, list(self.table.names), placed, _encode(self.spec), _kept(self.rule)
 
     def _shape(self, said: object) -> Iterator[Finding]:
         count = len(self.table)
@@ -188,6 +232,7 @@ class _Looks:
     def _undeclared(self) -> Iterator[Finding]:
         table, spec = WatchedTable(self.table), WatchedSpec(self.spec)
         self.answer(table, spec)
+        self.hints_asked = spec.hints_asked.asked
         declared = set(self.rule.columns)
         # A filter that declares none may read anything: it is asked again after each pick.
         if declared and (missing := table.read - declared - _FREE - _implied(declared)):
@@ -248,6 +293,25 @@ class _Looks:
         parts = detail.get('parts')
         if parts is not None and sum(parts.values()) != len(rows):
             yield self._found('reasons', f'parts {parts} do not add up to {len(rows)} hosts')
+
+
+#: What a module or class may hold state in.
+_DATA = (dict, list, set, deque, int, float, str, bytearray)
+
+
+def _kept(rule: Plugin) -> list[str]:
+    """What a plugin, its classes and its module hold: asking changes none of it."""
+    inner = getattr(rule, '_inner', None)  # of one written for Nova
+    asked = type(rule) if inner is None else type(inner)
+    holders = [vars(rule), vars(inner) if hasattr(inner, '__dict__') else {}]
+    holders += [dict(vars(cls)) for cls in asked.__mro__ if cls is not object]
+    holders.append(dict(vars(sys.modules.get(asked.__module__))))
+    return [
+        repr(value)
+        for number, holder in enumerate(holders)
+        for name, value in holder.items()
+        if number == 0 or (isinstance(value, _DATA) and not name.startswith('__'))
+    ]
 
 
 #: Read by everybody: how many rows there are, and who they are.

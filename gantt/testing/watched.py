@@ -6,6 +6,7 @@ from typing import Any
 from gantt.core.columns import LAYOUT, OBJECTS
 from gantt.core.host_state import HostState
 from gantt.core.host_table import HostTable
+from gantt.core.kept_masks import KeptArrays, KeptMasks
 from gantt.core.request import RequestSpec
 
 #: Methods and helpers of a table -> the columns that their answers follow from.
@@ -42,6 +43,8 @@ class WatchedTable:
     def __init__(self, table: HostTable) -> None:
         self._table = table
         self.read: set[str] = set()
+        # Nothing is kept from before: what it was made from would not be read.
+        self.kept_masks, self.kept = KeptMasks(), KeptArrays(table.versions)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -58,14 +61,39 @@ class WatchedTable:
         return self._table.host_state(row)
 
 
+class WatchedHints(dict[str, list[str]]):
+    """Notes which hints are looked for."""
+
+    def __init__(self, hints: dict[str, list[str]]) -> None:
+        super().__init__(hints)
+        self.asked: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As of a dict."""
+        self.asked.add(name)
+        return super().get(name, default)
+
+    def __getitem__(self, name: str) -> list[str]:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self.asked.add(str(name))
+        return super().__contains__(name)
+
+
 class WatchedSpec:
-    """Passes everything on, and notes the fields that are read."""
+    """Passes everything on, and notes the fields that are read, and the hints."""
 
     def __init__(self, spec: RequestSpec) -> None:
         self._spec = spec
         self.read: set[str] = set()
+        self.hints_asked = WatchedHints(spec.hints)
 
     def __getattr__(self, name: str) -> Any:
+        if name == 'hints':
+            self.read.add(name)
+            return self.hints_asked
         if name in RequestSpec.__struct_fields__:
             self.read.add(name)
         return getattr(self._spec, name)

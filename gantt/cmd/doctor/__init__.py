@@ -15,7 +15,7 @@ from typing import Any
 
 from gantt import exceptions, plugins
 from gantt.cmd import wiring
-from gantt.cmd.doctor import broker, database, live, processes, times
+from gantt.cmd.doctor import broker, callers, database, live, nova_source, processes, times
 from gantt.cmd.doctor.finding import Broker, Finding, Severity, error
 from gantt.rpc import driver, transport
 
@@ -56,16 +56,28 @@ def diagnose(conf: Any, ask: bool | None = None) -> list[Finding]:
 def _of_files(conf: Any) -> Iterator[Finding]:
     yield from times.contradictions(conf)
     try:
-        yield from times.hosts(conf, wiring.down_time(plugins.from_conf(conf)))
+        down_seconds = wiring.down_time(plugins.from_conf(conf))
+        yield from times.hosts(conf, down_seconds)
+        yield from nova_source.period(conf, down_seconds)
     except exceptions.PluginError as e:
-        yield error('[filters]', e.kwargs.get('plugin', ''), e.message, 'Correct the name')
+        yield _of_a_plugin(conf, e)
     for look in (
         times.leases, times.memory, times.stopping, times.queues,
-        broker.nova,
+        broker.nova, nova_source.cells, nova_source.apis, nova_source.devices,
         database.connection, database.sqlite, database.pool, database.waits, database.modes,
-        processes.doors, processes.rules, processes.compute, processes.files,
+        processes.doors, callers.callers, processes.rules, processes.compute, processes.files,
+        processes.unread,
     ):  # fmt: skip
         yield from look(conf)
+
+
+def _of_a_plugin(conf: Any, failed: exceptions.PluginError) -> Finding:
+    option, value = str(failed.kwargs.get('option') or ''), str(failed.kwargs.get('plugin', ''))
+    group, _, name = option.removeprefix('[').partition('] ')
+    if name and name in conf[group]:
+        value = str(conf[group][name])
+    instead = str(failed.kwargs.get('fix', 'Correct it'))
+    return error(option or '[filters]', value, failed.message, instead)
 
 
 def _of_brokers(conf: Any, ask: bool | None) -> Iterator[Finding]:
@@ -98,7 +110,11 @@ def _of_a_broker(conf: Any, option: str, carrier: Any, ask: bool | None) -> Iter
             with _quiet():
                 yield from live.broker_says(one)
         except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
-            yield _absent(ask, 'message broker', f'{transport.address(carrier)}: {e}')
+            problem, wrong = f'{transport.address(carrier)}: {e}', broker.refusal_of(e)
+            if wrong:
+                yield live.refused('message broker', problem, f'in {option} {wrong}')
+            else:
+                yield _absent(ask, 'message broker', problem)
 
 
 def _of_the_database(conf: Any, ask: bool | None) -> list[Finding]:
@@ -109,7 +125,10 @@ def _of_the_database(conf: Any, ask: bool | None) -> list[Finding]:
     except exceptions.Misconfigured as e:
         return [error('[database] connection', '(unusable)', e.message, 'Correct it')]
     except exceptions.Unavailable as e:
-        return [_absent(ask, 'database', e.kwargs.get('problem', e.message))]
+        problem, wrong = e.kwargs.get('problem', e.message), e.kwargs.get('correct')
+        if wrong:
+            return [live.refused('database', problem, f'in [database] connection {wrong}')]
+        return [_absent(ask, 'database', problem)]
 
 
 def _absent(ask: bool | None, what: str, problem: object) -> Finding:

@@ -21,6 +21,18 @@ KNOWN_PASSWORDS = {'guest', 'RABBIT_PASS'}
 OWN_TOPICS = (wire.SCHEDULER_TOPIC, wire.CLAIMS_TOPIC, wire.STATS_TOPIC)
 
 
+#: What RabbitMQ answers where it runs and refuses us -> what is wrong in the url.
+_REFUSED = {
+    'ACCESS_REFUSED': 'the user or the password',
+    'NOT_ALLOWED': 'the virtual host, which is what follows the last "/", or its permissions',
+}
+
+
+def refusal_of(problem: object) -> str:
+    """What in the url a broker that runs refuses; '': it does not, or there is none."""
+    return next((what for word, what in _REFUSED.items() if word in str(problem)), '')
+
+
 def address(broker: Broker) -> Iterator[Finding]:
     """Where it is, and as whom we come."""
     shown = transport.address(broker.transport)
@@ -256,10 +268,18 @@ def nova(conf: Any) -> Iterator[Finding]:
         for name in ('nova_transport_url', 'nova_rabbit_options'):
             if rpc[name]:
                 yield note(
-                    f'[rpc] {name}', '(set)', 'nova_enabled is false: it has no effect',
-                    'Remove it, or set nova_enabled',
+                    f'[rpc] {name}', '(set)',
+                    'nova_enabled is false: it is read by gantt-shadow only',
+                    'Keep it where gantt-shadow runs; else remove it, or set nova_enabled',
                 )  # fmt: skip
         return
+    if not rpc.nova_transport_url:
+        yield warning(
+            '[rpc] nova_transport_url', '(none)',
+            "Nova's topic is listened to on the broker and virtual host of transport_url: calls of "
+            'a Nova that has its own are never heard',
+            'Set it to transport_url of Nova, also where both are the same',
+        )  # fmt: skip
     if rpc.nova_topic in OWN_TOPICS:
         yield error(
             '[rpc] nova_topic', rpc.nova_topic,

@@ -9,6 +9,7 @@ from oslo_db import options as oslo_options
 
 from gantt.cmd.doctor.broker import OWN_TOPICS
 from gantt.cmd.doctor.finding import Finding, error, is_here, note, warning
+from gantt.db import engine
 
 #: Threads of a scheduler that use the database beside those of its topics: placing,
 #: reports, housekeeping, health.
@@ -33,7 +34,7 @@ def url_of(conf: Any) -> sa.URL | None:
     """The database's url; None where there is none, or none that can be read."""
     try:
         return sa.make_url(conf.database.connection) if conf.database.connection else None
-    except sa.exc.ArgumentError:
+    except (sa.exc.ArgumentError, ValueError):
         return None
 
 
@@ -51,10 +52,15 @@ def threads_of_the_api(conf: Any) -> int:
 def connection(conf: Any) -> Iterator[Finding]:
     """The url."""
     url = url_of(conf)
+    if url is None and conf.database.connection:
+        yield error(
+            '[database] connection', '(unreadable)',
+            'it is no url: there is no database to keep claims in', engine.ENCODE,
+        )  # fmt: skip
+        return
     if url is None:
         yield error(
-            '[database] connection', '(none)' if not conf.database.connection else '(unreadable)',
-            'there is no database to keep claims in',
+            '[database] connection', '(none)', 'there is no database to keep claims in',
             'Set it to e.g. postgresql+psycopg://gantt:secret@db.example/gantt',
         )  # fmt: skip
         return

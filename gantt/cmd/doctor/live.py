@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gantt import exceptions
-from gantt.cmd.doctor import database
+from gantt.cmd.doctor import database, nova_source
 from gantt.cmd.doctor.finding import Broker, Finding, error, note, warning
 from gantt.db import migration, models, retry, session
 from gantt.rpc import driver
@@ -47,9 +47,9 @@ def database_says(conf: Any) -> list[Finding]:
     except exceptions.GanttError:
         raise
     except Exception as e:
-        if retry.signal_of(e) is None:
+        if retry.signal_of(e) is None and not retry.refusal_of(e):
             raise
-        raise exceptions.DatabaseUnavailable(problem=retry.problem_of(e)) from e
+        raise retry.unavailable(e) from e
     finally:
         engine.dispose()
 
@@ -249,12 +249,17 @@ def _schema(conf: Any, engine: sa.Engine) -> Iterator[Finding]:
     try:
         migration.check(engine)
     except exceptions.DatabaseNotSynced as e:
-        yield _unsynced(migration.version(engine), e.message)
+        found = migration.version(engine)
+        if found != 'none' and migration.pending(found) is None:
+            yield error('schema', found, e.message, 'Correct [database] connection')
+        else:
+            yield _unsynced(found, e.message)
         return
     hosts = models.providers
     count = sa.select(sa.func.count()).select_from(hosts).where(hosts.c.root_id.is_(None))
     with engine.connect() as connection:
         known = connection.execute(count).scalar_one()
+        yield from nova_source.agents(conf, connection)
     if known > conf.scheduler.report_queue_limit:
         yield warning(
             '[scheduler] report_queue_limit', conf.scheduler.report_queue_limit,
@@ -289,6 +294,13 @@ def broker_says(broker: Broker) -> Iterator[Finding]:
             '[oslo_messaging_rabbit] rabbit_quorum_queue', True,
             f'RabbitMQ {said} has no quorum queues', 'Use RabbitMQ 3.8 or newer',
         )  # fmt: skip
+
+
+def refused(what: str, problem: object, correct: str) -> Finding:
+    """A server that runs and does not let us in."""
+    return error(
+        what, 'not looked into', f'it runs and refuses us: {problem}', f'Correct {correct}'
+    )
 
 
 def not_asked(what: str, problem: object) -> Finding:

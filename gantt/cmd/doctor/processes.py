@@ -8,6 +8,7 @@ from typing import Any
 
 from gantt import plugins
 from gantt.cmd.doctor.finding import Finding, error, is_here, note, warning
+from gantt.conf import unknown
 
 #: Filters without which nearly every answer is wrong, and what happens then.
 _NEEDED = {
@@ -134,3 +135,9 @@ def files(conf: Any) -> Iterator[Finding]:
                 + (', and change them' if mode & stat.S_IWOTH else ''),
                 f'chown root:gantt {path}; chmod 0640 {path}',
             )  # fmt: skip
+
+
+def unread(conf: Any) -> Iterator[Finding]:
+    """Options that nobody reads."""
+    for one in unknown.unread(conf):
+        yield error(one.option, one.value, one.why, 'Correct the name, or remove it')

@@ -6,15 +6,12 @@ from typing import Any
 
 from gantt.cmd.doctor.finding import Finding, error, note, warning
 
-#: What the purge takes of each kind at a time, and the pace that a busy site needs.
-PURGED_AT_A_TIME = 5000
-PURGED_PER_SECOND = 50
 #: The longest budget that a request may have, in seconds.
 BUDGET_MAX = 600
 #: A host table's log starts anew so often: a replay needs one such start.
 CHECKPOINT_SECONDS = 300
 #: A drain is cut after so long by the unit file of the documents.
-UNIT_STOP_SECONDS = 60
+UNIT_STOP_SECONDS = 90
 
 
 def contradictions(conf: Any) -> Iterator[Finding]:
@@ -151,26 +148,18 @@ def memory(conf: Any) -> Iterator[Finding]:
             'needs such a start: most decisions cannot be replayed although the log is written',
             'Set it to 1800, or to 0 to write no log',
         )  # fmt: skip
-    pace = PURGED_AT_A_TIME / decisions.purge_seconds
-    if pace < PURGED_PER_SECOND:
-        yield warning(
-            '[decisions] purge_seconds', decisions.purge_seconds,
-            f'a purge deletes {PURGED_AT_A_TIME} rows of each kind: at {pace:.1f} rows a second '
-            'the tables grow without end where more than that is placed',
-            f'Set it to {PURGED_AT_A_TIME // PURGED_PER_SECOND} or less',
-        )  # fmt: skip
 
 
 def stopping(conf: Any) -> Iterator[Finding]:
     """The drain, and who cuts it."""
     # The workers' own bound and the supervisor's grace; the scheduler's threads drain after RPC.
-    seconds = 2 * conf.rpc.drain_seconds
+    seconds = 2 * conf.rpc.drain_seconds + 30
     if seconds > UNIT_STOP_SECONDS:
         yield note(
             '[rpc] drain_seconds', conf.rpc.drain_seconds,
             f'stopping may take {seconds} s and more: replies first, then what was accepted. '
             'systemd kills after TimeoutStopSec, and requests end without an answer',
-            f'Set TimeoutStopSec of the unit to {seconds + 30} or more',
+            f'Set TimeoutStopSec of the unit to {seconds} or more',
         )  # fmt: skip
 
 
@@ -187,7 +176,8 @@ def queues(conf: Any) -> Iterator[Finding]:
     if not rpc.reply_retry_seconds:
         yield warning(
             '[rpc] reply_retry_seconds', 0,
-            'a reply is tried once: every caller that reconnects just then has to ask again',
+            'a reply is tried once, and those that come while the broker is away are not kept: '
+            'every caller that reconnects just then has to ask again',
             'Set it to 20',
         )  # fmt: skip
     if rpc.payload_bytes_max < 1 << 16:

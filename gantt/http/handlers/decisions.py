@@ -4,7 +4,6 @@
 import msgspec
 
 from gantt import exceptions
-from gantt.http import policy
 from gantt.http.dispatch import Raw
 from gantt.http.queries import DecisionsQuery, ExplainQuery
 from gantt.http.world import Caller, World
@@ -26,11 +25,13 @@ class Decisions(msgspec.Struct, frozen=True):
 def list_decisions(world: World, caller: Caller, query: DecisionsQuery) -> Decisions:
     """List the decisions, newest first."""
     outcome = query.outcome.value if query.outcome else None
-    found = world.insights.decisions(outcome=outcome, limit=query.limit + 1, marker=query.marker)
+    found = world.insights.decisions(
+        outcome=outcome, project=caller.only, limit=query.limit + 1, marker=query.marker
+    )
     page = found[: query.limit]
     marker = page[-1].id if len(found) > len(page) else None
-    if not policy.allows(WHOLE, caller):
-        page = [_brief(d) for d in page if d.project_id == caller.project]
+    if not world.policy.allows(WHOLE, caller):
+        page = [_brief(decision) for decision in page]
     return Decisions(decisions=page, next_marker=marker)
 
 
@@ -38,11 +39,11 @@ def show_decision(
     world: World, caller: Caller, decision_id: str, query: ExplainQuery
 ) -> Explanation | DecisionSummary:
     """Show one decision, by its id, a request id, or a unique prefix of either."""
-    whole = policy.allows(WHOLE, caller)
     if query.host is not None:
-        policy.check(WHOLE, caller)
+        world.policy.check(WHOLE, caller)
+    whole = world.policy.allows(WHOLE, caller)
     explanation = world.insights.explain(decision_id, query.host, public=not whole)
-    if not whole and explanation.project_id != caller.project:
+    if not caller.sees(explanation.project_id):
         raise exceptions.NotFound(kind='decision', name=decision_id)
     if query.format == 'text':
         text = '\n'.join(explanation.lines) + '\n'

@@ -33,14 +33,15 @@ class CreateGroup(Message, frozen=True, kw_only=True):
 
 def list_groups(world: World, caller: Caller, query: Page) -> Groups:
     """List the server groups."""
-    found = world.store.groups(query.limit + 1, query.marker)
+    found = world.store.groups(query.limit + 1, query.marker, caller.only)
     page = found[: query.limit]
-    return Groups(server_groups=page, next_marker=page[-1].uuid if len(found) > len(page) else None)
+    marker = page[-1].uuid if len(found) > len(page) else None
+    return Groups(server_groups=page, next_marker=marker)
 
 
 def show_group(world: World, caller: Caller, uuid: str) -> Group:
     """Show one server group with the consumers that hold a live claim for it."""
-    return _group(world, uuid)
+    return _group(world, caller, uuid)
 
 
 def create_group(world: World, caller: Caller, query: DryRun, body: CreateGroup) -> Change[Group]:
@@ -52,15 +53,22 @@ def create_group(world: World, caller: Caller, query: DryRun, body: CreateGroup)
         raise exceptions.InvalidMessage(
             field='body.max_per_host', problem='only the policy anti-affinity knows it; expected 1'
         )
+    project = body.project_id or caller.project
+    if not caller.sees(project):
+        raise exceptions.InvalidMessage(
+            field='body.project_id', problem=f'expected the project of the token, {caller.project}'
+        )
     group = Group(
         uuid=body.uuid,
         name=body.name,
         policy=body.policy.value,
         max_per_host=body.max_per_host,
-        project_id=body.project_id or caller.project,
+        project_id=project,
     )
+    known = world.store.load_group(body.uuid)
+    if known and not caller.sees(known.project_id):
+        raise exceptions.Refused(f'server group {body.uuid} cannot be created', uuid=body.uuid)
     if query.dry_run:
-        known = world.store.load_group(body.uuid)
         if known and (known.policy, known.max_per_host) != (group.policy, group.max_per_host):
             raise exceptions.Refused(
                 f'server group {body.uuid} exists with the policy {known.policy} '
@@ -75,7 +83,7 @@ def create_group(world: World, caller: Caller, query: DryRun, body: CreateGroup)
 
 def remove_group(world: World, caller: Caller, uuid: str, query: DryRun) -> Change[Group]:
     """Remove a server group that no live claim belongs to."""
-    group = _group(world, uuid)
+    group = _group(world, caller, uuid)
     if query.dry_run:
         if group.members:
             raise exceptions.Refused(
@@ -88,8 +96,8 @@ def remove_group(world: World, caller: Caller, uuid: str, query: DryRun) -> Chan
     return Change(dry_run=False, what=f'server group {uuid} is removed', now=None)
 
 
-def _group(world: World, uuid: str) -> Group:
+def _group(world: World, caller: Caller, uuid: str) -> Group:
     group = world.store.load_group(uuid)
-    if group is None:
+    if group is None or not caller.sees(group.project_id):
         raise exceptions.NotFound(kind='server group', name=uuid)
     return group

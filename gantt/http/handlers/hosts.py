@@ -84,7 +84,20 @@ def enable_host(world: World, caller: Caller, name: str, query: DryRun) -> Chang
 def remove_host(world: World, caller: Caller, name: str, query: DryRun) -> Change[HostSummary]:
     """Forget a host without live claims; it comes back when it registers again."""
     before = world.insights.check_removable(name)
+    warning = _comes_back(world, before)
     if query.dry_run:
-        return Change(dry_run=True, what=f'host {name} would be forgotten', now=before)
+        return Change(dry_run=True, what=f'host {name} would be forgotten{warning}', now=before)
     world.insights.offer([world.store.remove_host(name)])
-    return Change(dry_run=False, what=f'host {name} is forgotten', now=None)
+    return Change(dry_run=False, what=f'host {name} is forgotten{warning}', now=None)
+
+
+def _comes_back(world: World, before: HostSummary) -> str:
+    """What to know of a host whose agent seems to run."""
+    age = before.report_age_seconds
+    if age is None or age >= world.insights.settings.stale_after_seconds:
+        return ''
+    return (
+        f'. It reported {age:.0f} s ago: while its agent runs, it comes back with its next full '
+        'report, and takes nothing until then; to keep it away stop the agent, or use '
+        '"gantt-manage host decommission"'
+    )

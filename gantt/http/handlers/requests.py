@@ -8,11 +8,13 @@ dry run and a look are answered from what this process knows.
 import msgspec
 
 from gantt import exceptions
-from gantt.core.decision import Answer
+from gantt.core.decision import Answer, for_caller
 from gantt.core.request import SelectDestinations
-from gantt.http import policy
+from gantt.http import asking
+from gantt.http.handlers import decisions
 from gantt.http.queries import CancelQuery
 from gantt.http.world import Caller, World
+from gantt.scheduler import redacting
 from gantt.scheduler.views import Change, ClaimView, Explanation
 
 _UUID_LENGTH = 36
@@ -47,11 +49,12 @@ def create_request(world: World, caller: Caller, body: SelectDestinations) -> Pl
     Repeating it with the same request id has the effect of one.  With
     ``dry_run`` nothing is claimed and no scheduler is asked.
     """
-    whole = policy.allows('gantt:decisions:explain', caller)
+    body = asking.checked(world, caller, body)
+    whole = world.policy.allows(decisions.WHOLE, caller)
     try:
         if body.dry_run:
             answer, explanation = world.insights.dry_run(body, public=not whole)
-            return Placement(answer=answer, explanation=explanation)
+            return Placement(answer=_told(world, caller, answer), explanation=explanation)
         answer = world.client.select_destinations(body)
     except exceptions.NoValidHost as e:
         if whole or body.dry_run:
@@ -60,13 +63,15 @@ def create_request(world: World, caller: Caller, body: SelectDestinations) -> Pl
         raise exceptions.NoValidHost(
             reason='no host fits', decision_id=e.kwargs.get('decision_id', '')
         ) from None
+    except exceptions.Refused as e:
+        raise asking.refusal(world, caller, body, e) from None
     world.insights.reload_soon()
-    return Placement(answer=answer)
+    return Placement(answer=_told(world, caller, answer))
 
 
 def show_request(world: World, caller: Caller, request_id: str) -> RequestView:
     """Show a request with its claims and the answer that was given."""
-    return _view(world, request_id)
+    return _view(world, caller, request_id)
 
 
 def cancel_request(
@@ -74,25 +79,45 @@ def cancel_request(
 ) -> Change[RequestView]:
     """Take a request back: its reserved claims are released, it stays cancelled."""
     if query.dry_run:
-        now = _view(world, request_id)
+        now = _view(world, caller, request_id)
         reserved = sum(claim.state == 'reserved' for claim in now.claims)
         said = f'request {now.request_id} would be cancelled, {reserved} reserved claims released'
         return Change(dry_run=True, what=said, now=now)
-    if len(request_id) < _UUID_LENGTH:
-        request_id = _view(world, request_id).request_id
-    # One that is not known yet is cancelled as well: it may still be on its way.
+    if len(request_id) < _UUID_LENGTH or not caller.everywhere:
+        request_id = _view(world, caller, request_id).request_id
+    # Who may cancel everything may cancel one that is not known yet: it may be on its way.
     world.client.cancel_claims(request_id, query.reason)
     world.insights.reload_soon()
     said = f'request {request_id} is cancelled'
-    return Change(dry_run=False, what=said, now=_view(world, request_id))
+    return Change(dry_run=False, what=said, now=_view(world, caller, request_id))
 
 
-def _view(world: World, request_id: str) -> RequestView:
+def _view(world: World, caller: Caller, request_id: str) -> RequestView:
     stored, answer, claims = world.insights.request(request_id)
+    if not caller.everywhere and not caller.sees(_project(world, stored.id, claims)):
+        raise exceptions.NotFound(kind='request', name=request_id)
+    if not world.policy.allows(asking.HOSTS, caller):
+        claims = [redacting.claim(claim) for claim in claims]
     return RequestView(
         request_id=stored.id,
         state=stored.state,
         attempt=stored.attempt,
-        answer=answer,
+        answer=None if answer is None else _told(world, caller, answer),
         claims=claims,
     )
+
+
+def _project(world: World, request_id: str, claims: list[ClaimView]) -> str | None:
+    """Whose a request is: its claims say it, or else its decision while that is kept."""
+    if claims:
+        return claims[0].project_id
+    try:
+        return world.insights.explain(request_id, public=True).project_id
+    except exceptions.NotFound:
+        return None
+
+
+def _told(world: World, caller: Caller, answer: Answer) -> Answer:
+    """An answer as far as the caller may read it."""
+    told = for_caller(answer)
+    return told if world.policy.allows(asking.HOSTS, caller) else redacting.answer(told)

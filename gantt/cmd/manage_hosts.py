@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt-manage host`` and ``gantt-manage adopt``: hosts renamed or taken away, guests told of."""
+
+import collections
+import itertools
+import json
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from gantt import exceptions, plugins
+from gantt.cmd import wiring
+from gantt.core import message
+from gantt.core.adoption import GUESTS_MAX, Guest, GuestFate, Told, unknown_class
+from gantt.core.claim import Claim
+from gantt.core.host import HostRow
+from gantt.db import store
+
+REASON = 'decommissioned'
+POLL_SECONDS = 2.0
+#: Of a file of guests.
+LINES_MAX = 1_000_000
+LINE_BYTES_MAX = 65_536
+BATCH = 200
+SHOWN = 20
+#: What the APIs of OpenStack take for the name of a service host.
+HOST_NAME = re.compile(rf'[a-zA-Z0-9._-]{{1,{message.NAME_MAX}}}')
+
+#: What of the fates is trouble: each of these guests is shown.
+TROUBLE = (Told.OVER_FULL, Told.ELSEWHERE, Told.UNKNOWN_HOST)
+WORDS = {
+    Told.ADOPTED: 'adopted',
+    Told.OVER_FULL: 'adopted beyond capacity',
+    Told.KNOWN: 'known already',
+    Told.ELSEWHERE: 'on another host',
+    Told.UNKNOWN_HOST: 'on unknown hosts',
+}
+
+
+def rename(conf: Any) -> int:
+    """Give a host another name; claims, history and aggregates follow."""
+    old, new = conf.command.old, conf.command.new
+    if not HOST_NAME.fullmatch(new):
+        raise exceptions.InvalidMessage(
+            field='NEW', problem=f'expected a name of 1 to {message.NAME_MAX} letters, digits and '
+            f'"-", "." or "_", as hosts have, got {new!r}',
+        )  # fmt: skip
+    connected = store.connect(conf)
+    row = _host(connected, old)
+    if not conf.command.now:
+        _must_be_silent(conf, connected, row)
+    after = connected.rename_host(old, new).row
+    assert after is not None
+    print(
+        f'{old} is {after.name} now, with its claims, its history and its aggregates; set the '
+        'name of its agent, let it keep its journal, and start it'
+    )
+    return 0
+
+
+def decommission(conf: Any) -> int:
+    """Take a host away: nothing new lands there; when nothing is left on it, it is forgotten."""
+    name, until = conf.command.name_of_host, time.monotonic() + conf.command.wait
+    connected = store.connect(conf)
+    row = _host(connected, name)
+    if row.disabled is None:
+        connected.disable_host(name, REASON, 'gantt-manage')
+    while problem := _keeps(conf, connected, name):
+        if time.monotonic() >= until:
+            print(f'gantt-manage: {problem}; {name} stays disabled', file=sys.stderr)
+            return 1
+        time.sleep(min(POLL_SECONDS, max(0.0, until - time.monotonic())))
+    print(f'{name} is forgotten, and in no aggregate any more')
+    return 0
+
+
+def adopt(conf: Any) -> int:
+    """Make claims for guests that run already: a line of JSON each, - for standard input.
+
+    Nothing is done where a line is wrong. A guest with a claim is left as it is, so that the
+    same file may be told again; 1 where a guest is not adopted, or does not fit.
+    """
+    connected = store.connect(conf)
+    guests = _read(conf.command.file, connected.declared_classes())
+    fates: list[GuestFate] = []
+    for batch in batches(guests, conf.command.batch):
+        fates += connected.adopt_guests(batch, dry_run=conf.command.dry_run)
+    counts = collections.Counter(fate.fate for fate in fates)
+    trouble = [fate for fate in fates if fate.fate in TROUBLE]
+    if conf.command.format == 'json':
+        shown = [msgspec.to_builtins(fate) for fate in trouble]
+        numbers = {str(told): counts[told] for told in Told}
+        print(json.dumps({'dry_run': conf.command.dry_run, 'counts': numbers, 'trouble': shown}))
+    else:
+        if conf.command.dry_run:
+            print('nothing is written:')
+        print(', '.join(f'{counts[told]} {WORDS[told]}' for told in Told))
+        for fate in trouble:
+            print(f'{WORDS[fate.fate]}: {fate.consumer} on {fate.host}: {fate.note}')
+    return 1 if trouble else 0
+
+
+def batches(guests: list[Guest], least: int) -> Iterator[list[Guest]]:
+    """Whole hosts together, so that the last guest of one is judged after the first.
+
+    :param least: guests of a batch, unless it is the last; a host more may come with it
+    :raises InvalidMessage: a host has more guests than one transaction takes
+    """
+    ordered = sorted(guests, key=lambda guest: guest.host)
+    batch: list[Guest] = []
+    for host, group in itertools.groupby(ordered, key=lambda guest: guest.host):
+        theirs = list(group)
+        if len(theirs) > GUESTS_MAX:
+            raise exceptions.InvalidMessage(
+                field='host', problem=f'{host!r} has {len(theirs)} guests; expected {GUESTS_MAX} '
+                'at most: tell of them in several files',
+            )  # fmt: skip
+        batch += theirs
+        if len(batch) >= least:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _read(path: str, declared: frozenset[str]) -> list[Guest]:
+    if path == '-':
+        return _guests(sys.stdin.buffer, declared)
+    try:
+        with open(path, 'rb') as file:
+            return _guests(file, declared)
+    except OSError as e:
+        raise exceptions.Misconfigured(
+            option='FILE', problem=f'{path}: {e.strerror}', fix='Name a file of guests'
+        ) from None
+
+
+def _guests(lines: Iterable[bytes], declared: frozenset[str]) -> list[Guest]:
+    """:raises InvalidMessage: names the line, the field and what was expected"""
+    found = []
+    told: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        where = f'line {number}'
+        if number > LINES_MAX or len(line) > LINE_BYTES_MAX:
+            raise exceptions.InvalidMessage(
+                field=where, problem=f'expected {LINES_MAX} lines of {LINE_BYTES_MAX} bytes at most'
+            )
+        if not line.strip():
+            continue
+        guest = message.decode_json(line, Guest, inside=where)
+        strange = unknown_class(guest, declared)
+        if strange is not None:
+            raise exceptions.UnknownResourceClass(field=f'{where}.resources', name=strange)
+        if guest.consumer in told:
+            raise exceptions.InvalidMessage(
+                field=f'{where}.consumer',
+                problem=f'expected each guest once, got that of line {told[guest.consumer]} again',
+            )
+        told[guest.consumer] = number
+        found.append(guest)
+    return found
+
+
+# -- what is known of a host ------------------------------------------------------------
+def _host(connected: store.SqlStore, name: str) -> HostRow:
+    """:raises NotFound:"""
+    for change in connected.load_everything().hosts:
+        if change.row is not None and change.row.name == name:
+            return change.row
+    raise exceptions.NotFound(kind='host', name=name)
+
+
+def _must_be_silent(conf: Any, connected: store.SqlStore, row: HostRow) -> None:
+    """:raises Refused: the host has reported lately"""
+    silent = connected.ping() - row.reported_at
+    most = wiring.down_time(plugins.from_conf(conf))
+    if silent < most:
+        raise exceptions.Refused(
+            f'{row.name} reported {max(0, silent):.0f} s ago; stop its agent, and run this again '
+            f'after {most:g} s of silence, or at once with --now',
+            name=row.name,
+        )
+
+
+def _keeps(conf: Any, connected: store.SqlStore, name: str) -> str | None:
+    """Forget the host; why it cannot be yet, None where it is done."""
+    live = _live(connected, name)
+    if live:
+        shown = ', '.join(claim.consumer for claim in live[:SHOWN])
+        count = f'{SHOWN} or more' if len(live) > SHOWN else str(len(live))
+        return f'{name} has {count} live claims: {shown}'
+    try:
+        if not conf.command.now:
+            _must_be_silent(conf, connected, _host(connected, name))
+        connected.decommission_host(name)
+    except exceptions.NotFound:
+        return None  # somebody else did it meanwhile
+    except exceptions.Refused as e:
+        return e.message
+    return None
+
+
+def _live(connected: store.SqlStore, name: str) -> list[Claim]:
+    found = []
+    for state in ('reserved', 'confirmed'):
+        found += connected.claims(host=name, state=state, limit=SHOWN + 1)
+    return found

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt-manage shadow report``: what shadow mode has found."""
+
+import argparse
+import datetime
+import json
+from typing import Any
+
+import msgspec
+
+from gantt.core.shadow import AGREE, DIFFER, WORDS, Compared, Verdict
+from gantt.db import store
+
+ROWS = 20
+ROWS_MOST = 10_000
+#: Characters of a consumer's id in a line.
+_ID = 8
+
+
+def report(conf: Any) -> int:
+    """How often Nova's scheduler and this one agree, and where not, why."""
+    connected = store.connect(conf)
+    wanted = [Verdict(name) for name in conf.command.verdict or [one.value for one in DIFFER]]
+    counts = connected.count_shadows()
+    found = connected.shadows(wanted, conf.command.limit)
+    if conf.command.format == 'json':
+        body = {
+            'counts': {one.value: counts.get(one, 0) for one in Verdict},
+            'agreement': share(counts),
+            'comparisons': msgspec.to_builtins(found),
+        }
+        print(json.dumps(body))
+    else:
+        print('\n'.join([*_summary(counts), *_lines(found)]))
+    return 0
+
+
+def share(counts: dict[Verdict, int]) -> float | None:
+    """Of the requests that both came to an end of, the share where it was the same one."""
+    agreed = sum(counts.get(one, 0) for one in AGREE)
+    differed = sum(counts.get(one, 0) for one in DIFFER)
+    return agreed / (agreed + differed) if agreed + differed else None
+
+
+def _summary(counts: dict[Verdict, int]) -> list[str]:
+    found = share(counts)
+    total = sum(counts.values())
+    lines = [f'{total} instances compared' + ('' if found is None else f', {found:.1%} agree')]
+    lines += [
+        f'  {one.value:<12} {counts[one]:>7}  {WORDS[one]}' for one in Verdict if counts.get(one)
+    ]
+    return lines
+
+
+def _lines(found: list[Compared]) -> list[str]:
+    if not found:
+        return []
+    lines = ['', f'the newest {len(found)}; gantt explain REQUEST says more', '']
+    for one in found:
+        at = datetime.datetime.fromtimestamp(one.created_at, datetime.UTC)
+        chosen = f'{one.ours or "no host"} here, {one.theirs or "no host"} by Nova'
+        lines.append(
+            f'{at:%Y-%m-%d %H:%M:%S}  {one.purpose} of {one.consumer[:_ID]}: {chosen}; '
+            f'{WORDS[one.verdict]}'
+        )
+        if one.why:
+            lines.append(f'    {one.why}')
+        lines.append(f'    request {one.request_id}')
+    return lines
+
+
+def _rows(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= ROWS_MOST:
+        raise argparse.ArgumentTypeError(f'expected 1 to {ROWS_MOST}, got {number}')
+    return number
+
+
+def add_commands(add: Any, group: Any) -> None:
+    """The commands, to ``gantt-manage``."""
+    shadow = group('shadow', 'Shadow mode: what Nova chose, beside what is decided here.')
+    shown = add(shadow, 'report', report, json_too=True)
+    shown.add_argument(
+        '--limit', type=_rows, default=ROWS, metavar='N',
+        help=f'comparisons to show, at most ({ROWS})',
+    )  # fmt: skip
+    shown.add_argument(
+        '--verdict', action='append', choices=[one.value for one in Verdict],
+        help='only these; may be given several times (those where the two differ)',
+    )  # fmt: skip

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt-report-source NAME``: reports for hosts that somebody else runs.
+
+NAME is that of a plugin in the group gantt.report_sources; ``nova`` is one, which
+``gantt-nova-source`` runs.  SIGTERM begins nothing new and exits 0.  SIGHUP logs how
+things stand.
+"""
+
+import logging
+import signal
+import sys
+from typing import Any
+
+from oslo_config import cfg
+
+from gantt import exceptions, plugins
+from gantt.cmd import USAGE
+from gantt.compute.report_source import ReportSource
+from gantt.conf import base, files, rpc
+from gantt.telemetry import log
+from gantt.telemetry.listener import listen
+from gantt.telemetry.metrics import Metrics
+from gantt.version import version_string
+
+LOG = logging.getLogger('gantt.cmd.report_source')
+
+GROUP = 'gantt.report_sources'
+PROG = 'gantt-report-source'
+_NAME = cfg.StrOpt('source', positional=True, required=True,
+                   help='Name of a plugin in the group gantt.report_sources.')  # fmt: skip
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the source that is named until told to stop; exit code."""
+    conf = cfg.CONF
+    conf.register_cli_opt(_NAME)
+    return run(conf, '', PROG, argv)
+
+
+def run(conf: Any, name: str, prog: str, argv: list[str] | None = None) -> int:
+    """Run a source until told to stop; exit code.
+
+    :param name: '' where the command line says it
+    """
+    for options in (base, rpc):
+        options.register_opts(conf)
+    log.register_opts(conf)
+    try:
+        files.read(conf, sys.argv[1:] if argv is None else argv, prog)
+        source: type[ReportSource] = plugins.find_class(GROUP, name or conf.source, ReportSource)
+        source.register_opts(conf)
+        log.setup(conf, prog)
+        return _serve(conf, source, prog)
+    except SystemExit as e:
+        return USAGE if e.code else 0
+    except (exceptions.GanttError, cfg.Error) as e:
+        LOG.error('%s', files.said(e))
+        print(f'{prog}: {files.said(e)}', file=sys.stderr)
+        return 1
+
+
+def _serve(conf: Any, source: type[ReportSource], prog: str) -> int:
+    metrics = Metrics()
+    running = source.from_conf(conf, metrics.count, metrics.gauge)
+    stopping = running.stopping
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    signal.signal(signal.SIGHUP, lambda *_: LOG.info('%s', running.status()))
+    listener = listen(metrics, conf)
+    running.start()
+    if not stopping.is_set():
+        LOG.info('%s %s is ready', prog, version_string())
+    stopping.wait()
+    LOG.info('Stopping: %s', running.status())
+    done = running.stop(conf.rpc.drain_seconds)
+    if listener is not None:
+        listener.stop()
+    return 0 if done else 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt-shadow``: decide beside nova-scheduler, claim nothing, compare.
+
+It listens on a queue of its own, asks gantt-scheduler for dry runs, and keeps what
+it finds: ``gantt-manage shadow report`` shows it.  SIGTERM ends it with 0.
+"""
+
+import logging
+import sys
+from typing import Any
+
+from gantt import client, plugins
+from gantt.cmd import wiring
+from gantt.db import store
+from gantt.rpc import transport
+from gantt.rpc.overhear import CONNECT_SECONDS, Ears, Terms
+from gantt.scheduler.clock import SystemClock
+from gantt.scheduler.insights import Insights
+from gantt.scheduler.shadow import Settings, Shadow
+from gantt.telemetry.listener import listen
+from gantt.telemetry.metrics import Metrics
+from gantt.version import version_string
+
+LOG = logging.getLogger('gantt.cmd.shadow')
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run until told to stop; exit code."""
+    return wiring.run(sys.argv[1:] if argv is None else argv, 'gantt-shadow', _serve)
+
+
+def _serve(conf: Any) -> int:
+    told = wiring.Told().by_signals()
+    metrics = Metrics()
+    pipeline = plugins.from_conf(conf)
+    connected = store.connect(conf)
+    insights = Insights(connected, pipeline, wiring.settings(conf, pipeline))
+    insights.freshen()
+    own, nova = client.get_transport(conf), transport.nova_transport(conf)
+    transport.reconnect_soon(conf)
+    shadow = Shadow(
+        connected, client.SchedulerClient(own).select_destinations, insights.explain,
+        metrics.count, SystemClock(), settings_of(conf),
+    )  # fmt: skip
+    terms = Terms(
+        budget_ms=int(conf.shadow.budget_seconds * 1000), max_attempts=conf.rpc.nova_max_attempts,
+        payload_bytes_max=conf.rpc.payload_bytes_max,
+    )  # fmt: skip
+    ears = Ears(
+        nova, conf.rpc.nova_exchange, conf.rpc.nova_topic, shadow.hear, metrics.count, terms
+    )  # fmt: skip
+    for carrier, option in ((own, 'transport_url'), (nova, '[rpc] nova_transport_url')):
+        transport.wait_for_broker(carrier, conf.rpc.start_wait_seconds, option)
+    listener = listen(metrics, conf)
+    shadow.start()
+    ears.start()
+    if not ears.wait(CONNECT_SECONDS):
+        LOG.warning('Nova is not heard yet at %s: it goes on trying', transport.address(nova))
+    LOG.info('gantt-shadow %s is ready: %s', version_string(), transport.address(nova))
+    for _ in told.until_stop():
+        LOG.info('%d requests are not compared yet', shadow.pending)
+    done = ears.stop(conf.rpc.drain_seconds) & shadow.stop(conf.rpc.drain_seconds)
+    for carrier in (own, nova):
+        carrier.cleanup()
+    if listener is not None:
+        listener.stop()
+    return 0 if done else 1
+
+
+def settings_of(conf: Any) -> Settings:
+    """The options of [shadow]."""
+    own = conf.shadow
+    return Settings(
+        outcome_seconds=own.outcome_seconds, pending_most=own.pending_most, kept=own.kept,
+        threads=own.threads,
+    )  # fmt: skip
+
+
+if __name__ == '__main__':
+    sys.exit(main())

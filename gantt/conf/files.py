@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading the configuration files: what is wrong with one is said with its name.
+
+oslo.config names a file that is not there, or not understood.  One that is no text at
+all, a directory, or on a disk that fails, ends it with whatever Python raises.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from oslo_config import cfg
+
+from gantt import exceptions
+from gantt.version import version_string
+
+PROJECT = 'gantt'
+#: How oslo.config writes where it has a value from.
+_PLACE = re.compile(r"from LocationInfo\(location=<[^>]*>, detail='([^']*)'\)")
+
+
+def read(conf: Any, argv: Sequence[str], program: str) -> None:
+    """Fill a configuration object from the command line and the files that it names.
+
+    :raises Misconfigured: a file cannot be read; names it
+    :raises cfg.Error: an option or a file is wrong
+    :raises SystemExit: by ``--help``, or wrong usage
+    """
+    try:
+        conf(list(argv), project=PROJECT, prog=program, version=version_string())
+    except (OSError, UnicodeError) as e:
+        path, problem = unreadable(_named(argv, program)) or ('a configuration file', str(e))
+        raise exceptions.Misconfigured(
+            option=path, problem=problem, fix='Name a readable file of text in UTF-8'
+        ) from None
+
+
+def said(error: BaseException) -> str:
+    """What an error says, with the place of an option as people write it."""
+    return _PLACE.sub(lambda found: f'in {found[1]}' if found[1] else 'here', str(error))
+
+
+def unreadable(paths: Iterable[str]) -> tuple[str, str] | None:
+    """The first file that cannot be read, and why."""
+    for path in paths:
+        try:
+            pathlib.Path(path).read_text(encoding='utf-8')
+        except UnicodeError as e:
+            return path, f'is not text in UTF-8: {e}'
+        except OSError as e:
+            return path, e.strerror or str(e)
+    return None
+
+
+def _named(argv: Sequence[str], program: str) -> Iterator[str]:
+    """The files as oslo.config finds them."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument('--config-file', action='append', default=[])
+    parser.add_argument('--config-dir', action='append', default=[])
+    said, _ = parser.parse_known_args(list(argv))
+    named = said.config_file or cfg.find_config_files(PROJECT, program)
+    folders = said.config_dir or cfg.find_config_dirs(PROJECT, program)
+    yield from (os.path.abspath(os.path.expanduser(path)) for path in named)
+    for folder in folders:
+        yield from sorted(str(path) for path in pathlib.Path(folder).glob('*.conf'))

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that are numbers have finite ones.
+
+A number that is none (``nan``) is neither below a minimum nor above a maximum, so the
+library that reads the files lets it pass.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from oslo_config import cfg
+
+from gantt import exceptions
+
+
+def check(conf: Any) -> None:
+    """:raises Misconfigured: an option is no finite number; names it"""
+    for name in conf:
+        found = _value(conf, name)
+        if not isinstance(found, Mapping):
+            _check(name, found)
+            continue
+        for member in found:
+            _check(f'[{name}] {member}', _value(found, member))
+
+
+def _value(of: Any, name: str) -> Any:
+    try:
+        return of[name]
+    except cfg.Error:
+        return None  # who asks for it is told
+
+
+def _check(option: str, value: Any) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise exceptions.Misconfigured(
+            option=option, problem=f'expected a finite number, got {value}', fix='Correct it'
+        )

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options in configuration files that nobody reads: misspelled, or in the wrong group.
+
+The library that reads the files ignores them.  Looked at are our groups and those
+of the libraries, which list their options for the generator of the sample, and groups
+whose name is nearly that of one of these.  Others may have groups of their own.
+"""
+
+import difflib
+import itertools
+import pathlib
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from typing import Any
+
+import msgspec
+from oslo_config import cfg
+
+from gantt import exceptions, plugins
+from gantt.conf import filters, opts
+
+_ENTRY_POINTS = 'oslo.config.opts'
+#: Group -> who lists options of it beside us, as etc/gantt/config-generator.conf names them.
+_LIBRARIES = {
+    'DEFAULT': ('oslo.config', 'oslo.log', 'oslo.messaging'),
+    'database': ('oslo.db',),
+    'keystone_authtoken': ('keystonemiddleware.auth_token',),
+    'nova': ('gantt.keystone',),
+    'oslo_messaging_kafka': ('oslo.messaging',),
+    'oslo_messaging_notifications': ('oslo.messaging',),
+    'oslo_messaging_rabbit': ('oslo.messaging',),
+    'oslo_policy': ('oslo.policy',),
+    'oslo_reports': ('oslo.reports',),
+    'placement': ('gantt.keystone',),
+}
+#: Groups with the options of what their ``auth_type`` names.
+_AUTH = ('keystone_authtoken', 'nova', 'placement')
+_KIND = ('auth_type', 'auth_plugin')
+#: How alike a name has to be to be meant.
+_NEAR = 0.6
+_NEAR_GROUP = 0.8
+#: Options that go without effect unless the plugin that reads them runs.
+NEEDED = {
+    ('filters', 'operator_rules'): 'RulesFilter',
+    ('weighers', 'operator_preferences'): 'RulesWeigher',
+}
+
+
+#: Group -> option -> values, as a file has them.
+Sections = dict[str, dict[str, list[str]]]
+
+
+class Unread(msgspec.Struct, frozen=True):
+    """An option that has no effect.
+
+    :ivar option: ``[group] name``, or a group
+    :ivar value: as it stands there
+    :ivar why: and what may have been meant
+    """
+
+    option: str
+    value: str
+    why: str
+
+    def __str__(self) -> str:
+        return f'{self.option} has no effect: {self.why}'
+
+
+def unread(conf: Any) -> list[Unread]:
+    """What stands in the files of a configuration and is not read."""
+    return list(dict.fromkeys(itertools.chain(_in_files(conf), _of_plugins(conf))))
+
+
+def strange(conf: Any) -> list[str]:
+    """Groups of the files that none of us has: what stands in them is not looked at."""
+    files = _parsed(conf)
+    known = _known(conf, files)
+    return sorted({section for sections in files for section in sections} - set(known))
+
+
+def _in_files(conf: Any) -> Iterator[Unread]:
+    files = _parsed(conf)
+    known = _known(conf, files)
+    for sections in files:
+        for section, options in sections.items():
+            if section in known:
+                for name, values in options.items():
+                    if name.replace('-', '_') not in known[section]:
+                        why = f'there is no such option; {_meant(known, section, name)}'
+                        yield Unread(f'[{section}] {name}', ' '.join(values), why)
+            elif section not in _LIBRARIES and section not in conf:
+                near = difflib.get_close_matches(section, [*known, *_LIBRARIES], 1, _NEAR_GROUP)
+                if near:
+                    why = f'there is no such group; did you mean [{near[0]}]?'
+                    yield Unread(f'[{section}]', ', '.join(options), why)
+
+
+def _parsed(conf: Any) -> list[Sections]:
+    """The files of a configuration, in their order."""
+    found = []
+    for path in _files(conf):
+        sections: Sections = {}
+        try:
+            cfg.ConfigParser(path, sections).parse()
+        except (cfg.Error, OSError, ValueError):
+            continue  # who reads it for good has said so
+        found.append(sections)
+    return found
+
+
+def _files(conf: Any) -> list[str]:
+    found = [*(conf.config_file or [])]
+    for folder in conf.config_dir or []:
+        found += sorted(str(path) for path in pathlib.Path(folder).glob('*.conf'))
+    return found
+
+
+def _known(conf: Any, files: Iterable[Sections]) -> dict[str, set[str]]:
+    """Names of the options of each group, those of enabled plugins included.
+
+    Of the libraries only those whose groups the files have: some take long to be loaded.
+    """
+    found: dict[str, set[str]] = {}
+    _add(found, opts.list_opts())
+    sections = sorted({section for one in files for section in one})
+    for library in sorted({name for one in sections for name in _LIBRARIES.get(one, ())}):
+        try:
+            _add(found, metadata.entry_points(group=_ENTRY_POINTS)[library].load()())
+        except (ImportError, KeyError):
+            # It is not installed: nothing can be said of its options.
+            for group in (group for group, names in _LIBRARIES.items() if library in names):
+                found.pop(group, None)
+    for group in (one for one in _AUTH if one in found):
+        said = [one.get(group, {}) for one in files]
+        kinds = {text for one in said for name in _KIND for text in one.get(name, ())}
+        _add_auth(found, group, kinds or {'password'})
+    for group, enabled in (
+        (plugins.FILTERS, conf.filters.enabled_filters),
+        (plugins.WEIGHERS, conf.filters.enabled_weighers),
+    ):
+        for name in enabled:
+            try:
+                plugin = plugins.find(group, name)
+            except exceptions.PluginError:
+                continue
+            found[filters.GROUPS[group].name].update(option.name for option in plugin.options)
+    return found
+
+
+def _add(found: dict[str, set[str]], listed: Iterable[tuple[Any, Iterable[Any]]]) -> None:
+    for group, options in listed:
+        name = 'DEFAULT' if group is None else str(getattr(group, 'name', group))
+        names = found.setdefault(name, set())
+        for opt in options:
+            names.add(opt.dest)
+            for old in opt.deprecated_opts:
+                found.setdefault(old.group or name, set()).add(old.name or opt.dest)
+
+
+def _add_auth(found: dict[str, set[str]], group: str, kinds: Iterable[str]) -> None:
+    """The options of what ``auth_type`` names; one that is not known may have any."""
+    from keystoneauth1 import exceptions as keystone_exceptions
+    from keystoneauth1 import loading
+
+    common = loading.get_auth_common_conf_options()
+    try:
+        own = [opt for kind in kinds for opt in loading.get_auth_plugin_conf_options(kind)]
+    except keystone_exceptions.NoMatchingPlugin:
+        del found[group]
+        return
+    _add(found, [(group, [*common, *own])])
+
+
+def _meant(known: dict[str, set[str]], section: str, name: str) -> str:
+    elsewhere = sorted(group for group, names in known.items() if name in names)
+    if elsewhere:
+        return f'it is one of [{elsewhere[0]}]'
+    near = difflib.get_close_matches(name, sorted(known[section]), 1, _NEAR)
+    if near:
+        return f'did you mean {near[0]}?'
+    everywhere = {option: group for group, names in sorted(known.items()) for option in names}
+    far = difflib.get_close_matches(name, sorted(everywhere), 1, _NEAR_GROUP)
+    return f'did you mean [{everywhere[far[0]]}] {far[0]}?' if far else 'remove it'
+
+
+def _of_plugins(conf: Any) -> Iterator[Unread]:
+    """Rules that nobody looks at, as the plugin for them is not enabled."""
+    enabled = {*conf.filters.enabled_filters, *conf.filters.enabled_weighers}
+    for (group, name), plugin in NEEDED.items():
+        value = getattr(conf[group], name, '')
+        if value and plugin not in enabled:
+            yield Unread(f'[{group}] {name}', value, f'{plugin} is not enabled')

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dashboard: three files without any data, which the page asks the interface for.
+
+Everything is served from here and nothing may be asked for elsewhere: the policy
+that goes with the page lets a browser run no script and show no style but these.
+"""
+
+import functools
+import hashlib
+import importlib.resources
+from typing import Any
+
+import falcon
+
+from gantt import exceptions
+from gantt.http.dispatch import Raw
+from gantt.http.world import Caller, World
+
+PATH = '/dashboard'
+PAGE = 'dashboard.html'
+#: File -> what it is.
+TYPES = {
+    PAGE: 'text/html; charset=utf-8',
+    'dashboard.css': 'text/css; charset=utf-8',
+    'dashboard.js': 'text/javascript; charset=utf-8',
+}
+CONTENT_POLICY = '; '.join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        'img-src data:',
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+    )
+)
+
+
+def show_dashboard(world: World, caller: Caller) -> Any:
+    """Show the dashboard page.
+
+    It has no data in it; a browser that opens it asks this interface for that.
+    """
+    return _file(PAGE)
+
+
+def show_dashboard_file(world: World, caller: Caller, file: str) -> Any:
+    """Show the style or the script of the dashboard page."""
+    if file not in TYPES or file == PAGE:
+        raise exceptions.NotFound(kind='path', name=f'{PATH}/{file}')
+    return _file(file)
+
+
+@functools.cache
+def _file(name: str) -> Raw:
+    folder = importlib.resources.files('gantt.http').joinpath('page')
+    body = folder.joinpath(name).read_bytes()
+    headers = (
+        ('ETag', f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'),
+        ('Cache-Control', 'no-cache'),  # kept, but asked about each time
+        ('Content-Security-Policy', CONTENT_POLICY),
+        ('Referrer-Policy', 'no-referrer'),
+        ('X-Content-Type-Options', 'nosniff'),
+    )
+    return Raw(body, TYPES[name], headers=headers)
+
+
+class OneAddress:
+    """falcon middleware: the page names its files beside itself, so it has one address."""
+
+    def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Send who asks with a slash at the end to the address without."""
+        if req.env.get('PATH_INFO') == f'{PATH}/':
+            raise falcon.HTTPPermanentRedirect('../dashboard')

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The strategy ``keystone``: keystonemiddleware's auth_token looks at the token.
+
+It is asked for its verdict alone, on a copy of the request: what is open needs
+no token and does not wait for keystone, and every refusal has our own form.
+"""
+
+import importlib.util
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import cachetools
+import falcon
+import webob
+from keystoneauth1 import exceptions as keystone_exceptions
+from keystonemiddleware import auth_token, opts
+from keystonemiddleware.auth_token import ConfigurationError
+from oslo_config import cfg
+from oslo_context import context
+
+from gantt import exceptions
+from gantt.http.auth import IdentityUnavailable, Unauthorized
+from gantt.http.world import Caller
+
+LOG = logging.getLogger(__name__)
+
+GROUP = 'keystone_authtoken'
+#: Our name in the catalog, to which access rules of application credentials refer.
+SERVICE_TYPE = 'scheduler'
+
+#: What the library leaves open, or makes a thread wait for longer than a caller does.
+DEFAULTS = {'service_type': SERVICE_TYPE, 'http_connect_timeout': 10, 'http_request_max_retries': 1}
+
+_CACHE = 'gantt.token_cache'
+#: Each with the catalog that came with it, some ten kilobytes.
+_TOKENS_KEPT = 2_000
+_CONFIRMED = 'Confirmed'
+
+
+class Keystone:
+    """Reads who asks from the token in ``X-Auth-Token``."""
+
+    def __init__(self, conf: Any) -> None:
+        """Read the options.
+
+        :param conf: a parsed configuration; [keystone_authtoken] is registered on it
+        :raises Misconfigured: names the option that is missing or wrong
+        """
+        for group, options in opts.list_auth_token_opts():
+            conf.register_opts(options, group=group)
+        for name, value in DEFAULTS.items():
+            conf.set_default(name, value, group=GROUP)
+        found = conf[GROUP]
+        if not (found.auth_type or found.auth_section):
+            raise _misconfigured('auth_type', 'is not set', 'Set it, usually to password')
+        if found.memcached_servers and importlib.util.find_spec('memcache') is None:
+            fix = 'Install it, or leave the option out: then each process keeps tokens of its own'
+            raise _misconfigured('memcached_servers', 'needs the library python-memcached', fix)
+        own = {} if found.memcached_servers else {'cache': _CACHE}
+        try:
+            self._tokens = auth_token.AuthProtocol(_passed, {'oslo_config_config': conf, **own})
+        except keystone_exceptions.NoMatchingPlugin as e:
+            raise _misconfigured('auth_type', str(e), 'Choose one such as password') from None
+        except keystone_exceptions.MissingRequiredOptions as e:
+            names = ', '.join(option.dest for option in e.options)
+            raise _misconfigured(names, 'is not set', 'Set it, as auth_type needs it') from None
+        except (keystone_exceptions.ClientException, ConfigurationError, cfg.Error) as e:
+            raise _misconfigured('auth_type', str(e), 'See the page about identity') from None
+        self._cache = TokenCache(found.token_cache_time)
+        url = conf[found.auth_section or GROUP].get('auth_url')
+        if not url:
+            raise _misconfigured('auth_url', 'is not set', 'Say where keystone is')
+        self._identity = found.www_authenticate_uri or url
+
+    def __call__(self, req: falcon.Request) -> Caller:
+        """Who asks.
+
+        :raises Unauthorized: no token, or one that keystone does not know any more
+        :raises IdentityUnavailable: keystone cannot be asked
+        """
+        if not req.get_header('X-Auth-Token'):
+            raise Unauthorized(problem='a token is needed', identity=self._identity)
+        environ = {**req.env, _CACHE: self._cache}
+        try:
+            verdict = webob.Request(environ).get_response(self._tokens)
+        except (keystone_exceptions.ClientException, ConfigurationError) as e:
+            LOG.error('The token of a caller could not be looked at: %s', e)
+            raise IdentityUnavailable() from e
+        if verdict.status_int == 401:
+            problem = 'the token is not valid, or not any more'
+            raise Unauthorized(problem=problem, identity=self._identity)
+        if verdict.status_int != _PASSED or environ.get(_STATUS) != _CONFIRMED:
+            LOG.error('The token of a caller could not be looked at: %s', verdict.status)
+            raise IdentityUnavailable()
+        return _caller(environ)
+
+
+_PASSED = 204
+_STATUS = 'HTTP_X_IDENTITY_STATUS'
+
+
+def _passed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """The application behind auth_token: it has let the caller through."""
+    start_response(f'{_PASSED} No Content', [])
+    return []
+
+
+def _caller(environ: dict[str, Any]) -> Caller:
+    """From the headers that auth_token set, as oslo.context reads them."""
+    found = context.RequestContext.from_environ(environ, overwrite=False)
+    return Caller(
+        user=found.user_id or '',
+        user_name=found.user_name or found.user_id or '',
+        project=found.project_id,
+        domain=found.domain_id,
+        system=found.system_scope == 'all',
+        roles=tuple(found.roles),
+        service_roles=tuple(found.service_roles),
+    )
+
+
+def _misconfigured(option: str, problem: str, fix: str) -> exceptions.Misconfigured:
+    return exceptions.Misconfigured(option=f'[{GROUP}] {option}', problem=problem, fix=fix)
+
+
+class TokenCache:
+    """What keystone said of tokens, kept for a while in this process; any thread may ask.
+
+    auth_token finds it in the request.  Its own one in memory grows without a bound.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        """:param seconds: how long, 0 or less: nothing is kept"""
+        self._kept: Any = cachetools.TTLCache(_TOKENS_KEPT, seconds) if seconds > 0 else None
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> bytes | None:
+        """What was said."""
+        with self._lock:
+            return None if self._kept is None else self._kept.get(key)
+
+    def set(self, key: str, value: bytes, time: int = 0) -> None:
+        """Keep it; for how long was said at the beginning."""
+        with self._lock:
+            if self._kept is not None:
+                self._kept[key] = value

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who the callers are: rules that every other rule is made of.
+
+The roles and scopes are those that keystone bootstraps; a role implies the
+ones before it: reader, member, manager, admin.  ``service`` stands beside them.
+"""
+
+from collections.abc import Iterable
+
+from oslo_policy import policy
+
+EVERYBODY = '@'
+
+ADMIN = 'rule:admin_api'
+SERVICE = 'rule:service_api'
+SYSTEM_READER = 'rule:system_reader_api'
+READER = 'rule:reader_api'
+PROJECT_READER = 'rule:project_reader_api'
+PROJECT_MEMBER = 'rule:project_member_api'
+PROJECT_MANAGER = 'rule:project_manager_api'
+
+#: A token of a domain opens nothing: Gantt knows projects and the whole system.
+SCOPES = ['system', 'project']
+
+RULES = [
+    policy.RuleDefault('admin_api', 'role:admin', 'Administrators, by whatever scope.'),
+    policy.RuleDefault('service_api', 'role:service', 'Other services, such as a conductor.'),
+    policy.RuleDefault(
+        'system_reader_api',
+        'role:reader and system_scope:all',
+        'Who may look at everything and change nothing.',
+    ),
+    policy.RuleDefault('reader_api', 'role:reader', 'Readers, by whatever scope.'),
+    policy.RuleDefault(
+        'project_reader_api',
+        'role:reader and project_id:%(project_id)s',
+        'Who may look at what belongs to the project.',
+    ),
+    policy.RuleDefault(
+        'project_member_api',
+        'role:member and project_id:%(project_id)s',
+        'Who may use what the project may.',
+    ),
+    policy.RuleDefault(
+        'project_manager_api',
+        'role:manager and project_id:%(project_id)s',
+        'Who may move what belongs to the project.',
+    ),
+]
+
+
+def any_of(*checks: str) -> str:
+    """A rule that each of ``checks`` meets."""
+    return ' or '.join(checks)
+
+
+def rule(
+    name: str, check: str, description: str, *operations: tuple[str, str]
+) -> policy.DocumentedRuleDefault:
+    """A rule of the HTTP interface.
+
+    :param operations: method and path of each route that asks for it
+    """
+    return policy.DocumentedRuleDefault(
+        name=name,
+        check_str=check,
+        description=description,
+        operations=[{'method': method, 'path': path} for method, path in operations],
+        scope_types=SCOPES,
+    )
+
+
+def list_rules() -> Iterable[policy.RuleDefault]:
+    """The rules of this module."""
+    return RULES

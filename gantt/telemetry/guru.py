@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guru meditation report: what a process is doing, when it is asked.
+
+SIGUSR2, or a touch of ``[oslo_reports] file_event_handler``, writes it to standard error
+or to a file in ``[oslo_reports] log_dir``: threads with their stacks, the process, the
+configuration without its secrets, and what the process itself has to say.  Nothing is
+stopped by it, and no server is asked.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from oslo_reports import guru_meditation_report, opts
+from oslo_reports.models import with_default_views
+
+from gantt import exceptions
+from gantt.telemetry import log
+from gantt.version import version_string
+
+#: What a process says of itself: title of a section -> its facts, as JSON has them.
+Sections = dict[str, Callable[[], dict[str, Any]]]
+
+
+class Version:
+    """As the library asks for it."""
+
+    @staticmethod
+    def vendor_string() -> str:
+        return 'OpenStack'
+
+    @staticmethod
+    def product_string() -> str:
+        return 'Gantt'
+
+    @staticmethod
+    def version_string_with_package() -> str:
+        return version_string()
+
+
+class Report(guru_meditation_report.TextGuruMeditation):
+    """The report in text, with what looks like a secret masked wherever it stands."""
+
+    persistent_sections = []
+
+    def run(self) -> str:
+        """The whole text."""
+        return log.masked(super().run())
+
+
+def register_opts(conf: Any) -> None:
+    """The library's options."""
+    opts.set_defaults(conf)
+
+
+def listen(conf: Any, program: str) -> None:
+    """Report from now on when asked to; called by the main thread.
+
+    :param program: its name is that of the files
+    :raises Misconfigured: the file to look at, or the directory to write to, is not there
+    """
+    options = conf.oslo_reports
+    for name, is_there in (('file_event_handler', os.path.isfile), ('log_dir', os.path.isdir)):
+        path = getattr(options, name)
+        if path and not is_there(path):
+            raise exceptions.Misconfigured(
+                option=f'[oslo_reports] {name}', problem=f'{path} is not there', fix='Make it'
+            )
+    Report.setup_autorun(Version(), service_name=program, conf=conf)
+
+
+def tell(sections: Sections) -> None:
+    """Say this as well from now on."""
+    Report.persistent_sections = [(title, _section(say)) for title, say in sections.items()]
+
+
+def _section(say: Callable[[], dict[str, Any]]) -> Callable[[], Any]:
+    def make() -> Any:
+        try:
+            facts = say()
+        except Exception as e:  # the other sections are wanted all the more
+            facts = {'not known': f'{type(e).__name__}: {e}'}
+        return with_default_views.ModelWithDefaultViews(data=facts)
+
+    return make
