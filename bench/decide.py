@@ -14,7 +14,8 @@ import uuid
 import msgspec
 import numpy as np
 
-from bench import Result, conditions, inside, yardstick
+from bench import Result, apart, conditions, inside, yardstick
+from bench.every_filter import Every
 from gantt import plugins
 from gantt.core import message
 from gantt.core.decision import Decision
@@ -42,9 +43,19 @@ STANDING = 32
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this bench."""
-    parser.add_argument('--hosts', type=int, default=10_000)
+    parser.add_argument('--hosts', type=int, help='10,000 unless said otherwise')
     parser.add_argument('--rounds', type=int, default=0, help='of 256 decisions; 0: by hosts')
     parser.add_argument('--seed', type=int, default=0)
+    parser.add_argument(
+        '--filters',
+        choices=('default', 'all'),
+        help="Nova's default filters, or all there are, each with work; and all weighers",
+    )
+    parser.add_argument(
+        '--anti-affinity',
+        action='store_true',
+        help='groups that must be apart, rather on racks of their own; by 5,000 hosts if not said',
+    )
     parser.add_argument(
         '--numa', action='store_true', help='dedicated processors and huge pages, laid out'
     )
@@ -168,16 +179,21 @@ def _rare(number: int, hosts: int, rng: np.random.Generator) -> dict[str, object
 class Both:
     """Gantt and the yardstick on the same hosts."""
 
-    def __init__(self, hosts: int, seed: int) -> None:
+    def __init__(self, hosts: int, seed: int, every: Every | None = None) -> None:
         rng = np.random.default_rng(seed)
-        self.rng = rng
-        world = changes(hosts, rng)
+        self.rng, self.every = rng, every
+        world, inside_of = changes(hosts, rng), aggregates(hosts, rng)
+        if every:
+            world, inside_of = every.hosts(world, rng), every.aggregates(inside_of)
         started = time.perf_counter()
-        self.table = HostTable.build(world, aggregates(hosts, rng), {}, CAPS, NOW)
+        self.table = HostTable.build(world, inside_of, {}, CAPS, NOW)
         self.build_seconds = time.perf_counter() - started
         self.rows = [change.row for change in world if change.row is not None]
         self.requests = shapes(hosts, rng)
         self.pipeline = plugins.load_pipeline()
+        if every:
+            self.requests = every.requests(self.requests)
+            self.pipeline = every.pipeline([row.name for row in self.rows])
         codes = [self.table.add_class(name) for name in CAPS]
         self.bare = yardstick.BareLoop(
             self.table.free[codes].copy(),
@@ -200,6 +216,8 @@ class Both:
         i = int(self.rng.integers(len(self.rows)))
         row = self.rows[i]
         used = {name: int(cap * self.rng.uniform(0, 1)) for name, cap in CAPS.items()}
+        if self.every:
+            used = self.every.used(used, self.rng)
         row = self.rows[i] = msgspec.structs.replace(row, used=used, version=row.version + 1)
         guests = list(self.table.placed.on(row.id).values())
         self.table.apply(HostChange(provider_id=row.id, row=row, placed=guests))
@@ -249,9 +267,13 @@ class Both:
 
 def run(args: argparse.Namespace) -> Result:
     """Rounds of Gantt and yardstick in turn; medians of all decisions."""
+    args.hosts = args.hosts or (5000 if args.anti_affinity else 10_000)
     if args.numa:
         return inside.run(args)
-    both = Both(args.hosts, args.seed)
+    if args.anti_affinity:
+        return apart.run(args)
+    every = Every(args.filters) if args.filters else None
+    both = Both(args.hosts, args.seed, every)
     rounds = args.rounds or (12 if args.hosts <= 20_000 else 4)
     for number in range(SHAPES):
         both.decide(number, count=True)
@@ -263,9 +285,10 @@ def run(args: argparse.Namespace) -> Result:
             ours.append(both.decide(number, count=False) * 1e6)
             bare.append(both.decide_bare(number) * 1e6)
     value, stick = statistics.median(ours), statistics.median(bare)
-    idle = [n for n, removed in both.removed.items() if not removed and n not in ELSEWHERE]
+    unasked = every.idle if every else ELSEWHERE
+    idle = [n for n, removed in both.removed.items() if not removed and n not in unasked]
     return Result(
-        bench='decide',
+        bench=f'decide --filters {args.filters}' if every else 'decide',
         value=round(value, 1),
         unit='us',
         yardstick={'name': 'bare NumPy loop', 'value': round(stick, 1)},

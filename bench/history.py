@@ -41,6 +41,9 @@ HISTORY = {
          'updated_at': _LONG_AGO},
         'request_id = :id',
     ),
+    'allocations': (
+        {'claim_id': _CLAIM}, 'claim_id IN (SELECT id FROM claims WHERE request_id = :id)',
+    ),
     'consumers': ({'uuid': _CONSUMER}, 'uuid = :consumer'),
     'decisions': (
         {'id': _DECISION, 'request_id': _REQUEST, 'created_at': _LONG_AGO}, 'request_id = :id',
@@ -139,9 +142,11 @@ def _past(made: Rig, placer: callers.Placer, count: int) -> None:
                 table=table, columns=', '.join(columns), fresh=', '.join(fresh),
                 made=', '.join(fresh.values()), which=which,
             )  # fmt: skip
-            connection.execute(
+            written = connection.execute(
                 sa.text(statement), {'count': count, 'id': request_id, 'consumer': consumer}
             )
+            if written.rowcount != count:
+                raise SystemExit(f'{written.rowcount} rows of {table} were written, not {count}')
         connection.execute(sa.text('VACUUM ANALYZE'))
         connection.execute(sa.text('CHECKPOINT'))
     engine.dispose()

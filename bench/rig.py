@@ -30,6 +30,7 @@ COMMANDS = {
     'gantt-compute': 'gantt.cmd.compute',
     'gantt-api': 'gantt.cmd.api',
     'gantt-manage': 'gantt.cmd.manage',
+    'gantt-shadow': 'gantt.cmd.shadow',
 }
 
 

@@ -7,8 +7,9 @@ to a stock server, through the same broker from the same client process,
 measured in turn with it.
 
 ``--half-load`` adds the times of calls that come at half of that rate, whether
-or not those before them are answered; ``--monitored`` the rate of callers with
-a call monitor, as Nova's are, against that of callers without one, in turn.
+or not those before them are answered, and in turn with them those of empty
+calls that come likewise; ``--monitored`` the rate of callers with a call
+monitor, as Nova's are, against that of callers without one, in turn.
 """
 
 import argparse
@@ -17,9 +18,9 @@ import random
 import statistics
 import subprocess
 import sys
-import threading
 import time
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -109,7 +110,7 @@ def _with_queues(kind: str, args: argparse.Namespace, callers: list[int]) -> dic
         more: dict[str, Any] = {}
         if kind == 'classic' and args.half_load:
             rate = figures[args.callers]['rate'] / 2
-            more['half_load'] = _open_loop(load, rate, args.seconds * args.repeats)
+            more['half_load'] = _half_load(load, rate, args)
         if kind == 'classic' and args.monitored:
             more['monitored'] = _monitored(load, args)
         found = {
@@ -232,35 +233,6 @@ class Load:
         """The yardstick."""
         self._empty.call({}, 'nothing')
 
-    def window(self, call: Any, callers: int, seconds: float) -> tuple[float, list[float]]:
-        """(calls/s, milliseconds of each call) of ``callers`` threads."""
-        times: list[list[float]] = [[] for _ in range(callers)]
-        errors: list[BaseException] = []
-        begin = threading.Barrier(callers + 1)
-
-        def caller(mine: list[float]) -> None:
-            begin.wait()
-            end = time.perf_counter() + seconds
-            try:
-                while (started := time.perf_counter()) < end:
-                    call()
-                    mine.append((time.perf_counter() - started) * 1000)
-            except BaseException as e:
-                errors.append(e)
-
-        threads = [threading.Thread(target=caller, args=(t,)) for t in times]
-        for thread in threads:
-            thread.start()
-        begin.wait()
-        started = time.perf_counter()
-        for thread in threads:
-            thread.join()
-        took = time.perf_counter() - started
-        if errors:
-            raise RuntimeError(f'{len(errors)} callers met an error: {errors[0]}') from errors[0]
-        every = sorted(t for mine in times for t in mine)
-        return len(every) / took, every
-
     def problems(self) -> list[str]:
         """Broken promises: the audit, and acknowledged claims that are not there."""
         store = SqlStore.for_url(self._rig.database)
@@ -288,17 +260,17 @@ class Load:
 def _measured(load: Load, made: Rig, callers: int, args: argparse.Namespace) -> dict[str, Any]:
     """Windows of the case and of the yardstick in turn; medians."""
     for call in (load.boot, load.nothing):
-        load.window(call, callers, 0.5)
+        shared.window(call, callers, 0.5)
     rates, empties, times = [], [], []
     cpu, calls = 0.0, 0
     for _ in range(args.repeats):
         before = made.cpu_seconds('scheduler')
-        rate, every = load.window(load.boot, callers, args.seconds)
+        rate, every = shared.window(load.boot, callers, args.seconds)
         cpu += made.cpu_seconds('scheduler') - before
         calls += len(every)
         rates.append(rate)
         times += every
-        empties.append(load.window(load.nothing, callers, args.seconds)[0])
+        empties.append(shared.window(load.nothing, callers, args.seconds)[0])
     times.sort()
     ratios = [rate / empty for rate, empty in zip(rates, empties, strict=True)]
     return {
@@ -320,7 +292,7 @@ def _monitored(load: Load, args: argparse.Namespace) -> dict[str, Any]:
     rates: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(args.repeats):
         for monitored, call in ((True, load.boot), (False, load.boot_without_monitor)):
-            rates[monitored].append(load.window(call, args.callers, args.seconds)[0])
+            rates[monitored].append(shared.window(call, args.callers, args.seconds)[0])
     with_one, without = statistics.median(rates[True]), statistics.median(rates[False])
     return {
         'rate': round(with_one, 1),
@@ -333,28 +305,50 @@ def _monitored(load: Load, args: argparse.Namespace) -> dict[str, Any]:
 OPEN_THREADS = 64
 
 
-def _open_loop(load: Load, rate: float, seconds: float) -> dict[str, Any]:
-    """Calls at random moments, ``rate`` a second: milliseconds from when each was due."""
-    rng = random.Random(1)
-    times: list[float] = []
+def _half_load(load: Load, rate: float, args: argparse.Namespace) -> dict[str, Any]:
+    """Calls that come ``rate`` a second, empty ones and boots in turn; percentiles of each kind.
 
-    def call(due: float) -> None:
-        load.boot()
-        times.append((time.perf_counter() - due) * 1000)
+    Both kinds come from the same threads and at the same moments of their windows.
+    """
+    times: dict[str, list[float]] = {'empty': [], 'boot': []}
+    took = {'empty': 0.0, 'boot': 0.0}
+    with ThreadPoolExecutor(OPEN_THREADS) as pool:
+        for number in range(args.repeats):
+            for kind, call in (('empty', load.nothing), ('boot', load.boot)):
+                began = time.perf_counter()
+                times[kind] += _open_loop(pool, call, rate, args.seconds, seed=number)
+                took[kind] += time.perf_counter() - began
+    boots, empties = sorted(times['boot']), sorted(times['empty'])
+    return {
+        'rate': round(len(boots) / took['boot'], 1),
+        'p50_ms': shared.percentile(boots, 0.5),
+        'p99_ms': shared.percentile(boots, 0.99),
+        'calls': len(boots),
+        'empty_rate': round(len(empties) / took['empty'], 1),
+        'empty_p50_ms': shared.percentile(empties, 0.5),
+        'empty_p99_ms': shared.percentile(empties, 0.99),
+        'empty_calls': len(empties),
+    }
+
+
+def _open_loop(
+    pool: ThreadPoolExecutor, call: Callable[[], object], rate: float, seconds: float, *, seed: int
+) -> list[float]:
+    """Calls at random moments, whether or not those before them are answered.
+
+    :param rate: calls a second
+    :returns: milliseconds of each, from when it was due
+    """
+    rng = random.Random(seed)
+
+    def timed(due: float) -> float:
+        call()
+        return (time.perf_counter() - due) * 1000
 
     began = due = time.perf_counter()
-    with ThreadPoolExecutor(OPEN_THREADS) as pool:
-        calls = []
-        while due < began + seconds:
-            due += rng.expovariate(rate)
-            time.sleep(max(0.0, due - time.perf_counter()))
-            calls.append(pool.submit(call, due))
-        for made in calls:
-            made.result()
-    times.sort()
-    return {
-        'rate': round(len(times) / (time.perf_counter() - began), 1),
-        'p50_ms': shared.percentile(times, 0.5),
-        'p99_ms': shared.percentile(times, 0.99),
-        'calls': len(times),
-    }
+    calls = []
+    while due < began + seconds:
+        due += rng.expovariate(rate)
+        time.sleep(max(0.0, due - time.perf_counter()))
+        calls.append(pool.submit(timed, due))
+    return [made.result() for made in calls]
