@@ -30,7 +30,7 @@ from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
-from gantt import exceptions
+from gantt import exceptions, policies
 from gantt.cli import main as cli
 from gantt.conf import opts
 from gantt.core import claim
@@ -102,6 +102,21 @@ class MetricsTable(Generated):
             for metric in metrics.TABLE
         ]
         yield from table(['Name', 'Kind', 'Labels', 'Meaning'], rows, '34 10 16 40')
+
+
+class Policies(Generated):
+    """Every rule about who may do what, from ``gantt.policies``."""
+
+    def lines(self) -> Iterator[str]:
+        for rule in policies.list_rules():
+            yield f'``{rule.name}``'
+            yield f'   {rule.description}'
+            yield ''
+            for operation in getattr(rule, 'operations', ()):
+                yield f'   * ``{operation["method"]} {operation["path"]}``'
+            yield ''
+            yield f'   Asks for ``{rule.check_str}``.'
+            yield ''
 
 
 class Facts(Generated):
@@ -303,6 +318,7 @@ def annotated_text(tp: Any) -> str:
 def setup(app: Any) -> dict[str, Any]:
     app.add_directive('gantt-errors', Errors)
     app.add_directive('gantt-metrics', MetricsTable)
+    app.add_directive('gantt-policies', Policies)
     app.add_directive('gantt-facts', Facts)
     app.add_directive('gantt-claim-states', ClaimStates)
     app.add_directive('gantt-options', Options)
