@@ -288,6 +288,12 @@ class AHost:
         assert host.report().fate == 'applied'
         return host
 
+    def at_work(self, store: Store, row: dict[str, Any]) -> 'Host':
+        """One that registered long ago and goes on where ``row`` says."""
+        host = Host(store, self.name, self.facts)
+        host.id, host.epoch, host.sequence = row['id'], row['epoch'], row['sequence']
+        return host
+
 
 def a_host(name: str = 'cmp-1') -> AHost:
     """A host of 8 cores, 16 GiB and 100 GiB."""

@@ -10,6 +10,7 @@ from oslo_config import cfg
 from gantt import exceptions, plugins
 from gantt.conf import filters as section
 from gantt.core.filters.base import Filter
+from gantt.core.pipeline import Pipeline
 from gantt.core.plugin import Option
 from gantt.core.weighers.base import Weigher
 from tests.core.builders import a_host, a_request, a_table, decide, hosts_of
@@ -215,6 +216,20 @@ def test_the_pipeline_is_what_the_configuration_asks_for(tmp_path):
 def test_the_default_configuration_is_the_default_pipeline(tmp_path):
     from_conf = plugins.from_conf(a_conf(tmp_path)).described()
     assert from_conf == {**plugins.load_pipeline().described(), 'default_zone': 'nova'}
+
+
+def test_a_pipeline_changes_to_what_is_installed_or_in_force_and_imports_nothing():
+    now = Pipeline([Sized({'size': 5})], [])
+    for name in ('Sized', f'{__name__}:Sized'):
+        changed = plugins.changed(now, ['ComputeFilter', name], options={'share': 0.25})
+        assert [rule.name for rule in changed.filters] == ['ComputeFilter', 'Sized']
+        assert changed.filters[1].settings() == {**now.filters[0].settings(), 'share': 0.25}
+    assert plugins.changed(now, shuffle_best=True).filters[0].size == 5
+    for wrong in ('this:s', f'{__name__}:Odd', 'ComputFilter'):
+        with pytest.raises(exceptions.InvalidMessage) as caught:
+            plugins.changed(now, ['ComputeFilter', wrong])
+        assert caught.value.kwargs['field'] == 'filters[1]'
+    assert 'this' not in sys.modules
 
 
 def test_a_value_out_of_bounds_is_refused(tmp_path):

@@ -75,6 +75,7 @@ def test_several_counts_conflicts_and_measures_one_again_at_the_end(bench):
     assert stated['one_at_the_end']['rate'] > 0
 
 
+@pytest.mark.slow
 def test_history_is_written_measured_beside_an_empty_database_and_purged(bench):
     result, stated = bench(
         'history', '--hosts', '10', '--claims', '3000', '--callers', '4',
@@ -83,7 +84,7 @@ def test_history_is_written_measured_beside_an_empty_database_and_purged(bench):
     assert result['value'] > 0
     assert all(rows > 3000 for rows in stated['rows'].values())
     assert stated['purge']['to_purge'] > 5000
-    assert stated['purge']['left_at_the_end'] <= stated['purge']['to_purge']
+    assert stated['purge']['left_at_the_end'] < stated['purge']['to_purge']
 
 
 @pytest.mark.slow
@@ -99,13 +100,17 @@ def test_soak_looks_at_memory_while_it_does_harm(bench):
     assert result['value'] == stated['processes']['keeper']['slope_mb_per_hour']
 
 
+@pytest.mark.slow
 def test_rpc_single_measures_half_load_and_callers_with_a_monitor(bench):
     _, stated = bench(
         'rpc-single', '--hosts', '10', '--callers', '2', '--beside', '', '--seconds', '0.2',
         '--repeats', '1', '--no-quorum', '--half-load', '--monitored',
     )  # fmt: skip
-    assert stated['half_load']['calls'] > 0
-    assert stated['half_load']['p99_ms'] >= stated['half_load']['p50_ms'] > 0
+    half = stated['half_load']
+    # The yardstick comes at the same moments.
+    assert half['empty_calls'] == half['calls'] > 0
+    assert half['p99_ms'] >= half['p50_ms'] > 0
+    assert half['empty_p99_ms'] >= half['empty_p50_ms'] > 0
     assert stated['monitored']['ratio'] == pytest.approx(
         stated['monitored']['rate'] / stated['monitored']['rate_without'], rel=0.01
     )

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from bench import decide
+from bench import decide, every_filter
 from bench.__main__ import names
+from gantt import plugins
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:
@@ -31,6 +32,31 @@ def test_decide_prints_one_json_object_last_and_every_filter_has_work():
     idle = {name for name, removed in conditions['removed'].items() if not removed}
     assert idle == decide.ELSEWHERE
     assert conditions['rss_mb'] > 0
+
+
+@pytest.mark.parametrize('what', ['default', 'all'])
+def test_with_nova_s_filters_and_with_all_each_has_work(what):
+    done = run('decide', '--filters', what, '--hosts', '2000', '--rounds', '1', '--json')
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert (result['bench'], result['audit']) == (f'decide --filters {what}', 0)
+    conditions = result['conditions']
+    wanted = plugins.installed(plugins.FILTERS) if what == 'all' else every_filter.NOVAS
+    assert set(conditions['removed']) == set(wanted)
+    idle = {name for name, removed in conditions['removed'].items() if not removed}
+    assert idle == every_filter.IDLE & set(wanted)
+    assert conditions['outcomes'].get('placed', 0) > 100
+    assert set(conditions['weighers']) == set(plugins.installed(plugins.WEIGHERS))
+
+
+def test_members_that_must_be_apart_are_and_rather_on_racks_of_their_own():
+    done = run('decide', '--anti-affinity', '--hosts', '800', '--rounds', '2', '--json')
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert (result['unit'], result['audit']) == ('decisions/s', 0)
+    assert result['ratio'] == pytest.approx(result['value'] / result['yardstick']['value'], rel=0.1)
+    conditions = result['conditions']
+    assert conditions['racks_of_a_group'] > conditions['racks_of_a_group_without']
 
 
 def test_an_unknown_bench_is_a_usage_error_that_lists_them():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands: what they change, how they exit, what they say when it goes wrong."""
 
+import contextlib
 import csv
 import io
 import json
@@ -8,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,23 @@ def test_arguments_reach_the_spec(site: Site, gantt: Gantt) -> None:
     assert site.world.store.claims()[0].project_id == 'p1'
 
 
+def test_a_hint_of_nova_is_understood_or_refused_by_name(site: Site, gantt: Gantt) -> None:
+    first = json.loads(gantt('select', '--resource', 'VCPU=1', '-f', 'json').out)
+    [[there, *_]] = first['answer']['selections']
+    one = ('select', '--resource', 'VCPU=1', '-f', 'json', '--alternates', '0')
+    for hint, beside in (('same_host', True), ('different_host', False)):
+        done = gantt(*one, '--count', '2', '--hint', f'{hint}={there["consumer"]}')
+        answer = json.loads(done.out)['answer']
+        hosts = {places[0]['host'] for places in answer['selections']}
+        assert (hosts == {there['host']}) is beside, done.err
+    done = gantt(*one, '--hint', 'same_host=web-1')
+    assert done.code == 1
+    assert 'spec.hints.same_host[0]: expected a UUID' in done.err
+    before = len(site.world.store.claims())
+    assert gantt(*one, '--hint', 'target_cell=x!y').code == 0
+    assert len(site.world.store.claims()) == before + 1
+
+
 def test_rules_and_hints_reach_the_filters(gantt: Gantt, tmp_path: Path) -> None:
     done = gantt(
         *('select', '--resource', 'VCPU=1', '--hint', 'location=hall.r0', '--hint', 'x=y'),
@@ -142,6 +161,22 @@ def test_disable_enable_and_remove_a_host(site: Site, gantt: Gantt) -> None:
     assert gantt('host', 'enable', 'cmp-3').code == 0
     assert gantt('host', 'remove', 'cmp-6').out == 'host cmp-6 is forgotten\n'
     assert 'cmp-6' not in gantt('host', 'list').out
+
+
+def test_of_a_host_that_reports_it_is_said_that_it_comes_back(gantt: Gantt) -> None:
+    for dry in (('--dry-run',), ()):
+        said = gantt('host', 'remove', 'cmp-1', *dry).out
+        assert 'forgotten. It reported ' in said
+        assert '"gantt-manage host decommission"' in said
+
+
+def test_names_may_have_a_slash(gantt: Gantt) -> None:
+    assert gantt('aggregate', 'set', 'rack/1', '--host', 'cmp-1').code == 0
+    assert gantt('host', 'list', '--aggregate', 'rack/1').out.count('cmp-') == 1
+    assert gantt('aggregate', 'remove', 'rack/1').code == 0
+    assert gantt('metric', 'set', 'disk/io', '--unit', 'MB/s').code == 0
+    assert 'disk/io' in gantt('metric', 'list').out
+    assert gantt('metric', 'remove', 'disk/io').code == 0
 
 
 def test_a_host_with_claims_is_not_removed(site: Site, gantt: Gantt) -> None:
@@ -251,19 +286,34 @@ def test_aggregates_are_set_listed_and_removed(gantt: Gantt) -> None:
         ('host', 'list', '--limit', '0'),
         ('host', 'list', '-f', 'xml'),
         ('explain',),
+        *(('--timeout', seconds, 'status') for seconds in ('nan', '-1', '0', '1e400', 'x')),
+        *(('host', 'show', name) for name in ('', '.', '..')),
+        ('host', 'remove', '..'),
+        ('claim', 'show', ''),
+        ('decision', 'show', ''),
+        ('request', 'show', '.'),
+        ('metric', 'set', 'load', '--lower', 'nan'),
+        ('metric', 'set', 'load', '--upper', '1e400'),
+        ('metric', 'set', 'load', '--stale-after', 'x'),
+        ('select', '--resource', 'VCPU=²'),
+        ('select', '--resource', f'VCPU={"1" * 5000}'),
+        ('select', '--resource', 'VCPU=1', '--group-policy', 'affinity'),
     ],
-    ids=' '.join,
+    ids=lambda argv: ' '.join(argv)[:60],
 )
 def test_wrong_usage_exits_64_and_says_what(
     argv: tuple[str, ...], capsys: pytest.CaptureFixture
 ) -> None:
     done = run(*argv)
     assert done.code == 64
-    assert (done.err + capsys.readouterr().err).strip()
+    said = (done.err + capsys.readouterr().err).strip()
+    assert said
+    assert ' invalid _' not in said and 'invalid resource' not in said and 'Traceback' not in said
 
 
 def test_a_near_miss_of_a_command_is_named() -> None:
     assert 'did you mean host ' in run('hots', 'list').err
+    assert run('--url', 'x', 'host', 'list').err.startswith("gantt: '--url' is no option of gantt")
 
 
 def test_a_dead_endpoint_is_one_line_that_says_what_to_do() -> None:
@@ -284,19 +334,84 @@ def test_an_endpoint_that_is_no_url() -> None:
     assert 'expected the form http://127.0.0.1:8790' in done.err
 
 
-def test_somebody_else_at_the_endpoint(tmp_path: Path) -> None:
+@contextlib.contextmanager
+def somebody(kind: str, body: bytes) -> Iterator[str]:
+    """An endpoint that answers everything so."""
     from gantt.http.server import Server
 
     def hello(environ: object, start_response: object) -> list[bytes]:
-        start_response('200 OK', [('Content-Type', 'text/html')])  # type: ignore[operator]
-        return [b'<html>']
+        start_response('200 OK', [('Content-Type', kind)])  # type: ignore[operator]
+        return [body]
 
     server = Server(hello, '127.0.0.1', 0)  # type: ignore[arg-type]
     server.start()
-    done = run('--endpoint', f'http://127.0.0.1:{server.port}', 'status')
+    yield f'http://127.0.0.1:{server.port}'
     server.stop(5)
-    assert done.code == 1
+
+
+@pytest.mark.parametrize(
+    ('kind', 'body'),
+    [
+        ('text/html', b'<html>'),
+        ('text/plain', b'hello'),
+        ('application/json', b'"hello"'),
+        ('application/json', b'[1'),
+        ('application/json', b'[' * 100_000),
+    ],
+)
+def test_somebody_else_at_the_endpoint(kind: str, body: bytes) -> None:
+    with somebody(kind, body) as url:
+        done = run('--endpoint', url, 'status')
+        asked = run('--endpoint', url, 'select', '--resource', 'VCPU=1', '--request-id', fixed(9))
+    assert done.code == asked.code == 1
     assert 'not as Gantt does' in done.err
+    assert f'it may have been placed; see: gantt request show {fixed(9)}' in asked.err
+
+
+def test_an_answer_of_another_form_is_one_line() -> None:
+    with somebody('application/json', b'{"hosts": 3}') as url:
+        for argv in (('status',), ('host', 'list'), ('host', 'show', 'cmp-1')):
+            done = run('--endpoint', url, *argv)
+            assert done.code == 1
+            assert len(done.err.splitlines()) == 1
+            assert done.err.startswith('gantt: an answer is not as expected')
+
+
+@pytest.mark.parametrize(
+    ('body', 'said'),
+    [
+        ('{"budget_ms": "x", "spec": {"resources": {"VCPU": 1}}}', 'body.budget_ms'),
+        ('{"budget_ms": 1e999, "spec": {"resources": {"VCPU": 1}}}', 'cannot be sent as JSON'),
+        ('spec: {resources: {VCPU: .nan}}', 'cannot be sent as JSON'),
+        ('spec: {resources: {VCPU: 2026-01-01}}', 'cannot be sent as JSON'),
+        ('spec: {resources: {VCPU: 2026-99-99}}', 'neither JSON nor YAML'),
+        ('[' * 100_000, 'neither JSON nor YAML'),
+    ],
+)
+def test_a_file_with_values_that_are_none(
+    gantt: Gantt, tmp_path: Path, body: str, said: str
+) -> None:
+    (tmp_path / 'request').write_text(body)
+    done = gantt('select', '--request-file', str(tmp_path / 'request'))
+    assert done.code in (1, 64)
+    assert said in done.err
+    assert 'Traceback' not in done.err
+
+
+def test_an_answer_that_cannot_be_written_says_what_was_done(site: Site, endpoint: str) -> None:
+    gantt = [sys.executable, '-m', 'gantt.cli.main', '--endpoint', endpoint]
+    with open('/dev/full', 'w') as full:
+        for argv, said in (
+            (['select', '--resource', 'VCPU=1', '--request-id', fixed(9)], fixed(9)),
+            (['host', 'disable', 'cmp-1', '--reason', 'x'], 'cmp-1 is disabled'),
+            (['host', 'list'], 'No space left on device'),
+            (['--help'], 'No space left on device'),
+        ):
+            done = subprocess.run(gantt + argv, stdout=full, stderr=subprocess.PIPE, text=True)
+            assert done.returncode == 1, done.stderr
+            assert said in done.stderr
+            assert 'Traceback' not in done.stderr and 'Exception ignored' not in done.stderr
+    assert len(site.world.store.claims()) == 1
 
 
 def test_an_endpoint_that_does_not_answer_in_time() -> None:

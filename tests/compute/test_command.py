@@ -45,9 +45,9 @@ class Command:
                 env=os.environ | {'PYTHONWARNINGS': 'ignore'},
             )  # fmt: skip
 
-    def fails(self, *words: str) -> str:
-        """Run it to its end, which must be exit code 1; what it said last."""
-        assert self.start(*words).wait(60) == 1, self.log.read_text()
+    def fails(self, *words: str, code: int = 1) -> str:
+        """Run it to its end, which must be this exit code; what it said last."""
+        assert self.start(*words).wait(60) == code, self.log.read_text()
         return self.log.read_text().strip().splitlines()[-1]
 
     def says(self, text: str) -> bool:
@@ -70,7 +70,7 @@ def test_a_wrong_file_or_option_is_named_before_anything_starts(tmp_path):
     assert 'a farm speaks for its own hosts only' in said
     said = Command(tmp_path, NOWHERE, dedicated_cpus='9999').fails()
     assert '[compute] dedicated_cpus' in said
-    assert '--fake' in Command(tmp_path, NOWHERE).fails('--fake', '0')
+    assert '--fake' in Command(tmp_path, NOWHERE).fails('--fake', '0', code=64)
 
 
 @pytest.fixture

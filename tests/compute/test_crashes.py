@@ -6,6 +6,7 @@ without a claim, and no claim is left behind.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -14,10 +15,12 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from gantt.compute.journal import FINISHED, SqliteJournal
+from gantt.compute.ports import GuestError
 from tests.compute.town import House, Town, a_delete, new_uuid
 
 
@@ -111,17 +114,43 @@ def test_a_build_that_comes_again_while_its_guest_is_stopped_starts_nothing(town
     house.path = house.path.with_name('another.journal')
     house.boot()
     house.member.session.register()
-    stop = house.machine.stop
+    stop, again = house.machine.stop, []
 
     def stopping(guest):
-        assert house.agent.build(build).outcome == 'finished'
+        # It waits until this agent knows what runs here.
+        again.append(ThreadPoolExecutor(1).submit(house.agent.build, build))
         stop(guest)
 
     house.machine.stop = stopping
     assert house.agent.delete(a_delete(build)).outcome == 'deleted'
+    assert not again[0].done()
+    house.member.turn()
+    assert again[0].result(10).outcome == 'finished'
     assert not house.machine.running
     assert town.state(build) == 'released'
     assert house.agent.build(build).outcome == 'finished'
+
+
+def test_a_build_that_comes_again_before_the_machine_can_be_asked_starts_nothing(town, house):
+    """A journal that was lost, and guests that cannot be listed at first."""
+    assert house.agent.build(build := town.claim('cmp-1')).outcome == 'running'
+    house.path = house.path.with_name('another.journal')
+    house.boot()
+    guests, calls = house.machine.guests, itertools.count()
+
+    def once_not():
+        if next(calls) == 0:
+            raise GuestError(consumer='-', problem='cannot be listed now')
+        return guests()
+
+    house.machine.guests = once_not
+    house.member.turn()
+    again = ThreadPoolExecutor(1).submit(house.agent.build, build)
+    time.sleep(0.2)
+    assert not again.done()
+    house.member.turn()
+    assert again.result(10).outcome == 'running'
+    assert list(house.machine.running) == [build.claim_id]
 
 
 def test_the_rest_of_a_crash_is_given_back_though_its_build_comes_again(town, house):

@@ -39,6 +39,11 @@ class MemoryHand:
         now = self._tables.claims[claim.id]
         self._tables.put_claim(msgspec.structs.replace(now, lease_until=now.lease_until - seconds))
 
+    def silent_since(self, host: Host, seconds: float) -> None:
+        row = self._tables.hosts[host.id]
+        then = row.reported_at - seconds
+        self._tables.hosts[host.id] = msgspec.structs.replace(row, reported_at=then)
+
     def double(self, claim: Claim, claim_id: str, **fields: Any) -> None:
         self._tables.put_claim(msgspec.structs.replace(claim, id=claim_id, **fields))
 
@@ -64,6 +69,11 @@ class SqlHand:
     def shrink(self, host: Host, vcpu: int) -> None:
         p = models.providers
         self._run(p.update().where(p.c.id == host.id).values(cap_vcpu=vcpu))
+
+    def silent_since(self, host: Host, seconds: float) -> None:
+        p = models.providers
+        then = p.c.reported_at - seconds
+        self._run(p.update().where(p.c.id == host.id).values(reported_at=then))
 
     def lose(self, claim: Claim) -> None:
         c, a, p = models.claims, models.allocations, models.providers

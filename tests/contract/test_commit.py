@@ -457,6 +457,20 @@ def test_members_of_one_batch_share_one_swap(store, host):
     assert result.groups == {group: 1}
 
 
+def test_what_was_planned_beside_a_member_that_is_not_made_is_planned_again(store, host):
+    """News in the middle of a batch: the table is newer, and the member still stands on it."""
+    group = new_uuid()
+    made = a_draft().planned_at(0, group).taking(host)
+    claimed(store, made)
+    for ended in (made, a_draft().planned_at(0, group).taking(host)):
+        beside = a_draft().planned_at(1, group).taking(host)
+        fates = [f.fate for f in commit(store, ended, beside).fates]
+        assert fates[0] in (Fate.REPEAT, Fate.GROUP_CHANGED)
+        assert fates[1] is Fate.GROUP_CHANGED
+        assert store.load_request(beside.id) is None
+    assert fate_of(store, beside).fate is Fate.PLACED
+
+
 def test_a_group_of_which_nothing_was_placed_keeps_its_generation(store, host):
     group = new_uuid()
     assert fate_of(store, a_draft().planned_at(0, group).taking(host, vcpu=9)).fate == 'dropped'

@@ -88,6 +88,16 @@ def test_decisions_are_listed_by_outcome_and_in_pages(store):
     assert [r.reason for r in seen] == ['5', '4', '3', '2', '1', '0']
 
 
+def test_decisions_of_a_project_come_without_those_of_others(store):
+    for i in range(6):
+        store.save_decisions([a_decision(reason=str(i), project_id=('red', 'blue', None)[i % 3])])
+    newest = store.decisions(project='blue', limit=1)
+    assert [r.reason for r in newest] == ['4']
+    rest = store.decisions(project='blue', marker=newest[0].id, outcome=newest[0].outcome)
+    assert [r.reason for r in rest] == ['1']
+    assert store.decisions(project='green') == []
+
+
 # -- purge ----------------------------------------------------------------------------------
 def test_a_purge_within_its_bounds_takes_nothing(store, host):
     claim = claimed(store, a_draft().taking(host))[0]

@@ -182,3 +182,25 @@ def test_the_audit_finds_a_core_that_two_claims_have(store, numa_host, hand):
     hand.double(claim, uuid_of('twin'), request_id=uuid_of('request'), consumer=uuid_of('other'))
     found = [line for line in store.audit()['over_commit'] if 'processor' in line]
     assert found and 'cmp-1' in found[0] and claim.id in found[0]
+
+
+def test_the_audit_finds_pages_and_devices_that_are_given_out_twice(store, numa_host, hand):
+    first = laid(numa_host, a_wish(2, gpus=2))
+    first['cells'][0]['memory_mb'] = 3072
+    claim = claimed(store, pinning(numa_host, first, vcpu=1))[0]
+    assert store.audit() == CLEAN
+    hand.double(claim, uuid_of('twin'), request_id=uuid_of('request'), consumer=uuid_of('other'))
+    found = '\n'.join(store.audit()['over_commit'])
+    assert 'cmp-1: of pages of 2048 KiB of NUMA cell 0 claims have 3072, there are 2048' in found
+    assert 'cmp-1: of devices 10de 1eb8 claims have 4, there are 2' in found
+
+
+def test_what_the_host_itself_took_since_is_no_violation(store, numa_host):
+    claimed(store, pinning(numa_host, laid(numa_host, a_wish(2, gpus=2))))
+    taken = [
+        changed(cell, pages=[NumaPages(size_kb=2048, total=2048, used=2048)]) for cell in CELLS
+    ]
+    numa_host.send(numa_host.says().having(numa=taken, devices=[changed(GPUS[0], free=0)]))
+    assert store.audit() == CLEAN
+    numa_host.send(numa_host.says().having(numa=CELLS[1:], devices=[]))
+    assert store.audit() == CLEAN

@@ -4,6 +4,7 @@
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from gantt.core.commit import Fate, GroupSwap
 from tests.builders import (
@@ -88,6 +89,42 @@ def test_a_guest_that_runs_bars_a_second_claim(store, host, older):
 def test_a_guest_that_was_found_running_bars_it_as_well(store, host):
     host.report([a_guest(consumer := new_uuid(), vcpu=1)])
     assert fate_of(store, a_draft().taking(host, consumer)).fate is Fate.BARRED
+
+
+def owned(draft, project):
+    """The draft with its claims made in the name of a project."""
+    made = [replace(one, claim=replace(one.claim, project_id=project)) for one in
+            draft.fields['claims']]  # fmt: skip
+    return draft.having(project_id=project, claims=made)
+
+
+@pytest.mark.parametrize('purpose', ['create', 'unshelve', 'resize', 'migrate'])
+@pytest.mark.parametrize('state', ['reserved', 'confirmed', 'written', 'found'])
+def test_who_acts_for_one_project_leaves_the_consumers_of_others(store, host, purpose, state):
+    if state == 'found':
+        host.report([a_guest(new_uuid(), vcpu=2)])
+        theirs = live(store)[0]
+    else:
+        lifecycle = 'api' if state == 'written' else 'host'
+        draft = a_draft().taking(host, vcpu=2, lifecycle=lifecycle)
+        theirs = claimed(store, owned(draft, 'blue'))[0]
+    if state == 'confirmed':
+        host.confirm(theirs)
+    before = store.load_claim(theirs.id)
+    draft = a_draft(only_project='red').taking(host, theirs.consumer, purpose=purpose)
+    fate = fate_of(store, owned(draft.taking(host), 'red'))
+    assert fate.fate is Fate.BARRED
+    assert fate.reason == f'consumer {theirs.consumer!r} is not known here'
+    assert store.load_request(draft.id) is None
+    assert live(store) == [before]
+    assert store.audit() == CLEAN
+
+
+def test_who_acts_for_one_project_replaces_what_is_its_own(store, host):
+    ours = claimed(store, owned(a_draft().taking(host), 'red'))[0]
+    draft = owned(a_draft(only_project='red').taking(host, ours.consumer), 'red')
+    assert fate_of(store, draft).fate is Fate.PLACED
+    assert [claim.request_id for claim in live(store)] == [draft.id]
 
 
 def test_other_members_of_both_requests_go_their_way(store, host):

@@ -206,6 +206,16 @@ def test_groups_come_in_pages_by_uuid(store):
     assert seen == uuids
 
 
+def test_groups_of_a_project_come_without_those_of_others(store):
+    for i in range(6):
+        store.save_group(a_group(project_id=('red', 'blue', None)[i % 3]))
+    [first] = store.groups(1, None, 'blue')
+    [second] = store.groups(5, first.uuid, 'blue')
+    assert first.uuid < second.uuid
+    assert {first.project_id, second.project_id} == {'blue'}
+    assert store.groups(9, None, 'green') == []
+
+
 # -- classes ---------------------------------------------------------------------------------
 def test_a_class_is_declared_once(store):
     store.declare_class('CUSTOM_LICENSE')

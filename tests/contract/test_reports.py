@@ -74,6 +74,51 @@ def test_a_registration_that_a_later_one_of_its_journal_overtook_changes_nothing
     assert host.report().fate == 'applied'
 
 
+def test_many_register_in_one_go_and_who_may_not_keeps_nobody_from_it(store, host):
+    journal, epoch = new_uuid(), host.register()
+    store.register_host(RegisterHost(name='cmp-2', boot_nonce='n', journal=journal,
+                                     journal_count=2))  # fmt: skip
+    told = store.register_hosts([
+        RegisterHost(name='cmp-3', boot_nonce='n', zone='az-1'),
+        RegisterHost(name='cmp-2', boot_nonce='late', journal=journal, journal_count=1),
+        RegisterHost(name='cmp-4', boot_nonce='n', uuid=host.row.uuid),
+        RegisterHost(name='cmp-1', boot_nonce='again'),
+    ])  # fmt: skip
+    third, late, taken, again = told
+    assert (third[0].name, third[0].epoch, third[1].row.zone) == ('cmp-3', 1, 'az-1')
+    assert isinstance(late, exceptions.StaleRegistration)
+    assert isinstance(taken, exceptions.InvalidMessage)
+    assert again[0].epoch == again[1].row.epoch == host.row.epoch == epoch + 1
+    assert again[0].uuid == host.row.uuid
+    rows = {change.row.name: change.row for change in store.load_everything().hosts}
+    assert sorted(rows) == ['cmp-1', 'cmp-2', 'cmp-3']
+    assert (rows['cmp-2'].boot_nonce, rows['cmp-3'].boot_nonce) == ('n', 'n')
+    assert store.register_hosts([]) == []
+
+
+def test_what_several_hosts_say_at_once_comes_back_whatever_its_characters(store):
+    odd = ['a\\n', 'é"😀', "it's", '$.x', 'null', 'true', '  ', '1e3']
+    store.register_hosts([
+        RegisterHost(name=f'cmp-{n}', boot_nonce='n', zone=f'z{text}', node=f'{text}n')
+        for n, text in enumerate(odd)
+    ])  # fmt: skip
+    assert [
+        (row.name, row.zone, row.node)
+        for row in sorted((c.row for c in store.load_everything().hosts), key=lambda r: r.name)
+    ] == [(f'cmp-{n}', f'z{text}', f'{text}n') for n, text in enumerate(odd)]
+    told = store.apply_reports([
+        a_report(f'cmp-{n}', metrics={'m': Metric(value=value)}, used={'VCPU': n}).build()
+        for n, value in enumerate([0.1, 1e18, -1e-7, 3.0, 2**53 + 1.0, 1 / 3, 5e-324, 7.25])
+    ])  # fmt: skip
+    assert {fate.fate for fate in told.fates} == {'applied'}
+    rows = {c.row.name: c.row for c in store.load_everything().hosts}
+    assert [rows[f'cmp-{n}'].facts.metrics['m'].value for n in (1, 4, 6)] == [
+        1e18, 2**53 + 1.0, 5e-324,
+    ]  # fmt: skip
+    assert [rows[f'cmp-{n}'].used.get('VCPU', 0) + rows[f'cmp-{n}'].foreign.get('VCPU', 0)
+            for n in range(8)] == [*range(8)]  # fmt: skip
+
+
 def test_the_next_registration_of_a_journal_begins_an_epoch_and_a_repeat_does_not(store, host):
     journal = new_uuid()
     epoch = host.register('first', journal=journal, journal_count=1)
@@ -552,3 +597,41 @@ def test_a_delta_may_take_a_reason_back(store, host):
     assert (host.row.service_disabled, host.row.zone) == ('sick', 'az-1')
     host.send(host.says().since(base).having(disabled=None, zone=None))
     assert (host.row.service_disabled, host.row.zone) == (None, None)
+
+
+def test_a_host_that_registers_with_another_uuid_has_it_from_then_on(store, host):
+    old, new = host.row.uuid, new_uuid()
+    other = a_host('cmp-2').on(store)
+    before = host.row
+    told, change = store.register_host(RegisterHost(name='cmp-1', boot_nonce='n', uuid=new))
+    assert (told.uuid, change.row.uuid, host.row.uuid) == (new, new, new)
+    assert host.row.generation > before.generation
+    # Also with the nonce that it had, as hosts that report in dictionaries; not without a uuid.
+    newer = new_uuid()
+    before = host.row
+    told, change = store.register_host(RegisterHost(name='cmp-1', boot_nonce='n', uuid=newer))
+    assert (told.uuid, told.epoch) == (newer, before.epoch)
+    assert (change.row.uuid, change.row.generation) == (newer, before.generation + 1)
+    assert store.register_host(RegisterHost(name='cmp-1', boot_nonce='m'))[0].uuid == newer
+    # What it had is free for others, and what others have is not.
+    other.register(uuid=old)
+    assert other.row.uuid == old
+    before = other.row
+    with pytest.raises(exceptions.InvalidMessage, match=f"{newer} is the uuid of host 'cmp-1'"):
+        other.register(uuid=newer)
+    assert other.row == before
+    assert store.audit() == CLEAN
+
+
+def test_hosts_that_register_at_once_and_change_their_uuids(store, host):
+    free = new_uuid()
+    other = a_host('cmp-2').on(store)
+    first, second, third = store.register_hosts([
+        RegisterHost(name='cmp-1', boot_nonce='n', uuid=free),
+        RegisterHost(name='cmp-2', boot_nonce='n', uuid=free),
+        RegisterHost(name='cmp-3', boot_nonce='n'),
+    ])  # fmt: skip
+    assert first[1].row.uuid == free
+    assert isinstance(second, exceptions.InvalidMessage)
+    assert third[0].name == 'cmp-3'
+    assert other.row.uuid != free

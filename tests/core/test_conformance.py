@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every filter and weigher of ours conforms; who breaks a rule of the kit is found out."""
 
+import datetime
 import importlib.metadata
+import os
 import random
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -130,7 +134,108 @@ class LocalOnlyInName(Weigher):
         return 7
 
 
+class AsksTheClock(Filter):
+    columns = ('reported_at',)
+
+    def mask(self, hosts, spec):
+        return hosts.reported_at > time.time() - 60
+
+
+class AsksForToday(Filter):
+    columns = ('enabled',)
+
+    def mask(self, hosts, spec):
+        return hosts.enabled & (datetime.datetime.now().year > 2000)
+
+
+class LooksForAFile(Filter):
+    columns = ('enabled',)
+
+    def mask(self, hosts, spec):
+        return hosts.enabled & os.path.exists('/etc/hostname')
+
+
+class AsksTheEnvironment(Filter):
+    columns = ('enabled',)
+
+    def mask(self, hosts, spec):
+        return hosts.enabled & ('GANTT_ODD' not in os.environ)
+
+
+class AsksInAThread(Filter):
+    columns = ('enabled',)
+
+    def mask(self, hosts, spec):
+        asking = threading.Thread(target=lambda: open('/etc/hostname').close())
+        asking.start()
+        asking.join()
+        return hosts.enabled.copy()
+
+
+class SwallowsAll(Filter):
+    columns = ('enabled',)
+
+    def mask(self, hosts, spec):
+        try:
+            return hosts.enabled & os.path.exists('/etc/hostname')
+        except BaseException:
+            return hosts.enabled.copy()
+
+
+class CountsInItsClass(Filter):
+    columns = ('enabled',)
+    count = 0
+
+    def mask(self, hosts, spec):
+        type(self).count += 1
+        return hosts.enabled.copy()
+
+
+SEEN: list[int] = []
+
+
+class CountsInItsModule(Filter):
+    columns = ('enabled',)
+
+    def mask(self, hosts, spec):
+        SEEN.append(1)
+        return hosts.enabled.copy()
+
+
+class HandsOutAColumn(Weigher):
+    columns = ('instances',)
+
+    def raw(self, hosts, spec, rows):
+        return hosts.instances if len(rows) == len(hosts) else hosts.instances.take(rows)
+
+
+class KeepsAColumn(Filter):
+    columns = ('enabled',)
+    fields = ('hints',)
+
+    def mask(self, hosts, spec):
+        return hosts.enabled
+
+
+class BelievesAHint(Filter):
+    columns = ('instances',)
+
+    def mask(self, hosts, spec):
+        if 'limit' not in spec.hints:
+            return None
+        return hosts.instances < int(spec.hints['limit'][0])
+
+
+class Leaves(Filter):
+    def mask(self, hosts, spec):
+        raise SystemExit(3)
+
+
 BAD = {
+    AsksTheClock: 'inside', AsksForToday: 'inside', LooksForAFile: 'inside',
+    AsksTheEnvironment: 'inside', AsksInAThread: 'inside', SwallowsAll: 'inside',
+    CountsInItsClass: 'pure', CountsInItsModule: 'pure', HandsOutAColumn: 'own',
+    KeepsAColumn: 'own', BelievesAHint: 'shape', Leaves: 'shape',
     Writes: 'shape', Remembers: 'pure', Dices: 'same', Opens: 'inside', ByRow: 'place',
     ByCrowd: 'place', TwoMinds: 'form', Secretive: 'columns', Forgetful: 'shape',
     Miscounts: 'reasons', Numbers: 'shape', Infinite: 'shape', LocalOnlyInName: 'form',
@@ -149,6 +254,22 @@ def test_a_finding_can_be_seen_again_by_its_seed():
     (found, *_) = conformance.examine(ByRow)
     again = conformance.examine(ByRow, cases=1, first=found.seed)
     assert str(found) in map(str, again)
+
+
+class Unmade(Filter):
+    def __init__(self, values=None):
+        raise RuntimeError('no licence')
+
+
+def test_one_that_cannot_be_made_is_told_by_name():
+    with pytest.raises(exceptions.PluginError, match="'Unmade': cannot be made.*no licence"):
+        conformance.examine(Unmade)
+
+
+@pytest.mark.parametrize('cases', [0, -4])
+def test_nothing_is_found_by_no_cases(cases):
+    with pytest.raises(ValueError, match='at least 1'):
+        conformance.examine(Dices, cases)
 
 
 def test_what_is_no_plugin_is_refused():

@@ -1,19 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators of extra specs: what fits, and that nothing raises."""
+"""The operators of extra specs, compiled: what fits, and that nothing raises."""
 
-import numpy as np
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gantt.core import extra_specs
+from gantt.core.host import Aggregate
+from gantt.core.report import Hypervisor, Metric
+from gantt.core.request import RequestSpec
+from gantt.core.rules import nova_specs
+from gantt.core.rules.parser import parse
+from tests.core.builders import a_host, a_table, an_id
+from tests.core.filters.plain_specs import match
+from tests.core.rules import trees
 
+SPEC = RequestSpec(resources={'VCPU': 1})
 WORDS = st.sampled_from([*sorted(extra_specs.OPERATORS), 'a', 'b', '1', '1_000', 'inf', 'nan', ''])
 REQUIREMENTS = st.one_of(st.text(max_size=60), st.lists(WORDS, max_size=6).map(' '.join))
+VALUES = st.one_of(
+    st.text(max_size=12), WORDS, st.booleans(), st.integers(-(2**62), 2**62),
+    st.floats(allow_nan=False), st.lists(st.sampled_from(['a', 'b', 'ab', 1]), max_size=3),
+)  # fmt: skip
+
+
+def fits(value, requirement, as_nova=False):
+    """What the compiled requirement says of a host whose driver says that value."""
+    table = a_table(a_host(1, hypervisor=Hypervisor(cpu_info=json.dumps({'x': value}))))
+    family = 'capabilities_printed' if as_nova else 'capabilities'
+    condition = nova_specs.expression(requirement, f'{family}.cpu_info:x', as_nova)
+    return condition.mask(table, SPEC).tolist()[0]
 
 
 @pytest.mark.parametrize(
-    ('value', 'requirement', 'fits'),
+    ('value', 'requirement', 'said'),
     [
         ('12', '= 10', True),
         ('9', '= 10', False),
@@ -47,8 +69,9 @@ REQUIREMENTS = st.one_of(st.text(max_size=60), st.lists(WORDS, max_size=6).map('
         ('', '', True),
     ],
 )
-def test_what_fits(value, requirement, fits):
-    assert extra_specs.match(value, requirement) is fits
+def test_what_fits(value, requirement, said):
+    assert fits(value, requirement) is said
+    assert match(value, requirement) is said
 
 
 @pytest.mark.parametrize(
@@ -56,30 +79,61 @@ def test_what_fits(value, requirement, fits):
     [('a', False, True), ('b', False, False), ('c', False, True), ('a b c', True, False)],
 )
 def test_an_alternative_is_everything_up_to_the_next_or(value, ours, novas):
-    assert extra_specs.match(value, '<or> a b c') is ours
-    assert extra_specs.match(value, '<or> a b c', as_nova=True) is novas
+    assert fits(value, '<or> a b c') is ours
+    assert fits(value, '<or> a b c', as_nova=True) is novas
 
 
 def test_lists_have_members():
-    wanted = extra_specs.parse('<all-in> avx aes')
-    items = frozenset({'avx2', 'aes'})
-    assert wanted.fits("['avx2', 'aes']")
-    assert not wanted.fits("['avx2', 'aes']", items)
-    assert extra_specs.parse('<in> aes').fits("['avx2', 'aes']", items)
+    assert fits("['avx2', 'aes']", '<all-in> avx aes')
+    assert not fits(['avx2', 'aes'], '<all-in> avx aes')
+    assert fits(['avx2', 'aes'], '<all-in> avx aes', as_nova=True)
+    assert fits(['avx2', 'aes'], '<in> aes')
 
 
-@given(st.text(max_size=40), REQUIREMENTS, st.booleans())
-def test_nothing_raises_and_the_answer_is_yes_or_no(value, requirement, as_nova):
-    assert extra_specs.match(value, requirement, as_nova=as_nova) in (True, False)
+@trees.unhurried
+@given(VALUES, REQUIREMENTS, st.booleans())
+def test_a_compiled_requirement_is_the_plain_one(value, requirement, as_nova):
+    items = None
+    if isinstance(value, list) and not as_nova:
+        items = frozenset(map(str, value))
+    assert fits(value, requirement, as_nova) is match(str(value), requirement, as_nova, items)
 
 
+@trees.unhurried
+@given(st.lists(st.lists(st.text('ab1, ', max_size=5), max_size=2), max_size=3), REQUIREMENTS)
+def test_of_aggregates_one_value_that_fits_is_enough(metadata, requirement):
+    hosts = [a_host(n) for n in range(1, len(metadata) + 1)]
+    aggregates = [
+        Aggregate(id=n, uuid=an_id(n, 9), name=f'a{n}', hosts=[hosts[at].name],
+                  metadata={'k': text})
+        for n, (at, text) in enumerate(
+            ((at, text) for at, texts in enumerate(metadata) for text in texts), 1
+        )
+    ]  # fmt: skip
+    table = a_table(*hosts, aggregates=aggregates)
+    condition = nova_specs.expression(requirement, 'metadata_listed.k', False)
+    assert condition.mask(table, SPEC).tolist() == [
+        any(match(part.strip(), requirement) for text in texts for part in text.split(','))
+        for texts in metadata
+    ]
+
+
+@trees.unhurried
 @given(
-    st.lists(st.one_of(st.integers(-(2**62), 2**62), st.floats()), min_size=1, max_size=5),
+    st.lists(st.one_of(st.integers(-(2**52), 2**52), st.floats()), min_size=1, max_size=5),
     st.lists(WORDS, max_size=3).map(' '.join),
 )
-def test_numbers_at_once_are_as_one_by_one(values, text):
-    wanted = extra_specs.parse(text)
-    array = np.array(values, np.float64)
-    found = wanted.fits_numbers(array)
-    if found is not None:
-        assert found.tolist() == [wanted.fits(str(value)) for value in array.tolist()]
+def test_numbers_at_once_are_as_one_by_one(values, requirement):
+    table = a_table(
+        *(a_host(n, metrics={'stats.x': Metric(value=value)}) for n, value in enumerate(values, 1))
+    )
+    condition = nova_specs.expression(requirement, 'capabilities.x', False)
+    texts = [str(int(v) if float(v).is_integer() else v) for v in map(float, values)]
+    wanted = [v == v and match(t, requirement) for v, t in zip(values, texts, strict=True)]
+    assert condition.mask(table, SPEC).tolist() == wanted
+
+
+@given(REQUIREMENTS)
+def test_a_requirement_can_be_said_as_a_rule(requirement):
+    condition = nova_specs.expression(requirement, 'capabilities.cpu_info:arch', False, True)
+    assert parse(condition.text).text == condition.text

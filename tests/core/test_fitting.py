@@ -56,6 +56,13 @@ def test_a_selection_carries_its_layout(pipeline):
     assert next(iter(table.placed.on(1).values())).layout == found
 
 
+def test_processors_dedicated_by_amount_alone_are_laid_out_as_well(pipeline):
+    table = a_table(a_numa_host(1), a_host(2, inventories={'PCPU': Inventory(total=64)}))
+    decision = decide(table, asking(specs={}, count=2), pipeline)
+    assert hosts_of(decision) == ['cmp-1', 'cmp-1']
+    assert len({cpu for mine in cores(decision) for cpu in mine}) == 8
+
+
 def test_members_get_cores_of_their_own_and_an_undo_gives_them_back(pipeline):
     table = a_table(a_numa_host())
     request = asking(count=4)

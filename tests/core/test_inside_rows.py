@@ -155,7 +155,11 @@ def a_random_spec(rng):
         specs['hw:cpu_thread_policy'] = rng.choice(['isolate', 'require', 'prefer'])
     if rng.random() < 0.4:
         specs['pci_passthrough:alias'] = rng.choice(['near', 'any:2', 'near,any'])
-    return a_spec(specs, PCPU=rng.choice([2, 4]), MEMORY_MB=rng.choice([512, 2048, 4096]))
+    count = rng.choice([2, 4])
+    if rng.random() < 0.4:
+        specs['hw:emulator_threads_policy'] = 'isolate'
+        count += 1
+    return a_spec(specs, PCPU=count, MEMORY_MB=rng.choice([512, 2048, 4096]))
 
 
 def wish_of(spec):

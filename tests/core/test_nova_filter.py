@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters of Nova's shape run as they are: names, answers, and nothing they can change."""
 
+from typing import ClassVar
+
 import pytest
 
 from gantt import exceptions, plugins
@@ -12,6 +14,7 @@ from gantt.core.request import Flavor, GroupRef, Image, Policy, Purpose, Request
 from gantt.core.resources import Inventory
 from gantt.testing import conformance
 from tests.core.builders import (
+    NOW,
     a_change,
     a_guest,
     a_host,
@@ -129,6 +132,73 @@ def test_facts_are_under_novas_names():
     assert spec.scheduler_hints['group'] == [an_id(2)]
     assert 'project_id' in spec
     assert not spec.obj_attr_is_set('retry')
+
+
+class Once(BaseHostFilter):
+    """Notes who is asked about: no filter may, and the test has to."""
+
+    run_filter_once_per_request = True
+    asked: ClassVar[list[str]] = []
+
+    def host_passes(self, host_state, spec_obj):
+        self.asked.append(host_state.host)
+        return host_state.num_instances == 0
+
+
+class Again(Once):
+    run_filter_once_per_request = False
+
+
+@pytest.mark.parametrize(('plugin', 'placed'), [(Once, True), (Again, False)], ids=['once', 'each'])
+def test_one_that_says_so_is_asked_once_about_a_host_of_a_request(plugin, placed):
+    plugin.asked.clear()
+    pipeline = Pipeline([*plugins.load(['ResourcesFilter']), adapted(plugin)()], [])
+    table = a_table(a_host(1), a_host(2))
+    decision = decide(table, a_request(3), pipeline)
+    assert (decision.outcome == 'placed') is placed
+    assert (sorted(plugin.asked) == ['cmp-1', 'cmp-2']) is placed
+    plugin.asked.clear()
+    decide(a_table(a_host(1)), a_request(1, number=1), pipeline)
+    assert plugin.asked == ['cmp-1']
+
+
+class Recent(BaseHostFilter):
+    def host_passes(self, host_state, spec_obj):
+        seen = host_state.service['last_seen_up']
+        return bool(seen and seen == host_state.updated and seen.year >= 1970 and seen.tzinfo)
+
+
+def test_times_are_times():
+    table = a_table(a_host(1), a_host(2, reported_at=0.0))
+    assert adapted(Recent)().mask(table, a_request().spec).tolist() == [True, False]
+    assert HostView(table.host_state(0)).updated.timestamp() == NOW - 10
+
+
+class All(BaseHostFilter):
+    def filter_all(self, filter_obj_list, spec_obj):
+        return filter_obj_list[:1]
+
+
+class Inner:
+    def _filter_one(self, obj, spec_obj):
+        return True
+
+    def host_passes(self, host_state, spec_obj):
+        return True
+
+
+class Nothing(BaseHostFilter):
+    pass
+
+
+@pytest.mark.parametrize(
+    ('plugin', 'said'),
+    [(All, 'overrides filter_all'), (Inner, 'overrides _filter_one'), (Nothing, 'does not say')],
+    ids=['all', 'one', 'none'],
+)
+def test_one_that_works_elsewhere_than_in_host_passes_does_not_load(plugin, said):
+    with pytest.raises(exceptions.PluginError, match=f'{said}.*expected host_passes'):
+        plugins.load([f'{__name__}:{plugin.__name__}'])
 
 
 def test_what_it_would_change_fails_that_request_by_name():

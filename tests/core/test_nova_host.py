@@ -7,7 +7,7 @@ import pytest
 from gantt.core import nova_host
 from gantt.core.claim import Claim, State
 from gantt.core.host import HostRow
-from gantt.core.nova_events import Guest
+from gantt.core.nova_events import Guest, GuestSettled
 from gantt.core.request import Lifecycle, Purpose
 from tests.builders import new_uuid, uuid_of
 
@@ -37,11 +37,11 @@ class Nova:
             self.claims[claim.id] = claim
         return effect
 
-    def sync(self, host, *present, times=1):
+    def sync(self, host, *present, times=1, told=()):
         for _ in range(times):
             self.now += 120
             claims = list(self.claims.values())
-            effect = nova_host.sync(host, claims, present, self.now, self.unclaimed[host.id])
+            effect = nova_host.sync(host, claims, present, self.now, self.unclaimed[host.id], told)
             self.unclaimed[host.id] = effect.unclaimed
             self.take(effect)
         return effect
@@ -58,6 +58,45 @@ class Nova:
 
     def live(self):
         return [claim for claim in self.claims.values() if claim.is_live]
+
+
+# -- lists that say more ---------------------------------------------------------------------
+def told(**fields):
+    return [Guest(consumer=GUEST, **{'resources': {'VCPU': 3}, 'flavor': 'm1'} | fields)]
+
+
+def test_a_guest_that_is_told_what_it_takes_is_adopted_by_its_first_list():
+    nova = Nova()
+    group = new_uuid()
+    nova.sync(HERE, GUEST, told=told(group=group, project_id='p'))
+    (claim,) = nova.live()
+    assert claim.adopted
+    assert claim.state == 'confirmed'
+    assert claim.allocations == {HERE.id: {'VCPU': 3}}
+    assert (claim.flavor, claim.group, claim.project_id) == ('m1', group, 'p')
+
+
+def test_one_list_confirms_no_claim_whatever_it_tells():
+    nova = Nova(claim := a_claim())
+    nova.sync(HERE, GUEST, told=told())
+    assert nova.state(claim) == 'reserved'
+    assert nova.live()[0].allocations == {HERE.id: {'VCPU': 2}}
+
+
+def test_what_an_adopted_guest_takes_follows_what_is_told():
+    nova = Nova()
+    nova.sync(HERE, GUEST, told=told())
+    nova.sync(HERE, GUEST, told=told(resources={'VCPU': 5}))
+    assert [claim.allocations for claim in nova.live()] == [{HERE.id: {'VCPU': 5}}]
+    nova.sync(HERE, GUEST, told=told(resources={}))
+    assert [claim.allocations for claim in nova.live()] == [{HERE.id: {'VCPU': 5}}]
+
+
+def test_while_it_moves_an_adopted_guest_keeps_what_it_took():
+    source = a_claim(state='confirmed', adopted=True)
+    nova = Nova(source, a_claim(THERE, purpose='resize', at=50.0))
+    nova.sync(HERE, GUEST, told=told())
+    assert nova.claims[source.id].allocations == {HERE.id: {'VCPU': 2}}
 
 
 # -- outside moves --------------------------------------------------------------------------
@@ -281,3 +320,112 @@ def test_a_second_resize_moves_from_where_the_first_one_led():
     second = a_claim(HERE, 'reserved', 'resize', at=2.0, move_id=new_uuid())
     move = nova_host.open_move([second, first])
     assert (move.source.id, move.target.id) == (first.id, second.id)
+
+
+def test_an_update_from_the_destination_of_a_resize_confirms_its_claim():
+    source, target = a_move('resize')
+    nova = Nova(source, target)
+    assert nova.update(THERE, moving=True).confirmed == [target.id]
+    assert nova.update(HERE, moving=True).claims == []
+
+
+def test_a_target_whose_source_left_has_a_lease_of_its_own_again():
+    source, target = a_move('resize')
+    nova = Nova(source, target)
+    nova.delete(HERE)
+    assert nova.state(target) == 'reserved'
+    assert nova.claims[target.id].lease_until == nova.now + nova_host.SEEN_SECONDS
+
+
+def test_what_a_late_word_has_made_is_no_source_of_a_move():
+    arrived = a_claim(THERE, 'confirmed', 'resize', at=2.0, move_id=new_uuid())
+    nova = Nova(arrived)
+    nova.update(HERE)
+    assert len(nova.live()) == 2
+    nova.sync(HERE, times=3)
+    assert [claim.id for claim in nova.live()] == [arrived.id]
+
+
+def test_a_guest_that_is_adopted_at_its_source_moves_from_there():
+    target = a_claim(THERE, 'reserved', 'live_migrate', at=2.0, move_id=new_uuid())
+    nova = Nova(target)
+    nova.sync(HERE, GUEST, times=2)
+    assert len(nova.live()) == 2
+    assert not nova_host.may_expire(target, nova.live())
+
+
+def test_of_two_stays_on_one_host_the_newer_one_counts_once_it_is_confirmed():
+    old, new = a_claim(state='confirmed', at=1.0), a_claim(purpose='unshelve', at=2.0)
+    nova = Nova(old, new)
+    assert nova.sync(HERE, GUEST).released == []
+    assert nova.sync(HERE, GUEST).released == [old.id]
+    assert nova.state(new) == 'confirmed'
+
+
+# -- words about earlier stays -------------------------------------------------------------
+@pytest.mark.parametrize(
+    ('asked_at', 'at_once', 'after_a_list'),
+    [(None, 'released', 'released'), (140.0, 'released', 'released'),
+     (120.0, 'confirmed', 'released'), (95.0, 'confirmed', 'released'),
+     (60.0, 'confirmed', 'confirmed')],
+)  # fmt: skip
+def test_a_delete_that_was_asked_for_before_the_claim(asked_at, at_once, after_a_list):
+    nova = Nova(claim := a_claim(state='confirmed', at=100.0))
+    nova.take(nova_host.delete(HERE, nova.live(), GUEST, 200.0, asked_at, 30.0))
+    assert nova.state(claim) == at_once
+    nova.sync(HERE)
+    assert nova.state(claim) == after_a_list
+
+
+def test_a_delete_that_is_unclear_is_forgotten_where_the_guest_is_listed():
+    nova = Nova(claim := a_claim(state='confirmed', at=100.0))
+    nova.take(nova_host.delete(HERE, nova.live(), GUEST, 200.0, 110.0, 30.0))
+    nova.sync(HERE, GUEST)
+    nova.sync(HERE, times=2)
+    assert nova.state(claim) == 'confirmed'
+
+
+def test_a_delete_from_before_a_move_does_not_end_its_source():
+    source, target = a_move('resize', 'confirmed')
+    nova = Nova(source, msgspec.structs.replace(target, created_at=500.0))
+    nova.take(nova_host.delete(HERE, nova.live(), GUEST, 600.0, 400.0, 30.0))
+    assert nova.state(source) == 'confirmed'
+    nova.take(nova_host.delete(HERE, nova.live(), GUEST, 600.0, 510.0, 30.0))
+    assert nova.state(source) == 'confirmed'
+    # It may have been about this move: the next list without it tells.
+    nova.sync(HERE)
+    assert nova.state(source) == 'released'
+
+
+# -- those who know ------------------------------------------------------------------------
+def settled(nova, **said):
+    claims = list(nova.claims.values())
+    return nova.take(nova_host.settle(claims, GuestSettled(consumer=GUEST, **said), nova.now))
+
+
+@pytest.mark.parametrize(
+    ('host', 'here', 'there'),
+    [('cmp-1', 'confirmed', 'released'), ('cmp-2', 'released', 'confirmed'),
+     (None, 'released', 'released'), ('cmp-9', 'released', 'released')],
+)  # fmt: skip
+def test_a_guest_has_a_claim_where_it_is_and_nowhere_else(host, here, there):
+    source, target = a_move('resize')
+    nova = Nova(source, target)
+    settled(nova, host=host)
+    assert (nova.state(source), nova.state(target)) == (here, there)
+
+
+def test_of_two_claims_on_its_host_the_one_stays_that_takes_what_it_takes():
+    source, target = a_move('resize', host=HERE)
+    larger = msgspec.structs.replace(target, allocations={1: {'VCPU': 8}})
+    for resources, stays in (({'VCPU': 2}, source), ({'VCPU': 8}, target), ({}, target)):
+        nova = Nova(source, larger)
+        settled(nova, host='cmp-1', resources=resources)
+        assert [claim.id for claim in nova.live()] == [stays.id]
+
+
+def test_claims_that_were_made_since_are_left_alone():
+    source, target = a_move('live_migrate')
+    nova = Nova(source, target)
+    settled(nova, host='cmp-1', before=1.5)
+    assert len(nova.live()) == 2

@@ -67,3 +67,35 @@ def test_the_same_of_json():
             body % (UUID.encode(), UUID.encode()), SelectDestinations, inside='body'
         )
     assert caught.value.kwargs['field'] == 'body.spec.resources.VCPU'
+
+
+#: JSON that is wrong after its first field that does not fit, too.
+BROKEN = [
+    pytest.param(b'[1', 'not valid JSON', id='cut-list'),
+    pytest.param(b'{"request_id": 1, "x"', 'not valid JSON', id='cut-object'),
+    pytest.param(b'{"request_id": 1, "x": "\xff"}', 'not valid JSON', id='no-utf-8'),
+    pytest.param(b'{"request_id": 1} x', 'not valid JSON', id='more-behind-it'),
+    pytest.param(b'[' * 100_000, 'nested too deeply', id='deep-list'),
+    pytest.param(b'{"request_id": 1, "spec": ' + b'[' * 100_000, 'deeply', id='deep-field'),
+    pytest.param(b'{"a":' * 100_000, 'nested too deeply', id='deep-unknown'),
+]
+
+
+@pytest.mark.parametrize('tp', [SelectDestinations, HostReport])
+@pytest.mark.parametrize(('body', 'said'), BROKEN)
+def test_what_is_no_json_is_refused_wherever_it_breaks(tp, body, said):
+    with pytest.raises(exceptions.InvalidMessage) as caught:
+        message.decode_json(body, tp, inside='body')
+    assert caught.value.kwargs['field'] == 'body'
+    assert said in caught.value.kwargs['problem']
+
+
+def test_that_names_are_left_out_is_said():
+    body = request() | {'zzz': 1}
+    problem = refusal(SelectDestinations, body, 'request')[1]
+    assert problem.startswith('unknown field; known: request_id, spec')
+    assert 'more' not in problem
+    report = {'name': 'cmp-1', 'epoch': 1, 'sequence': 1, 'full': True, 'running': []}
+    problem = refusal(HostReport, report | {'zzz': 1}, 'stats')[1]
+    more = len(HostReport.__struct_fields__) - message.NAMED_MAX
+    assert problem.endswith(f' and {more} more')

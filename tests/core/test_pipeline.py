@@ -136,7 +136,7 @@ def test_a_refusal_says_why_with_counts_that_add_up_biggest_first():
     )
     assert decision.nearest == [
         'fits if RAM <= 3 GiB (on cmp-3)',
-        'on cmp-6 if it is enabled',
+        'fits on 1 host if cmp-6 is enabled',
     ]
 
 

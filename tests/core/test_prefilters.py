@@ -66,6 +66,18 @@ def test_an_aggregate_with_required_traits_is_for_those_who_ask_for_them():
     assert rewritten(a_spec(required_traits=['HW_FAST']), **on)[1] == []
 
 
+def test_what_the_hardware_of_a_guest_needs_counts_as_asked_for():
+    kept = Aggregate(
+        id=3, uuid=an_id(3, 5), name='safe', hosts=['cmp-3'],
+        metadata={'trait:COMPUTE_SECURITY_UEFI_SECURE_BOOT': 'required'},
+    )  # fmt: skip
+    table = a_table(a_host(1), aggregates=[kept])
+    on = Prefilters(enable_isolated_aggregate_filtering=True)
+    assert rewrite(a_spec(), table, on).spec.forbidden_aggregates == [kept.uuid]
+    secure = a_spec(flavor=Flavor(extra_specs={'os:secure_boot': 'required'}))
+    assert rewrite(secure, table, on).spec.forbidden_aggregates == []
+
+
 @pytest.mark.parametrize(
     ('fields', 'traits'),
     [
@@ -114,11 +126,43 @@ def test_what_the_image_is_made_for_is_required(name, value, trait):
         ),
         ({}, {'hw_sound_model': 'virtio'}, ['COMPUTE_SOUND_MODEL_VIRTIO']),
         ({}, {'hw_sound_model': 'ich6'}, []),
-        ({}, {'hw_tpm_version': '2.0'}, ['COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER']),
         (
-            {'hw:tpm_version': '2.0', 'hw:tpm_secret_security': 'host'}, {},
-            ['COMPUTE_SECURITY_TPM_SECRET_SECURITY_HOST'],
+            {}, {'hw_tpm_version': '1.2'},
+            ['COMPUTE_SECURITY_TPM_TIS', 'COMPUTE_SECURITY_TPM_1_2',
+             'COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER'],
         ),
+        (
+            {'hw:tpm_version': '2.0', 'hw:tpm_secret_security': 'host'},
+            {'hw_tpm_model': 'tpm-crb'},
+            ['COMPUTE_SECURITY_TPM_CRB', 'COMPUTE_SECURITY_TPM_2_0',
+             'COMPUTE_SECURITY_TPM_SECRET_SECURITY_HOST'],
+        ),
+        ({'hw:tpm_model': 'tpm-crb'}, {}, []),
+        ({'os:secure_boot': 'required'}, {}, ['COMPUTE_SECURITY_UEFI_SECURE_BOOT']),
+        ({}, {'os_secure_boot': 'required'}, ['COMPUTE_SECURITY_UEFI_SECURE_BOOT']),
+        ({}, {'os_secure_boot': 'optional'}, []),
+        ({'hw:maxphysaddr_mode': 'emulate'}, {}, ['COMPUTE_ADDRESS_SPACE_EMULATED']),
+        ({}, {'hw_maxphysaddr_mode': 'passthrough'}, ['COMPUTE_ADDRESS_SPACE_PASSTHROUGH']),
+        (
+            {}, {'hw_firmware_stateless': 'True', 'hw_firmware_type': 'uefi'},
+            ['COMPUTE_SECURITY_STATELESS_FIRMWARE'],
+        ),
+        ({}, {'hw_firmware_stateless': 'True', 'hw_firmware_type': 'bios'}, []),
+        ({'hw:mem_encryption': 'true'}, {}, ['HW_CPU_X86_AMD_SEV']),
+        (
+            {'hw:mem_encryption_model': 'amd-sev-es'}, {'hw_mem_encryption': 'True'},
+            ['HW_CPU_X86_AMD_SEV_ES'],
+        ),
+        (
+            {'hw:mem_encryption': '1'}, {'hw_mem_encryption_model': 'intel-tdx'},
+            ['HW_CPU_X86_INTEL_TDX'],
+        ),
+        ({'hw:mem_encryption': 'false'}, {}, []),
+        (
+            {'hw:pci_numa_affinity_policy': 'socket'}, {},
+            ['COMPUTE_SOCKET_PCI_NUMA_AFFINITY'],
+        ),
+        ({}, {'hw_pci_numa_affinity_policy': 'required'}, []),
     ],
 )  # fmt: skip
 def test_features_that_only_some_hosts_have(extra_specs, properties, traits):

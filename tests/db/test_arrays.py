@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gantt.db import arrays
-from gantt.db.models import storable
+from gantt.db.kinds import storable
 
 pytestmark = pytest.mark.postgresql
 

@@ -4,6 +4,7 @@
 import threading
 
 import pytest
+import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
@@ -87,8 +88,23 @@ def test_a_schema_of_a_later_version_is_refused_too(engine):
     migration.sync(engine)
     with engine.begin() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999_future'")
-    with pytest.raises(exceptions.DatabaseNotSynced, match='9999_future.*gantt-manage db sync'):
+    with pytest.raises(exceptions.DatabaseNotSynced, match='9999_future.*newer release'):
         migration.check(engine)
+
+
+@pytest.mark.parametrize('act', [migration.check, migration.sync, migration.bump_incarnation])
+def test_a_database_of_another_service_is_left_alone(engine, act):
+    with engine.begin() as connection:
+        connection.exec_driver_sql('CREATE TABLE alembic_version (version_num VARCHAR(32))')
+        connection.exec_driver_sql("INSERT INTO alembic_version VALUES ('abc123'), ('def456')")
+    with pytest.raises(exceptions.DatabaseNotSynced, match="def456.*another service's"):
+        act(engine)
+    assert sa.inspect(engine).get_table_names() == ['alembic_version']
+
+
+def test_an_empty_database_has_no_incarnation(engine):
+    with pytest.raises(exceptions.DatabaseNotSynced, match='gantt-manage db sync'):
+        migration.bump_incarnation(engine)
 
 
 def test_another_incarnation_after_a_restore(engine):

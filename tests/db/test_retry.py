@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What errors mean: each one provoked on a real server."""
 
+import socket
 import threading
 import time
 
@@ -116,6 +117,49 @@ def test_nobody_at_the_address_is_lost():
         assert signal_of(error_of(engine.connect)) is Signal.LOST
 
 
+@pytest.mark.parametrize(
+    ('changes', 'correct'),
+    [
+        ({'username': 'nobody-of-that-name', 'password': 'wr0ng'}, 'the user'),
+        ({'database': 'no_such_database'}, 'the name of the database'),
+    ],
+    ids=['user', 'database'],
+)
+@pytest.mark.parametrize('kind', ['postgresql', 'mysql'])
+def test_a_server_that_refuses_us_is_told_from_one_that_is_away(request, kind, changes, correct):
+    url = sa.make_url(request.getfixturevalue(f'{kind}_url')).set(**changes)
+    engine = session.build_engine(url.render_as_string(hide_password=False))
+    said = retry.unavailable(error_of(engine.connect))
+    assert said.message.startswith('the database runs and refuses us: ')
+    assert said.kwargs['correct'].startswith(correct)
+    assert 'wr0ng' not in said.message
+    away = session.build_engine(url.set(port=1).render_as_string(hide_password=False))
+    said = retry.unavailable(error_of(away.connect))
+    assert said.message.startswith('the database does not answer: ')
+    assert 'correct' not in said.kwargs
+
+
+@pytest.mark.parametrize('driver', ['postgresql+psycopg', 'mysql+pymysql'])
+def test_a_server_that_says_nothing_holds_nobody(driver):
+    with socket.socket() as silent:
+        silent.bind(('127.0.0.1', 0))
+        silent.listen()
+        url = f'{driver}://x@127.0.0.1:{silent.getsockname()[1]}/x'
+        engine = session.build_engine(url, waits=session.Waits(connect=2))
+        started = time.monotonic()
+        error = error_of(engine.connect)
+    assert time.monotonic() - started < 10
+    assert signal_of(error) is Signal.LOST
+
+
+def test_what_is_asked_later_may_take_longer_than_the_handshake(mysql_url):
+    waits = session.Waits(connect=1, statement=30)
+    engine = session.build_engine(mysql_url, waits=waits)
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql('SELECT SLEEP(1.5)').scalar_one() == 0
+    engine.dispose()
+
+
 def test_a_busy_sqlite_is_a_conflict(tmp_path):
     engine = session.build_engine(f'sqlite:///{tmp_path}/busy.db')
     with engine.connect() as one, engine.connect() as other:
@@ -124,6 +168,76 @@ def test_a_busy_sqlite_is_a_conflict(tmp_path):
         one.exec_driver_sql('CREATE TABLE t (x)')
         error = error_of(lambda: other.exec_driver_sql('SELECT 1'))
     assert signal_of(error) is Signal.CONFLICT
+
+
+FULL = {
+    'postgresql': [
+        "DO $$ BEGIN RAISE 'could not extend file' USING ERRCODE = 'disk_full'; END $$",
+    ],
+    'mysql': [
+        # A table in memory: really full, which is said of files with the same number.
+        'INSERT INTO retry_full SELECT REPEAT(0, 200) FROM seq_1_to_1000',
+        "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1021, MESSAGE_TEXT = 'Disk full'",
+        "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1030, MESSAGE_TEXT = "
+        "'Got error 28 \"No space left on device\" from storage engine Aria'",
+        "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1026, MESSAGE_TEXT = "
+        "'Error writing file x (errno: 28 \"No space left on device\")'",
+    ],
+}  # fmt: skip
+
+
+def test_a_full_disk_is_told_as_such_and_not_tried_again(engine):
+    database = session.Database(engine)
+    calls = []
+
+    def work(tx, statement):
+        calls.append(1)
+        tx.connection.exec_driver_sql('UPDATE retry_rows SET n = 7 WHERE id = 1')
+        tx.connection.exec_driver_sql(statement)
+
+    if engine.dialect.name == 'mysql':
+        with engine.begin() as connection:
+            connection.exec_driver_sql('SET SESSION max_heap_table_size = 16384')
+            connection.exec_driver_sql('CREATE TABLE retry_full (x CHAR(200)) ENGINE = MEMORY')
+    for statement in FULL[engine.dialect.name]:
+        with pytest.raises(exceptions.DatabaseFull) as caught:
+            database.write(lambda tx, statement=statement: work(tx, statement))
+        assert 'nothing that was acknowledged is lost. Make room' in str(caught.value)
+        # What it was told before in the same transaction is undone.
+        read = sa.select(ROWS.c.n).where(ROWS.c.id == 1)
+        assert database.read(lambda tx, read=read: tx.first(read)) == (0,)
+    assert len(calls) == len(FULL[engine.dialect.name])
+    if engine.dialect.name == 'mysql':
+        with engine.begin() as connection:
+            connection.exec_driver_sql('DROP TABLE retry_full')
+    database.close()
+
+
+@pytest.mark.parametrize('engine', ['mysql'], indirect=True)
+def test_another_error_of_a_file_is_no_full_disk(engine):
+    with engine.connect() as connection:
+        error = error_of(
+            lambda: connection.exec_driver_sql(
+                "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1030, MESSAGE_TEXT = "
+                "'Got error 128 from storage engine'"
+            )
+        )
+    assert not retry.is_full(error)
+
+
+def test_a_full_sqlite_is_told_as_such(tmp_path):
+    engine = session.build_engine(f'sqlite:///{tmp_path}/full.db')
+    database = session.Database(engine)
+    database.write(lambda tx: tx.connection.exec_driver_sql('CREATE TABLE t (x)') and None)
+
+    def work(tx):
+        tx.connection.exec_driver_sql('PRAGMA max_page_count = 3')
+        tx.connection.exec_driver_sql('INSERT INTO t VALUES (zeroblob(100000))')
+
+    with pytest.raises(exceptions.DatabaseFull, match='database or disk is full'):
+        database.write(work)
+    assert database.read(lambda tx: tx.all(sa.text('SELECT x FROM t'))) == []
+    database.close()
 
 
 def test_a_statement_that_is_wrong_is_not_tried_again(engine):

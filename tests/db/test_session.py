@@ -4,12 +4,13 @@
 import multiprocessing
 import threading
 
+import psycopg
 import pytest
 from oslo_config import cfg
 
 from gantt import exceptions
 from gantt.conf import database as options
-from gantt.db import migration, models, session
+from gantt.db import kinds, migration, retry, session
 from gantt.db import store as store_module
 from tests.builders import a_draft, a_host, commit
 
@@ -91,9 +92,9 @@ def test_text_that_no_database_keeps_is_made_storable(store, open_store):
     host.send(host.says().having(traits=[odd], location=odd))
     other = open_store(like=store)
     row = other.load_everything().hosts[0].row
-    assert row.facts.traits == [models.storable(odd)]
+    assert row.facts.traits == [kinds.storable(odd)]
     kept = row.disabled
-    assert kept == models.storable(odd)
+    assert kept == kinds.storable(odd)
     assert '\x00' not in kept and kept.endswith('é 漢 \U0001f600')
     assert other.load_everything().aggregates[0].metadata['note'] == kept
     assert store.claims(host=odd) == []
@@ -139,3 +140,51 @@ def test_a_transaction_on_sqlite_takes_the_write_lock_at_once(open_store):
             connection.exec_driver_sql('SELECT 1')
         driver.set_trace_callback(None)
     assert statements[-3:] == ['BEGIN IMMEDIATE', 'SELECT 1', 'COMMIT']
+
+
+@pytest.mark.postgresql
+def test_work_that_gives_up_leaves_a_connection_that_serves(open_store):
+    database = open_store('postgresql').database
+
+    def who(tx):
+        return tx.connection.exec_driver_sql('SELECT pg_backend_pid()').scalar_one()
+
+    def gives_up(tx):
+        try:
+            tx.connection.exec_driver_sql('SELECT 1 / 0')
+        except Exception as e:
+            raise session.GivenUp from e
+
+    before = database.read(who)
+    with pytest.raises(session.GivenUp):
+        database.write(gives_up)
+    assert database.read(who) == before
+
+
+class Cut:
+    """A connection that the server has closed."""
+
+    closed = invalidated = False
+
+    def __init__(self):
+        self.info = {}
+        self.ended = False
+
+    def begin(self):
+        raise psycopg.OperationalError('server closed the connection unexpectedly')
+
+    def invalidate(self):
+        self.ended = True
+
+    def close(self):
+        pass
+
+
+def test_of_many_connections_that_broke_together_one_try_is_lost(tmp_path):
+    migration.sync(engine := session.build_engine(f'sqlite:///{tmp_path}/gantt.sqlite'))
+    database = session.Database(engine, retry.Policy(attempts=2, seconds=5))
+    cut = [Cut() for _ in range(8)]
+    database._idle = list(cut)
+    assert database.write(lambda tx: tx.kind) == 'sqlite'
+    assert all(one.ended for one in cut)
+    database.close()

@@ -40,7 +40,6 @@ pytestmark = [
 
 NAMES = ('one', 'two')
 #: Hosts of these tests say nothing after they were added.
-SILENT = {'filters': {'service_down_time': 3600}, 'scheduler': {'unknown_after_seconds': 3600}}
 MEMORY_MB_MOST = 50.0
 
 
@@ -53,7 +52,7 @@ class Town:
         self.rng = random.Random(8)
         site.broker = self.url
         hosts.add(site.store, [f'host-{n}' for n in range(20)], VCPU=100_000)
-        site.start(*NAMES, **SILENT)
+        site.start(*NAMES, **hosts.SILENT)
         self.callers = load.Conductors(self.url)
         self.api = Api(site, folder)
 
@@ -113,7 +112,7 @@ class Api:
         self.port = _free_port()
         self.rig = Rig(
             site.database, site.broker, folder,
-            {'DEFAULT': {'host': 'api'}, 'api': {'port': self.port}} | SILENT,
+            {'DEFAULT': {'host': 'api'}, 'api': {'port': self.port}} | hosts.SILENT,
         )  # fmt: skip
         self.rig.start('api', 'gantt-api')
         self.rig.wait_for('api', 'listens on')
@@ -226,12 +225,14 @@ def gone(town, seconds):
     end = time.monotonic() + seconds
     asking = town.callers.start(town.some(40, 1000), threads=4)
     until(lambda: all('broker' in town.sick(name) for name in NAMES), 'they say why', 30)
-    longest = 0.0
+    seconds_of = []
     while time.monotonic() < end:
         status, code, took = town.api.place(town.some(1, budget_ms=500)[0])
         assert (status, code) == (503, 'gantt.broker_unavailable')
-        longest = max(longest, took)
+        seconds_of.append(took)
         time.sleep(0.5)
+    longest = max(seconds_of)
+    assert sorted(seconds_of)[len(seconds_of) // 2] < 1.0
     assert longest < 0.5 + 5, 'the budget of the request, and some patience with this machine'
     assert all(town.sick(name) == {'broker'} for name in NAMES)
     told = asking.wait(300)
@@ -312,7 +313,7 @@ def test_a_process_that_hears_nothing_mends_itself(closing, a_site, rabbit_url):
     closing.callback(callers.close)
     hosts.add(site.store, ['only'], VCPU=1000)
     pings = {'self_ping_seconds': 0.5, 'self_ping_wait_seconds': 2, 'self_ping_failures': 2}
-    site.start('deaf', broker=way.url(rabbit_url), rpc=pings, **SILENT)
+    site.start('deaf', broker=way.url(rabbit_url), rpc=pings, **hosts.SILENT)
     rng = random.Random(3)
     until(lambda: site.metric('deaf', 'gantt_rpc_self_pings_total') >= 1, 'it calls itself')
     deliveries.deafen()
@@ -385,7 +386,7 @@ def test_the_disk_of_the_database_is_full(closing, rabbit_url, postgresql_url, t
     site = Site(tmp_path_factory.mktemp('site'), disk.url, rabbit_url)
     closing.callback(site.close)
     hosts.add(site.store, ['roomy'], VCPU=1_000_000)
-    site.start('one', **SILENT)
+    site.start('one', **hosts.SILENT)
     callers = load.Conductors(rabbit_url)
     closing.callback(callers.close)
     rng = random.Random(25)
@@ -400,7 +401,10 @@ def test_the_disk_of_the_database_is_full(closing, rabbit_url, postgresql_url, t
         if told[-1].error is not None:
             break
     assert isinstance(told[-1].error, exceptions.Unavailable)
-    assert 'No space left on device' in str(told[-1].error)
+    said = str(told[-1].error)
+    assert 'the disk of the database is full' in said
+    assert 'No space left on device' in said
+    assert 'nothing that was acknowledged is lost. Make room' in said
     assert time.monotonic() - began < 2 + 10
     disk.clear()
     told += [callers.ask(load.a_request(rng, 5, budget_ms=60_000)) for _ in range(10)]

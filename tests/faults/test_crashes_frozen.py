@@ -40,9 +40,9 @@ class Frozen:
         site.start(
             'still', database=self.proxy.url(site.database),
             in_database={'idle_transaction_seconds': idle}, claims={'sweep_seconds': 3600},
-            decisions={'replay_seconds': 0, 'purge_seconds': 3600},
+            decisions={'replay_seconds': 0, 'purge_seconds': 3600}, **hosts.SILENT,
         )  # fmt: skip
-        site.start('awake')
+        site.start('awake', **hosts.SILENT)
 
     def freeze_in_transaction(self):
         """In the next one that writes; the other one stands by, to leave it the work."""

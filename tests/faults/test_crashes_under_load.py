@@ -27,7 +27,7 @@ VCPU = 1_000_000
 def site(request, a_site):
     made = a_site(request.param)
     hosts.add(made.store, [f'host-{n}' for n in range(20)], VCPU=VCPU)
-    made.start('keeper', 'other')
+    made.start('keeper', 'other', **hosts.SILENT)
     yield made
     made.close()
 
@@ -45,10 +45,10 @@ def several(rabbit_url, closing):
     return make
 
 
-def begin(site, conductors, requests, threads):
+def begin(site, conductors, requests, threads, name='other'):
     """Each of them has its share of the requests and of the threads."""
-    if 'other' not in site.rigs['other'].processes:
-        site.again('other')
+    if name not in site.rigs[name].processes:
+        site.again(name)
     return [
         one.start(requests[n :: len(conductors)], threads // len(conductors))
         for n, one in enumerate(conductors)
@@ -104,13 +104,13 @@ def test_killed_ten_times_with_a_thousand_requests_in_flight(site, several):
 
 
 # -- F24 ----------------------------------------------------------------------------------
-def told_to_stop(site, conductors, count, threads):
+def told_to_stop(site, conductors, count, threads, name='other'):
     """Nothing is repeated: a call that got no answer would be an error."""
     requests = some(count, seed=count + 1)
-    asking = begin(site, conductors, requests, threads)
+    asking = begin(site, conductors, requests, threads, name)
     until(lambda: ended(asking) >= count // 4, 'a quarter of them has ended', 120)
     left, began = count - ended(asking), time.monotonic()
-    assert site.stop('other', 60) == 0
+    assert site.stop(name, 60) == 0
     seconds = time.monotonic() - began
     each_once(site, asking, requests)
     print(f'{count} requests, told to stop with {left} to go: ended within {seconds:.1f} s')
@@ -120,6 +120,14 @@ def told_to_stop(site, conductors, count, threads):
 
 def test_told_to_stop_under_load(site, several):
     told_to_stop(site, several(2, attempt_seconds=60.0), 600, threads=60)
+
+
+def test_workers_told_to_stop_under_load(site, several):
+    """The supervisor is told; each of its processes answers what it has."""
+    options = {**hosts.SILENT, 'scheduler': hosts.SILENT['scheduler'] | {'workers': 2}}
+    site.start('pair', **options)
+    until(lambda: site.log('pair').count('is ready') == 2, 'both workers are ready')
+    told_to_stop(site, several(2, attempt_seconds=60.0), 500, threads=60, name='pair')
 
 
 @pytest.mark.slow

@@ -27,6 +27,8 @@ from tests.rabbit.wire import Wire, envelope
 pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql, pytest.mark.timeout(300)]
 
 NAME = 'target'
+#: For each message, asking whether all is well included.
+MOST_MS = 10
 #: Messages between two looks at the process.
 BATCH = 500
 MB = 1_000_000
@@ -171,8 +173,10 @@ def test_a_corpus_of_poison_is_swallowed(target):
                 target.send(one, topic, exchange)
         target.is_well()
     count = len(corpus) * len(poison.TOPICS)
-    print(f'{count} messages, {(time.monotonic() - began) / count * 1000:.2f} ms each')
+    each = (time.monotonic() - began) / count * 1000
+    print(f'{count} messages, {each:.2f} ms each')
     target.is_as_before()
+    assert each <= MOST_MS
 
 
 def mutants(target, count, seed):
@@ -185,10 +189,11 @@ def mutants(target, count, seed):
             target.is_well()
         if number % 100_000 == 0:
             print(f'{number} after {time.monotonic() - began:.0f} s', flush=True)
-    took = time.monotonic() - began
-    print(f'{count} mutants, {took / count * 1000:.2f} ms each; '
+    each = (time.monotonic() - began) / count * 1000
+    print(f'{count} mutants, {each:.2f} ms each; '
           f'memory {target.rss:.0f} MiB, then {target.site.rss_mb(NAME):.0f} MiB')  # fmt: skip
     target.is_as_before()
+    assert each <= MOST_MS
 
 
 def test_mutants_of_right_messages_are_refused_or_handled(target):

@@ -12,12 +12,14 @@ import itertools
 import random
 import re
 import threading
+import time
 
 import pytest
 
 from gantt import exceptions, plugins
 from gantt.core.request import GroupRef, Policy
 from gantt.db.store import SqlStore
+from gantt.scheduler.kept import unpack
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
@@ -46,12 +48,17 @@ class Three:
         hosts.add(self.store, [f'group-{n}' for n in range(8)], VGPU=60)
         hosts.add(self.store, [f'room-{n}' for n in range(10)], PCPU=1_000_000)
         site.start(
-            *NAMES, database=self.proxy.url(site.database), claims={'lease_seconds_max': LEASE}
-        )
+            *NAMES, database=self.proxy.url(site.database), claims={'lease_seconds_max': LEASE},
+            **hosts.SILENT,
+        )  # fmt: skip
 
     def conflicts(self):
         """Members planned again so far."""
         return sum(self.site.metric(name, 'gantt_conflicts_total') for name in NAMES)
+
+    def tries(self, told):
+        """How often a placed request was planned."""
+        return unpack(self.store.load_decision(told.answer.decision_id)[0]).decision.attempts
 
     def give_back(self, told):
         """Leave the hosts as they were, for who comes next."""
@@ -123,6 +130,9 @@ def hot_host(three, host, room, attempts, threads, most):
     three.site.audit()
     assert placed > max(room, attempts // 20), 'else it is full of what nobody gives back'
     assert placed + conflicts <= 2 * placed
+    tries = sorted(map(three.tries, [one for one in told if one.answer][-1000:]))
+    print(f'p99 of {len(tries)} requests: {tries[len(tries) * 99 // 100]} tries')
+    assert tries[len(tries) * 99 // 100] <= 5
     three.give_back(told)
 
 
@@ -146,9 +156,14 @@ class InOneProcess(load.Callers):
             store = SqlStore.for_url(url)
             scheduler = Scheduler(
                 store,
-                plugins.load_pipeline(),
+                plugins.load_pipeline(options=hosts.SILENT['filters']),
                 self.recorder,
-                Settings(worker=name, lease_seconds_max=LEASE),
+                Settings(
+                    worker=name,
+                    lease_seconds_max=LEASE,
+                    stale_after_seconds=86_400,
+                    **hosts.SILENT['scheduler'],
+                ),  # fmt: skip
             )
             closing.callback(store.close)
             closing.callback(scheduler.stop, 30)
@@ -198,7 +213,7 @@ def conflict_share(three, resource, count, units, attempts, threads):
     :param resource: a class that only these hosts have
     """
     hosts.add(three.store, [f'{resource}-{n}' for n in range(count)], **{resource: units})
-    rng = random.Random(2)
+    rng = random.Random(resource)
 
     def asking(members):
         return load.a_request(rng, members, resources={resource: 1}, budget_ms=120_000)
@@ -241,8 +256,12 @@ def test_few_conflicts_at_90_percent_of_a_thousand_hosts(three, resource, units,
 # -- F3 ---------------------------------------------------------------------------------
 def deadlocks(store):
     """What the server tells of deadlocks in this database."""
+    is_postgresql = store.engine.dialect.name == 'postgresql'
+    if is_postgresql:
+        time.sleep(1.1)  # each connection sends its statistics once a second
     with store.engine.connect() as connection:
-        if store.engine.dialect.name == 'postgresql':
+        if is_postgresql:
+            connection.exec_driver_sql('SELECT pg_stat_clear_snapshot()')
             return connection.exec_driver_sql(
                 'SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()'
             ).scalar_one()

@@ -171,8 +171,8 @@ def slow(a_site, closing):
     site.start(
         NAME, database=proxy.url(site.database),
         scheduler={'claims_per_commit': TOGETHER, 'queue_limit': LIMIT,
-                   'unknown_after_seconds': 3600},
-        filters={'service_down_time': 36_000},
+                   **hosts.SILENT['scheduler']},
+        filters=hosts.SILENT['filters'],
         # Two lines for each answer are no part of what is looked at.
         DEFAULT={'default_log_levels': 'gantt.rpc=WARNING,gantt.decisions=WARNING'},
     )  # fmt: skip

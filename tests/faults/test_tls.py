@@ -35,7 +35,6 @@ pytestmark = [
 ]
 
 NAMES = ('one', 'two')
-SILENT = {'filters': {'service_down_time': 3600}, 'scheduler': {'unknown_after_seconds': 3600}}
 
 
 @pytest.fixture(autouse=True)
@@ -181,7 +180,7 @@ class Town:
         self.nodes, self.site = nodes, site
         self.url = site.broker = believing(nodes.url, office, more)
         hosts.add(site.store, [f'host-{n}' for n in range(20)], VCPU=100_000)
-        site.start(*NAMES, **SILENT)
+        site.start(*NAMES, **hosts.SILENT)
         self.callers = load.Conductors(self.url, attempt_seconds=5)
         self.rng = random.Random(5)
 

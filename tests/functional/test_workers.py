@@ -77,10 +77,20 @@ def test_options_are_read_again_at_sighup(rabbit_url, postgresql_url, workers):
             'reload',
         )
         assert made.log('scheduler').count('filters: ComputeFilter, ResourcesFilter') == workers
+        if workers > 1:
+            os.kill(min(children(process.pid)), signal.SIGKILL)
+            until(lambda: made.log('scheduler').count('is ready') == 3, 'the third start')
+            log = made.log('scheduler')
+            assert log.count('filters: ComputeFilter, ResourcesFilter') == workers + 1, (
+                'one that is started later begins with the options that were read last'
+            )
         made.config.write_text(changed.replace('ComputeFilter,', 'CompuetFilter,'))
         process.send_signal(signal.SIGHUP)
         until(lambda: made.log('scheduler').count('was not taken over') == workers, 'the refusal')
         assert "did you mean 'ComputeFilter'" in made.log('scheduler')
+        if workers > 1:
+            os.kill(max(children(process.pid)), signal.SIGKILL)
+            until(lambda: made.log('scheduler').count('is ready') == 4, 'the fourth start')
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0

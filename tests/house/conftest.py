@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt-manage`` in a process of its own, on a site of its own."""
+"""``gantt-manage`` and ``gantt-status`` in a process of their own, on a site of its own."""
 
+import functools
 import json
 import pathlib
 import shutil
@@ -26,16 +27,18 @@ def site(tmp_path):
 #: Imports once, then runs each command line in a process of its own.
 RUNNER = """
 import json, os, sys, traceback
-from gantt.cmd import manage
+from gantt import plugins
+from gantt.cmd import manage, status
+plugins.load_pipeline()  # what it imports, and finds, the children have as well
 for line in sys.stdin:
-    arguments, out, error = json.loads(line)
+    name, arguments, out, error = json.loads(line)
     child = os.fork()
     if not child:
         for descriptor, path in ((1, out), (2, error)):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
         code = 70
         try:
-            code = manage.run(arguments)
+            code = {'manage': manage, 'status': status}[name].run(arguments)
         except BaseException:
             traceback.print_exc()
         sys.stdout.flush()
@@ -58,17 +61,23 @@ def runner():
 
 
 @pytest.fixture
-def manage(site, runner):
-    """``manage(*arguments)``: run it; (exit code, standard output, standard error)."""
+def program(site, runner):
+    """``program(name, *arguments)``: (exit code, standard output, standard error)."""
 
-    def run(*arguments, config=None):
+    def run(name, *arguments, config=None):
         out, error = site / 'out', site / 'error'
         line = ['--config-file', str(config or site / 'gantt.conf'), *arguments]
-        runner.stdin.write(json.dumps([line, str(out), str(error)]) + '\n')
+        runner.stdin.write(json.dumps([name, line, str(out), str(error)]) + '\n')
         runner.stdin.flush()
         return int(runner.stdout.readline()), out.read_text(), error.read_text()
 
     return run
+
+
+@pytest.fixture
+def manage(program):
+    """``manage(*arguments)``: run it; (exit code, standard output, standard error)."""
+    return functools.partial(program, 'manage')
 
 
 @pytest.fixture

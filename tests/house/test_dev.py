@@ -24,7 +24,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def new_filter(name, folder='.', package=None):
-    return dev.new_filter(a_command(name=name, folder=folder, package=package))
+    return dev.new_filter(a_command(name_of_filter=name, folder=folder, package=package))
 
 
 def check_plugin(plugin, cases=5, seed=0):
@@ -124,11 +124,21 @@ def test_what_is_no_plugin_says_so(name):
         check_plugin(name)
 
 
-def test_the_commands_say_trouble_in_a_line(folder):
+@pytest.mark.parametrize('cases', ['0', '-4'], ids=['none', 'less'])
+def test_no_cases_are_no_examination(manage, site, cases):
+    code, out, error = manage('dev', 'check-plugin', 'ResourcesFilter', f'--cases={cases}')
+    assert (code, out) == (64, '')
+    assert f"expected 1 to 100000, got '{cases}'" in error
+
+
+def test_the_commands_do_it_or_say_trouble_in_a_line(folder):
     done = run(folder, '-m', 'gantt.cmd.manage', 'dev', 'check-plugin', 'no.such:Filter')
     assert done.returncode == 1
     assert 'no.such:Filter' in done.stderr
     assert 'Traceback' not in done.stderr
+    done = run(folder, '-m', 'gantt.cmd.manage', 'dev', 'new-filter', 'GpuModel')
+    assert (done.returncode, done.stderr) == (0, '')
+    assert 'class GpuModelFilter' in (folder / 'my_gantt_plugins' / 'gpu_model.py').read_text()
     done = run(folder, '-m', 'gantt.cmd.manage', 'dev', 'new-filter', 'gpu')
     assert (done.returncode, done.stdout) == (1, '')
     assert 'Write it as in GpuModel' in done.stderr

@@ -6,6 +6,7 @@ import pathlib
 import sqlite3
 import uuid
 from types import SimpleNamespace
+from urllib.parse import urlsplit
 
 import pytest
 import sqlalchemy as sa
@@ -32,6 +33,9 @@ FAR = 'transport_url = rabbit://gantt:s3cret@rabbit-1:5671/gantt\n'
 TWO = 'transport_url = rabbit://gantt:s3cret@a:5671,gantt:s3cret@b:5671/gantt\n'
 TLS = RABBIT + f'ssl = true\nssl_ca_file = {__file__}\n'
 QUORUM = RABBIT + 'rabbit_quorum_queue = true\nrabbit_transient_quorum_queue = true\n'
+TOKENS = '[api]\nauth_strategy = keystone\n[keystone_authtoken]\nauth_type = password\n'
+NOVA = '[rpc]\nnova_enabled = true\nnova_transport_url = rabbit://nova:s5cret@127.0.0.1/nova'
+SOURCE = '[nova_source]\ncell = 3f08903e-ffa4-442a-bd00-09d817a78499\n'
 NAMES = 'use_queue_manager = true\n'
 
 
@@ -132,16 +136,29 @@ CASES = [
      [('note', '[rpc] nova_transport_url')]),
     ('[rpc]\nnova_rabbit_options = rabbit_quorum_queue:false',
      [('note', '[rpc] nova_rabbit_options')]),
-    ('[rpc]\nnova_enabled = true', []),
-    ('[rpc]\nnova_enabled = true\nnova_topic = gantt-stats', [('error', '[rpc] nova_topic')]),
-    ('[rpc]\nnova_enabled = true\nnova_budget_seconds = 90',
+    (NOVA, []),
+    ('[rpc]\nnova_enabled = true', [('warning', '[rpc] nova_transport_url')]),
+    (NOVA + '\nnova_topic = gantt-stats', [('error', '[rpc] nova_topic')]),
+    (NOVA + '\nnova_budget_seconds = 90',
      [('note', '[rpc] nova_budget_seconds')]),
-    ('[rpc]\nnova_enabled = true\nnova_lease_seconds = 60',
+    (NOVA + '\nnova_lease_seconds = 60',
      [('error', '[rpc] nova_lease_seconds')]),
-    ('[rpc]\nnova_enabled = true\nnova_lease_seconds = 300',
+    (NOVA + '\nnova_lease_seconds = 300',
      [('warning', '[rpc] nova_lease_seconds')]),
-    ('[rpc]\nnova_enabled = true\nnova_rabbit_options = heartbeat_rate:0',
+    (NOVA + '\nnova_rabbit_options = heartbeat_rate:0',
      [('error', '[oslo_messaging_rabbit] heartbeat_rate')]),
+    # gantt-nova-source
+    (SOURCE, []),
+    (SOURCE + 'interval_seconds = 100', [('warning', '[nova_source] interval_seconds')]),
+    (SOURCE + 'interval_seconds = 3600', [('error', '[nova_source] interval_seconds')]),
+    ('[nova_source]\ncell = nonsense', [('error', '[nova_source] cell')]),
+    ('[nova_source]\ncells_file = /no/such', [('error', '[nova_source] cells_file')]),
+    (f'[nova_source]\ncells_file = {__file__}', [('error', '[nova_source] cells_file')]),
+    (SOURCE + f'cells_file = {__file__}', [('error', '[nova_source] cell')]),
+    (SOURCE + '[nova]\nauth_type = password\nauth_url = https://keystone/v3', []),
+    (SOURCE + '[nova]\nauth_type = password\nauth_url = keystone', [('error', '[nova] auth_url')]),
+    (SOURCE + '[nova]\nauth_type = pasword', [('error', '[nova] auth_type')]),
+    ('[databse]\nmax_pool_size = 9', [('error', '[databse]')]),
     # periods and bounds
     ('[claims]\nlease_seconds = 800\nlease_seconds_max = 700',
      [('error', '[claims] lease_seconds')]),
@@ -160,7 +177,6 @@ CASES = [
     ('[decisions]\nkept = 0', [('note', '[decisions] kept')]),
     ('[decisions]\nreplay_seconds = 120', [('warning', '[decisions] replay_seconds')]),
     ('[decisions]\nreplay_seconds = 0', []),
-    ('[decisions]\npurge_seconds = 600', [('warning', '[decisions] purge_seconds')]),
     ('[rpc]\ndrain_seconds = 60', [('note', '[rpc] drain_seconds')]),
     ('[rpc]\nreply_backlog = 100', [('warning', '[rpc] reply_backlog')]),
     ('[rpc]\nreply_retry_seconds = 0', [('warning', '[rpc] reply_retry_seconds')]),
@@ -211,6 +227,15 @@ CASES = [
     ('[filters]\nenabled_filters = ComputeFiler',
      [('error', '[filters]')] + 2 * [('error', '[filters] enabled_filters')]
      + 16 * [('warning', '[filters] enabled_filters')]),
+    # who asks
+    ('[api]\nauth_strategy = keystoen', [('error', '[api] auth_strategy')]),
+    ('[api]\nauth_strategy = keystone', [('error', '[keystone_authtoken] auth_type')]),
+    (TOKENS, [('error', '[keystone_authtoken] auth_url')]),
+    (TOKENS + 'auth_url = https://keystone/v3', []),
+    (TOKENS + 'auth_url = http://keystone/v3', [('warning', '[keystone_authtoken] auth_url')]),
+    (TOKENS + 'auth_url = http://127.0.0.1/v3\ninsecure = true',
+     [('warning', '[keystone_authtoken] insecure')]),
+    ('[oslo_policy]\npolicy_file = no-such.yaml', [('error', '[oslo_policy] policy_file')]),
     ('state_path = /run/gantt', [('warning', '[DEFAULT] state_path')]),
     ('[compute]\nguest_start_command = start',
      [('error', '[compute] guest_stop_command'), ('warning', '[compute] guest_list_command')]),
@@ -234,6 +259,24 @@ def test_every_finding_says_why_and_what_instead_and_no_password(a_conf):
         assert f.instead[0].isupper() or f.instead.startswith('chown')
         assert not any(f's{n}cret' in f'{f.value}{f.why}' for n in range(3, 7)), f
     assert {f.severity for f in said} == set(Severity)
+
+
+def test_the_broker_that_only_shadow_mode_reads_is_not_to_be_removed(a_conf):
+    text = (
+        '[rpc]\nnova_transport_url = rabbit://nova:s5cret@nova-1/\nnova_rabbit_options = ssl:true'
+    )
+    said = doctor.diagnose(a_conf(text), ask=False)
+    assert [f.option for f in said] == ['[rpc] nova_transport_url', '[rpc] nova_rabbit_options']
+    assert all('read by gantt-shadow only' in f.why for f in said)
+    assert all(f.instead.startswith('Keep it where gantt-shadow runs') for f in said)
+
+
+def test_a_rule_that_lets_everybody_is_found(a_conf, tmp_path):
+    rules = tmp_path / 'rules.yaml'
+    rules.write_text('"gantt:claims:release": "@"\n"gantt:metrics:show": "@"\n')
+    [finding] = doctor.diagnose(a_conf(f'[oslo_policy]\npolicy_file = {rules}'), ask=False)
+    assert (finding.option, finding.value) == ('[oslo_policy] policy_file', str(rules))
+    assert 'gantt:claims:release lets everybody' in finding.why
 
 
 def test_a_file_with_passwords_that_everybody_can_read_is_found(a_conf):
@@ -385,6 +428,39 @@ def test_servers_that_do_not_answer_are_a_note_or_with_live_an_error(a_conf):
     assert found(conf, None) == [('note', what) for what in away]
     assert found(conf, True) == [('error', what) for what in away]
     assert found(conf, False) == []
+
+
+@pytest.mark.rabbit
+@pytest.mark.parametrize(
+    ('change', 'wrong'),
+    [
+        (lambda parts: parts._replace(path='/no-such-vhost'), 'the virtual host'),
+        (lambda parts: parts._replace(netloc=f'nobody:wr0ng@{parts.hostname}:{parts.port}'),
+         'the user or the password'),
+    ],
+    ids=['vhost', 'user'],
+)  # fmt: skip
+@pytest.mark.parametrize('ask', [None, True])
+def test_a_broker_that_refuses_us_runs(a_conf, rabbit_url, change, wrong, ask):
+    url = change(urlsplit(rabbit_url)).geturl()
+    (refused,) = [
+        f for f in doctor.diagnose(a_conf(f'transport_url = {url}'), ask)
+        if f.option == 'message broker'
+    ]  # fmt: skip
+    assert refused.severity is Severity.ERROR
+    assert refused.why.startswith('it runs and refuses us')
+    assert refused.instead.startswith(f'Correct in transport_url {wrong}')
+    assert 'wr0ng' not in refused.why
+
+
+@pytest.mark.parametrize('ask', [None, True])
+def test_a_database_that_refuses_us_runs(a_conf, mysql_url, ask):
+    url = sa.make_url(mysql_url).set(username='nobody', password='wr0ng')
+    conf = a_conf(on(url.render_as_string(hide_password=False)))
+    (refused,) = [f for f in doctor.diagnose(conf, ask) if f.option == 'database']
+    assert refused.severity is Severity.ERROR
+    assert refused.instead == 'Correct in [database] connection the user or the password'
+    assert 'wr0ng' not in refused.why
 
 
 @pytest.mark.rabbit

@@ -66,6 +66,7 @@ def test_config_check_of_a_sound_site(synced, manage):
     assert code == 0, out + error
     assert [line.split()[:2] for line in out.splitlines()] == [
         ['options', 'ok'],
+        ['names', 'ok'],
         ['plugins', 'ok'],
         ['database', 'ok'],
     ]
@@ -90,7 +91,7 @@ def test_config_check_names_what_is_wrong_and_goes_on(synced, addition, said, ma
     wrong = [line for line in out.splitlines() if ' WRONG ' in line]
     assert len(wrong) == 1
     assert said in wrong[0]
-    assert len(out.splitlines()) == 3
+    assert len(out.splitlines()) == 4
 
 
 def test_an_unreachable_database_is_one_line(site, manage):
@@ -154,3 +155,17 @@ def test_help_is_no_error(site, manage):
     code, out, _ = manage('--help')
     assert code == 0
     assert 'audit' in out
+
+
+@pytest.mark.parametrize(
+    ('group', 'option'),
+    [('claims', 'lease_seconds'), ('weighers', 'ram_weight_multiplier')],
+    ids=['core', 'plugin'],
+)
+def test_an_option_that_is_no_number_is_told_at_start(site, manage, group, option):
+    with (site / 'gantt.conf').open('a') as file:
+        file.write(f'[{group}]\n{option} = nan\n')
+    code, out, error = manage('config', 'check')
+    assert (code, out) == (1, '')
+    assert f'[{group}] {option}' in error
+    assert 'expected a finite number, got nan' in error

@@ -2,6 +2,7 @@
 """The rules of the house that no linter knows, checked over the whole tree."""
 
 import ast
+import importlib
 import pathlib
 import re
 import subprocess
@@ -177,8 +178,8 @@ def _declared_entry_points():
     ],
 )
 def test_an_entry_point_leads_somewhere(group, name, module, attribute):
-    found = getattr(__import__(module, fromlist=[attribute]), attribute)
-    assert callable(found)
+    # A plugin of OpenStackClient is a module, of which it calls this function.
+    assert callable(getattr(importlib.import_module(module), attribute or 'make_client'))
 
 
 def test_every_command_can_be_imported():

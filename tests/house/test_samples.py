@@ -11,11 +11,18 @@ import textwrap
 
 import pytest
 
+from gantt import plugins
 from gantt.core.host import HostChange, HostFacts, HostRow
 from gantt.core.host_table import HostTable
 from gantt.core.report import Hypervisor
 from gantt.core.request import RequestSpec
 from gantt.core.resources import Inventory
+from gantt.db.memory import MemoryStore
+from gantt.scheduler.recorder import MemoryRecorder
+from gantt.scheduler.service import Scheduler
+from gantt.scheduler.settings import Settings
+from tests.nemesis.site import until
+from tests.rpc.bus import Bus
 
 ROOT = pathlib.Path(__file__).parents[2]
 SAMPLES = ROOT / 'tests' / 'samples'
@@ -96,8 +103,12 @@ LOAD = """
 """
 
 
-def test_the_samples_load_by_the_entry_points_their_package_declares(tmp_path):
-    """Installed as a package would be: its metadata on the path, nothing registered by hand."""
+@pytest.fixture
+def installed(tmp_path):
+    """The samples as an installed package has them: its metadata on the path.
+
+    :returns: the environment for a process that finds them
+    """
     parser = configparser.ConfigParser(delimiters=('=',), interpolation=None)
     parser.optionxform = str
     parser.read(SAMPLES / 'setup.cfg')
@@ -108,23 +119,90 @@ def test_the_samples_load_by_the_entry_points_their_package_declares(tmp_path):
     for group, lines in parser['options.entry_points'].items():
         text += f'[{group}]\n{textwrap.dedent(lines)}\n'
     info.joinpath('entry_points.txt').write_text(text)
+    # A cache of entry points of its own, so that nothing is written to the user's.
+    return {
+        **os.environ,
+        'PYTHONPATH': os.pathsep.join([str(tmp_path), str(SAMPLES), str(ROOT)]),
+        'XDG_CACHE_HOME': str(tmp_path / 'cache'),
+    }
+
+
+def test_the_samples_load_by_the_entry_points_their_package_declares(tmp_path, installed):
     config = tmp_path / 'gantt.conf'
     config.write_text(
         '[filters]\n'
         'enabled_filters = ComputeFilter,ResourcesFilter,HeadroomFilter,HypervisorVersionFilter\n'
         'enabled_weighers = RAMWeigher,BestFitWeigher\n'
     )
-    # A cache of entry points of its own, so that nothing is written to the user's.
-    environment = {
-        **os.environ,
-        'PYTHONPATH': os.pathsep.join([str(tmp_path), str(SAMPLES), str(ROOT)]),
-        'XDG_CACHE_HOME': str(tmp_path / 'cache'),
-    }
     done = subprocess.run(
         [sys.executable, '-c', textwrap.dedent(LOAD), '--config-file', str(config)],
-        env=environment, capture_output=True, text=True, timeout=60,
+        env=installed, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     described = json.dumps(json.loads(done.stdout))
     for name in ('HeadroomFilter', 'HypervisorVersionFilter', 'BestFitWeigher'):
         assert name in described
+
+
+# -- a report source ---------------------------------------------------------------------
+def command(tmp_path, broker, *words, bookings='bookings.json'):
+    config = tmp_path / 'gantt.conf'
+    config.write_text(
+        f'[DEFAULT]\ntransport_url = {broker}\n'
+        f'[lab]\nbookings = {tmp_path / bookings}\nreport_seconds = 1\n'
+    )
+    program = [sys.executable, '-W', 'ignore', '-m', 'gantt.cmd.report_source']
+    return [*program, *words, '--config-file', str(config)]
+
+
+@pytest.mark.rabbit
+def test_a_source_of_somebody_elses_reports_until_it_is_told_to_stop(
+    tmp_path, installed, rabbit_url
+):
+    scheduler = Scheduler(
+        MemoryStore(), plugins.load_pipeline(), MemoryRecorder(), Settings(worker='worker-1')
+    )
+    bookings = tmp_path / 'bookings.json'
+    machine = {'cpus': 8, 'memory_mb': 16384, 'taken': 3}
+    bookings.write_text(json.dumps({'bench-1': machine, 'bench-2': machine}))
+    scheduler.start()
+    bus = Bus(rabbit_url, facade=scheduler)
+    process = subprocess.Popen(
+        command(tmp_path, rabbit_url, 'lab'), env=installed, stderr=subprocess.PIPE, text=True
+    )
+
+    def free():
+        rows = [change.row for change in scheduler.store.load_everything().hosts]
+        return {row.name: row.cap('VCPU') - row.foreign.get('VCPU', 0) for row in rows}
+
+    try:
+        until(lambda: free() == {'bench-1': 5, 'bench-2': 5}, 'both have reported', 60)
+        bookings.write_text(json.dumps({'bench-1': machine, 'bench-2': machine | {'taken': 8}}))
+        until(lambda: free() == {'bench-1': 5, 'bench-2': 0}, 'what changed is told', 60)
+    finally:
+        process.terminate()
+        said = process.communicate(timeout=30)[1]
+        bus.close()
+        scheduler.stop(5.0)
+    assert process.returncode == 0, said
+
+
+@pytest.mark.parametrize(
+    ('words', 'code', 'problem'),
+    [
+        (['labb'], 1, "'labb': is not installed in gantt.report_sources; did you mean 'lab'?"),
+        ([], 64, 'source'),
+        (['lab'], 1, '[lab] bookings: '),
+    ],
+    ids=['unknown', 'none', 'options'],
+)
+def test_what_is_wrong_with_a_source_is_said_in_the_last_line(
+    tmp_path, installed, words, code, problem
+):
+    done = subprocess.run(
+        command(tmp_path, 'kombu+memory:////', *words, bookings='none.json'),
+        env=installed, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    last = done.stderr.splitlines()[-1]
+    assert (done.returncode, last.startswith('gantt-report-source: ')) == (code, True), last
+    assert problem in last

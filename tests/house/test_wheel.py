@@ -63,4 +63,4 @@ def test_the_wheel_declares_the_entry_points_of_setup_cfg(wheel):
     text = zipfile.ZipFile(built).read('gantt-1.2.3.dist-info/entry_points.txt').decode()
     for group, name, module, attribute in _declared_entry_points():
         assert f'[{group}]' in text
-        assert f'{name} = {module}:{attribute}' in text
+        assert f'{name} = {module}{attribute and f":{attribute}"}\n' in text + '\n'

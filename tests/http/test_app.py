@@ -14,7 +14,7 @@ from openapi_spec_validator import validate
 
 from gantt import exceptions
 from gantt.http import app as http_app
-from gantt.http import microversion, openapi, policy
+from gantt.http import asking, auth, microversion, openapi, policy
 from gantt.http.app import make_app
 from gantt.http.handlers import decisions
 from gantt.http.server import Server
@@ -55,6 +55,27 @@ def test_five_megabytes_are_refused_unread(site: Site, caller: httpx.Client) -> 
     assert answer.status_code == 413
     assert _error(answer)['code'] == 'gantt.payload_too_large'
     assert len(site.world.store.claims()) == 0
+
+
+@pytest.mark.parametrize(
+    'body', [b'[1', b'{"request_id": 1, "x"', b'[' * 100_000], ids=['list', 'object', 'deep']
+)
+def test_a_body_that_breaks_off_is_no_defect(site: Site, caller: httpx.Client, body: bytes) -> None:
+    answer = caller.post('/v1/requests', content=body)
+    assert answer.status_code == 400
+    assert _error(answer)['code'] == 'gantt.invalid_message'
+    assert 'gantt.bug' not in caller.get('/metrics').text
+
+
+def test_a_name_with_a_slash_is_measured_under_its_route(caller: httpx.Client) -> None:
+    path = '/v1/aggregates/rack%2F1'
+    assert caller.put(path, json={'hosts': ['cmp-1']}).status_code == 200
+    assert caller.get(path).json()['name'] == 'rack/1'
+    said = caller.get('/metrics').text
+    assert 'route="/v1/aggregates/{name}"' in said
+    assert ':path' not in said
+    assert caller.delete(path).status_code == 200
+    assert caller.get(path).status_code == 404
 
 
 def test_a_body_without_a_length_is_bounded_too(site: Site, caller: httpx.Client) -> None:
@@ -200,17 +221,16 @@ def test_cors_only_for_the_origins_named() -> None:
     assert 'access-control-allow-origin' not in theirs.headers
 
 
-def test_an_unknown_auth_strategy_names_the_option_and_the_choices(site: Site) -> None:
-    settings = HttpSettings(auth_strategy='keystoen')
+def test_an_unknown_auth_strategy_names_the_option_and_the_choices() -> None:
     with pytest.raises(exceptions.Misconfigured) as caught:
-        make_app(site.insights, site.world.store, site.client, site.metrics, settings)
+        auth.strategy('keystoen', None)
     assert '[api] auth_strategy' in caught.value.message
     assert 'noauth' in caught.value.message
 
 
 def test_a_rule_refuses_who_has_no_role_for_it() -> None:
-    with pytest.raises(policy.Forbidden, match='manager, admin'):
-        policy.check('gantt:hosts:disable', http_app.Caller(roles=('reader',)))
+    with pytest.raises(policy.Forbidden, match='asks for role:admin; you have the roles reader'):
+        policy.defaults().check('gantt:hosts:disable', http_app.Caller(roles=('reader',)))
 
 
 def test_further_checks_are_part_of_health(site: Site) -> None:
@@ -226,6 +246,23 @@ def test_further_checks_are_part_of_health(site: Site) -> None:
     assert 'rabbit://there' in answer.text
 
 
+def test_a_long_answer_is_compressed_for_who_may_have_it_so(caller: httpx.Client) -> None:
+    path = '/dashboard/dashboard.js'
+    short = caller.get(path, headers={'Accept-Encoding': 'gzip'})
+    plain = caller.get(path, headers={'Accept-Encoding': 'identity'})
+    assert short.text == plain.text
+    assert (short.headers['content-encoding'], plain.headers.get('content-encoding')) == (
+        'gzip',
+        None,
+    )
+    assert int(short.headers['content-length']) * 2 < int(plain.headers['content-length'])
+    assert 'Accept-Encoding' in plain.headers['vary']
+    etag = plain.headers['etag']
+    known = caller.get(path, headers={'If-None-Match': f'W/"other", {etag}'})
+    assert (known.status_code, known.content) == (304, b'')
+    assert caller.get(path, headers={'If-None-Match': 'W/"other"'}).status_code == 200
+
+
 # -- the OpenAPI document ------------------------------------------------------------
 def test_the_openapi_document_is_valid_and_has_every_route(caller: httpx.Client) -> None:
     found = caller.get('/v1/openapi.json').json()
@@ -239,9 +276,9 @@ def test_the_openapi_document_is_valid_and_has_every_route(caller: httpx.Client)
 
 
 def test_every_route_has_a_rule_and_every_rule_a_route() -> None:
-    # Whether reasons are shown whole is asked within the routes that show them.
-    within = {decisions.WHOLE}
-    assert {route.rule for route in http_app.ROUTES} | within == set(policy.RULES)
+    # These are asked within routes, beside the rule of the route.
+    within = {decisions.WHOLE, asking.HOSTS, asking.MIGRATE, asking.RULES, asking.TRUSTED}
+    assert {route.rule for route in http_app.ROUTES} | within == policy.defaults().rules
 
 
 #: Paths that are asked with a body and write nothing.
@@ -281,13 +318,19 @@ def _schema_problems(
 
 @pytest.mark.parametrize(
     'path',
-    ['/v1/hosts', '/v1/hosts/{name}', '/v1/status', '/v1/claims', '/v1/decisions', '/v1/health'],
-)
+    [
+        '/v1/hosts', '/v1/hosts/{name}', '/v1/status', '/v1/claims', '/v1/decisions', '/v1/health',
+        '/v1/host-map', '/v1/activity', '/v1/refused',
+    ],
+)  # fmt: skip
 def test_answers_are_as_documented(site: Site, caller: httpx.Client, path: str) -> None:
     site.place(1)
+    with pytest.raises(exceptions.NoValidHost):
+        site.place(50, VCPU=400)
     document = caller.get('/v1/openapi.json').json()
     schema = document['paths'][path]['get']['responses']['200']['content']['application/json']
-    answer = caller.get(path.replace('{name}', 'cmp-1'))
+    latest = {'OpenStack-API-Version': 'scheduler latest'}
+    answer = caller.get(path.replace('{name}', 'cmp-1'), headers=latest)
     assert answer.status_code == 200
     assert list(_schema_problems(document, schema['schema'], answer.json(), '$')) == []
 

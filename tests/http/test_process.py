@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from bench.rig import Rig
+from tests.http import identity
 from tests.http.site import fixed
 
 #: Nobody listens on port 1.
@@ -97,9 +98,41 @@ def test_a_port_that_is_taken(rig: Rig, port: int) -> None:
 def test_an_auth_strategy_that_does_not_exist(
     store_url: Callable[[str], str], tmp_path: pathlib.Path
 ) -> None:
-    options: dict[str, dict[str, object]] = {'api': {'auth_strategy': 'keystone'}}
+    options: dict[str, dict[str, object]] = {'api': {'auth_strategy': 'keystoen'}}
     rig = Rig(store_url('sqlite'), NO_BROKER, tmp_path, options)
-    assert "[api] auth_strategy: 'keystone' is not known. Choose one of: noauth" in _fails(rig)
+    assert (
+        "[api] auth_strategy: 'keystoen' is not known. Choose one of: keystone, noauth"
+        in _fails(rig)
+    )
+
+
+def test_tokens_and_rules_are_those_of_the_configuration(
+    store_url: Callable[[str], str], tmp_path: pathlib.Path, port: int
+) -> None:
+    keystone = identity.Keystone()
+    rules = tmp_path / 'policy.yaml'
+    rules.write_text('"gantt:status:show": "role:member"\n')
+    options: dict[str, dict[str, object]] = {
+        'api': {'port': port, 'auth_strategy': 'keystone'},
+        'keystone_authtoken': identity.options(keystone.url),
+        'oslo_policy': {'policy_file': rules},
+    }
+    rig = Rig(store_url('sqlite'), NO_BROKER, tmp_path, options)
+    try:
+        rig.start('api', 'gantt-api')
+        rig.wait_for('api', 'listens on')
+        token = {'X-Auth-Token': keystone.issue('member')}
+        with httpx.Client(base_url=f'http://127.0.0.1:{port}', timeout=30) as caller:
+            assert caller.get('/v1').status_code == 200
+            assert caller.get('/v1/status').status_code == 401
+            assert caller.get('/v1/status', headers=token).status_code == 200
+            assert caller.get('/v1/hosts', headers=token).status_code == 403
+        assert rig.stop('api') == 0
+        rules.write_text('"gantt:status:shwo": "role:member"\n')
+        assert 'did you mean gantt:status:show?' in _fails(rig)
+    finally:
+        rig.close()
+        keystone.stop()
 
 
 def test_the_wsgi_module_has_the_same_application(rig: Rig) -> None:

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kept decisions made again, hosts edited, and who may read what of it."""
 
+import sys
+
 import httpx
 import msgspec
 import pytest
 
 from gantt import exceptions
+from gantt.core import message
 from gantt.core.edits import HostEdit, HostEdits
 from gantt.core.request import GroupRef, Policy, RequestSpec, SelectDestinations
-from gantt.http import auth
 from gantt.http.app import make_app
 from gantt.http.world import Caller
 from gantt.scheduler.replaying import Otherwise
@@ -93,12 +95,38 @@ def test_other_settings_are_shown_beside_those_in_force(site: Site) -> None:
 
 def test_what_cannot_be_replayed_says_so_and_why(site: Site) -> None:
     busy(site)
-    with pytest.raises(exceptions.PluginError, match="did you mean 'ram_weight_multiplier'"):
+    with pytest.raises(exceptions.InvalidMessage, match="did you mean 'ram_weight_multiplier'"):
         site.insights.replay(fixed(1), Otherwise(options={'ram_weight_multiplyer': 2.0}))
     site.world.clock.advance(7200)
     site.world.store.purge_table_log(1800)
     with pytest.raises(exceptions.NotFound, match='can be explained but not replayed'):
         site.insights.replay(fixed(2))
+
+
+WRONG = {
+    'module': ({'filters': ['ComputeFilter', 'this:s']}, 'body.filters[1]'),
+    'misspelt': ({'filters': ['ComputFilter']}, 'body.filters[0]'),
+    'weigher': ({'weighers': ['RAMWeigher', 'CPUWeigher', 'x']}, 'body.weighers[2]'),
+    'twice': ({'weighers': ['RAMWeigher', 'RAMWeigher']}, 'body.weighers[1]'),
+    'other-kind': ({'filters': ['RAMWeigher']}, 'body.filters[0]'),
+    'option': ({'options': {'ram_weight': 2}}, 'body.options.ram_weight'),
+    'value': ({'options': {'ram_weight_multiplier': 'x'}}, 'body.options.ram_weight_multiplier'),
+    'large': ({'options': {'ram_weight_multiplier': 1e300}}, 'body.options.ram_weight_multiplier'),
+    'rule': ({'options': {'operator_rules': 'zone = "a"'}}, 'body.options.operator_rules'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('what', WRONG)
+def test_a_wrong_setting_is_a_mistake_of_the_caller_and_imports_nothing(site: Site, what) -> None:
+    busy(site)
+    body, field = WRONG[what]
+    sys.modules.pop('this', None)
+    transport = httpx.WSGITransport(app=site.app)
+    with httpx.Client(transport=transport, base_url='http://gantt') as client:
+        answer = client.post(f'/v1/decisions/{fixed(1)}/replay', json=body)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()['errors'][0]['detail'].startswith(f'{field}: ')
+    assert 'this' not in sys.modules
 
 
 def test_of_a_host_every_filter_says_its_numbers(site: Site) -> None:
@@ -170,21 +198,35 @@ def test_an_edit_that_changes_nothing_changes_no_answer(site: Site) -> None:
         ({'change': {'cmp-1': HostEdit(aggregates=['x'])}}, 'hosts.change.cmp-1.aggregates'),
         ({'add': {'a': HostEdit(like='cmp-1', count=10_000), 'b': HostEdit(like='cmp-1')}},
          'at most 10000'),
+        ({'add': {'cmp': HostEdit(like='cmp-1', count=3)}, 'remove': ['cmp-1']},
+         'hosts.add.cmp: there is a host cmp-2 already'),
+        ({'add': {'x-2': HostEdit(like='cmp-1'), 'x': HostEdit(like='cmp-1', count=3)}},
+         'hosts.add.x: hosts.add.x-2 has a host x-2 as well'),
+        ({'change': {'cmp-1': HostEdit(traits=['CUSTOM_A', 'lower case!'])}},
+         r'hosts.change.cmp-1.traits\[1\]: expected capitals, digits'),
+        ({'add': {'new': HostEdit(like='cmp-1', resources={'CUSTOM_NEVER': 1})}},
+         'hosts.add.new.resources.CUSTOM_NEVER'),
     ],
-    ids=range(8),
+    ids=range(12),
 )  # fmt: skip
 def test_an_impossible_edit_is_refused_by_its_field(site: Site, edits, said) -> None:
     with pytest.raises(exceptions.GanttError, match=said):
         site.insights.what_if(ask(20), HostEdits(**edits))
 
 
+def test_a_cell_is_a_uuid() -> None:
+    with pytest.raises(exceptions.InvalidMessage, match=r'body.change.*cell: expected a UUID'):
+        message.decode({'change': {'cmp-1': {'cell': 'one'}}}, HostEdits, inside='body')
+
+
 # -- who may read what -------------------------------------------------------------------
 @pytest.fixture
-def member(site: Site, monkeypatch: pytest.MonkeyPatch):
+def member(site: Site):
     """A client of the interface who is a plain member of a project."""
-    plain = Caller(user='eve', project='red', roles=('member',))
-    monkeypatch.setitem(auth.STRATEGIES, 'noauth', lambda req: plain)
-    app = make_app(site.insights, site.world.store, site.client, site.metrics)
+    plain = Caller(user='eve', project='red', roles=('member', 'reader'))
+    app = make_app(
+        site.insights, site.world.store, site.client, site.metrics, strategy=lambda req: plain
+    )
     transport = httpx.WSGITransport(app=app)
     with httpx.Client(transport=transport, base_url='http://gantt') as client:
         yield client

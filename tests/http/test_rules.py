@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules through the whole scheduler: what callers are told, and what is explained later."""
 
+import httpx
 import pytest
 
 from gantt import exceptions
+from gantt.core import message
 from gantt.core.decision import Answer
-from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.core.request import Flavor, RequestSpec, SelectDestinations
+from gantt.rpc import wire
 from tests.http.site import Site, fixed
 
 
@@ -96,3 +99,56 @@ def test_what_a_host_meets_is_told_rule_by_rule(site):
         'meets "HW_CPU_X86_AVX2" in traits (user)',
         'does not meet drop 1: name == "cmp-9" (user)',
     ]
+
+
+SECRET = 'secret-7'
+
+
+def of_operator(site: Site, *rules: str, number: int, **flavor: str) -> Answer:
+    """Place with rules of a flavor."""
+    extra = {f'rule:{name}': text for name, text in flavor.items()}
+    return site.client.select_destinations(
+        SelectDestinations(
+            request_id=fixed(number),
+            spec=RequestSpec(
+                resources={'VCPU': 2}, flavor=Flavor(extra_specs=extra),
+                hints={'rules': list(rules)} if rules else {},
+            ),
+            consumers=[fixed(number * 1000)],
+        )
+    )  # fmt: skip
+
+
+def test_who_asks_is_told_which_rule_of_the_operator_was_given_up_not_what_it_says(site):
+    kept = of_operator(site, number=1, tier=f'drop 1: name == "{SECRET}"')
+    result, _ = wire.answer(kept)
+    assert result.given_up == ["the operator's rule tier of the flavor"]
+    assert SECRET not in str(message.to_builtins(result))
+    with httpx.Client(transport=httpx.WSGITransport(site.app), base_url='http://gantt') as caller:
+        shown = caller.get(f'/v1/requests/{kept.request_id}').json()
+    assert shown['answer']['given_up'] == result.given_up
+    explained = site.insights.explain(kept.decision_id)
+    assert explained.members[0].given_up == [f'drop 1: name == "{SECRET}" (flavor rule:tier)']
+    assert any(SECRET in line for line in explained.lines)
+    public = site.insights.explain(kept.decision_id, public=True)
+    assert public.members[0].given_up == result.given_up
+    assert SECRET not in str(message.to_builtins(public))
+
+
+def test_a_refusal_tells_no_text_of_the_operators_rules_and_keeps_it(site):
+    with pytest.raises(exceptions.NoValidHost) as caught:
+        of_operator(
+            site, 'name == "cmp-1"', number=2,
+            tier=f'name in ["{SECRET}", "cmp-2"]', other=f'name != "{SECRET}"',
+        )  # fmt: skip
+    said = caught.value.message
+    assert "against the operator's rule tier of the flavor" in said
+    assert 'the operator\'s rule tier of the flavor; name == "cmp-1" (user)' in said
+    assert SECRET not in said
+    found = site.insights.explain(caught.value.kwargs['decision_id'])
+    assert SECRET not in found.reason
+    kept = f'name in ["{SECRET}", "cmp-2"] (flavor rule:tier)'
+    assert kept in found.contradiction.rules
+    assert kept in ' '.join(' '.join(found.lines).split())
+    # The funnel has it with its count.
+    assert any(f'against the rule {kept}' in step.reason for step in found.members[0].funnel)

@@ -8,6 +8,9 @@ from gantt.core.report import HostReport, RegisterHost
 from gantt.core.resources import Inventory
 from gantt.db.store import SqlStore
 
+#: Options of schedulers that go on to place on them: they are taken for alive for a day.
+SILENT = {'filters': {'service_down_time': 86_400}, 'scheduler': {'unknown_after_seconds': 86_400}}
+
 
 def add(store: SqlStore, names: Sequence[str], **room: int) -> None:
     """Add hosts with so much of each class."""

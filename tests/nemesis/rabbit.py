@@ -218,7 +218,7 @@ def _script() -> str:
     script = next((path for path in SERVERS if pathlib.Path(path).exists()), None)
     script = script or shutil.which('rabbitmq-server')
     if script is None:
-        pytest.skip('a RabbitMQ that may be killed: rabbitmq-server is not installed here')
+        pytest.skip('NO RABBITMQ-SERVER: a test starts and kills its own; install rabbitmq-server')
     return script
 
 

@@ -5,9 +5,11 @@ import math
 from typing import Any
 
 from gantt import exceptions, plugins
+from gantt.core.prefilters import DISABLED
+from gantt.core.request import SelectDestinations
 from tests.oracle import deviations
 from tests.oracle.deviations import Seen
-from tests.oracle.ours import INSIDE, TOGETHER, World, request_of
+from tests.oracle.ours import INSIDE, PLACEMENT, TOGETHER, World, request_of
 
 
 def both_have(about: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -49,6 +51,7 @@ def _differences(
         if name in said['filters']:
             theirs, mine = said['filters'][name], world.verdicts(name, request)
             found += _by_host(world, cloud, case, said, name, list(theirs), _each(mine, theirs))
+    found += _placement(world, cloud, case, request, said['asked'])
     if set(INSIDE) <= set(said['filters']):
         theirs = _both(*(said['filters'][name] for name in INSIDE))
         mine = world.inside_verdicts(request)
@@ -61,6 +64,42 @@ def _differences(
             mine = [weights] * count if isinstance(weights, str) else weights
             nova = [None] * count if theirs is None else theirs['weight']
             found += _by_host(world, cloud, case, said, name, nova, mine)
+    return found
+
+
+def _placement(
+    world: World, cloud: dict[str, Any], case: dict[str, Any], request: SelectDestinations,
+    said: dict[str, Any],
+) -> list[Seen]:  # fmt: skip
+    """What Placement is asked for, part by part; a request that Nova cannot ask is passed over."""
+    # For a rebuild Nova does not ask.
+    is_rebuild = '_nova_check_type' in (case['hints'] or {})
+    if 'raises' in said or is_rebuild:
+        return []
+    theirs = {
+        'resources': {name: amount for name, amount in said['resources'].items() if amount},
+        'required': said['required'],
+        'forbidden': [name for name in said['forbidden'] if name != DISABLED],
+        'where': _where(cloud, said),
+    }
+    mine = world.asked(request)
+    return [
+        Seen(
+            plugin=f'Placement {part}', nova=theirs[part], gantt=mine[part], cloud=cloud,
+            request=case, host=cloud['hosts'][0],
+        )
+        for part in PLACEMENT
+        if theirs[part] != mine[part]
+    ]  # fmt: skip
+
+
+def _where(cloud: dict[str, Any], said: dict[str, Any]) -> str:
+    """p or r for each host, by the aggregates that Placement would look at."""
+    found = ''
+    for host in cloud['hosts']:
+        mine = {a['uuid'] for a in cloud['aggregates'] if host['host'] in a['hosts']}
+        inside = all(mine & set(any_of.split(',')) for any_of in said['aggregates'])
+        found += 'p' if inside and not mine & set(said['outside']) else 'r'
     return found
 
 
@@ -83,7 +122,7 @@ def _by_host(
     return [
         Seen(
             plugin=name, nova=nova, gantt=gantt, cloud=cloud, request=case, host=host,
-            raised=_raised(said['raised'], name),
+            raised=_raised(said['raised'], name), unfit=host['host'] in said['unfit'],
         )
         for host, nova, gantt in zip(cloud['hosts'], theirs, mine, strict=True)
         if not is_same(nova, gantt)

@@ -2,42 +2,10 @@
 """Where Gantt means to differ from Nova and why; every other difference is a defect."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
-from tests.oracle import ours, wishes
-
-
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """One difference: what both say of one host, and of what.
-
-    :ivar nova: p, r or x (raises); of a weigher its weight, None: it raises
-    :ivar gantt: p, r or x; of a weigher its weight
-    """
-
-    plugin: str
-    nova: Any
-    gantt: Any
-    cloud: dict[str, Any]
-    request: dict[str, Any]
-    host: dict[str, Any]
-    raised: str = ''
-
-
-class Deviation(msgspec.Struct, frozen=True, kw_only=True):
-    """See the module docstring.
-
-    :ivar plugins: filters and weighers concerned
-    :ivar when: whether a difference is this one
-    """
-
-    name: str
-    plugins: frozenset[str]
-    when: Callable[[Seen], bool]
-    reason: str
-
+from tests.oracle import layouts, ours, wishes
+from tests.oracle.seen import Deviation, Seen
 
 #: All filters, and all weighers.
 ALL = frozenset(
@@ -70,6 +38,12 @@ def _is_finite(text: str) -> bool:
         return math.isfinite(float(text))
     except ValueError:
         return False
+
+
+def _says_nan(seen: Seen) -> bool:
+    """An aggregate of the host says nan of something."""
+    said = [value for metadata in _aggregates(seen) for value in metadata.values()]
+    return any(_is_number(value) and math.isnan(float(value)) for value in said)
 
 
 def _one_limit_is_no_number(seen: Seen) -> bool:
@@ -117,8 +91,14 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _ratio(name: str) -> Callable[[Seen], bool]:
-    return lambda seen: any(host[name] != 1.0 for host in seen.cloud['hosts'])
+def _names_several_projects(seen: Seen) -> bool:
+    """Some aggregate has its projects in a list, or with spaces around them."""
+    on = seen.cloud['options'].get('scheduler', {})
+    return on.get('limit_tenants_to_placement_aggregate', False) and any(
+        key.startswith('filter_tenant_id') and (',' in value or value != value.strip())
+        for aggregate in seen.cloud['aggregates']
+        for key, value in aggregate['metadata'].items()
+    )
 
 
 def _hint(seen: Seen, name: str) -> list[str]:
@@ -130,6 +110,15 @@ def _metric_settings(seen: Seen) -> dict[str, float]:
     return {name: float(ratio) for name, _, ratio in (one.partition('=') for one in said)}
 
 
+def _has_a_percentage_that_is_cut(seen: Seen) -> bool:
+    return any(
+        metric['name'] in _metric_settings(seen) and metric.get('value') in (0.29, 0.57)
+        for host in seen.cloud['hosts']
+        for metric in host['metrics'] or ()
+        if metric['name'].endswith('.percent')
+    )
+
+
 def _lacks_what_does_not_count(seen: Seen) -> bool:
     """Nova misses a metric, and all that is missing has the ratio 0."""
     missed = {
@@ -139,13 +128,6 @@ def _lacks_what_does_not_count(seen: Seen) -> bool:
         if name not in {metric['name'] for metric in host['metrics'] or ()}
     }
     return seen.nova is None and not any(_metric_settings(seen)[name] for name in missed)
-
-
-def _wanted(seen: Seen, name: str) -> str | None:
-    """What flavor or image say of a guest's hardware."""
-    image = (seen.request['image'] or {}).get('properties', {})
-    found = seen.request['flavor']['extra_specs'].get(f'hw:{name}')
-    return image.get(f'hw_{name}') if found is None else found
 
 
 TABLE: list[Deviation] = [
@@ -160,12 +142,13 @@ TABLE: list[Deviation] = [
         name='numbers that are none',
         plugins=_EXTRA_SPECS,
         when=lambda seen: (
-            seen.nova == 'x'
-            and seen.gantt in 'pr'
-            and seen.raised.startswith(('ValueError', 'IndexError'))
+            seen.raised.startswith(('ValueError', 'IndexError'))
+            if seen.nova == 'x'
+            else seen.gantt == 'r' and _says_nan(seen)
         ),
         reason='A numeric operator on text, or <or> without operands, fails the whole request in '
-        'Nova. Here it is not met by that host, or by that value of the aggregate.',
+        'Nova. Here it is not met by that host, or by that value of the aggregate. Nor is it met '
+        'by nan, which is a number in Nova.',
     ),
     Deviation(
         name='a limit that is no number',
@@ -203,24 +186,11 @@ TABLE: list[Deviation] = [
         'longer comparable. Here such a value is not read, and the option counts.',
     ),
     Deviation(
-        name='over-commit of memory',
-        plugins=frozenset({'RAMWeigher'}),
-        when=_ratio('ram_allocation_ratio'),
-        reason='Free memory is what may still be promised, over-commit included, as both have it '
-        'for CPUs. Nova leaves the ratio out.',
-    ),
-    Deviation(
-        name='over-commit of disk',
-        plugins=frozenset({'DiskWeigher'}),
-        when=_ratio('disk_allocation_ratio'),
-        reason='As with memory.',
-    ),
-    Deviation(
         name='metrics of NUMA cells',
         plugins=frozenset({'MetricsFilter', 'MetricsWeigher'}),
-        when=lambda seen: any(
-            setting.startswith('numa.')
-            for setting in seen.cloud['options'].get('metrics', {}).get('weight_setting', ())
+        when=lambda seen: (
+            seen.nova in ('p', None)
+            and any(name.startswith('numa.') for name in _metric_settings(seen))
         ),
         reason='numa.membw.* has a value per cell and none of its own: Nova lets such a host pass '
         'and then raises while weighing it. Here the host does not report it.',
@@ -288,26 +258,15 @@ TABLE: list[Deviation] = [
     Deviation(
         name='cores to themselves',
         plugins=frozenset({ours.TOGETHER}),
-        when=lambda seen: (
-            (seen.nova, seen.gantt) == ('r', 'p')
-            and _wanted(seen, 'cpu_thread_policy') == 'isolate'
-            and any(set(cell['cpuset']) != set(cell['pcpuset']) for cell in seen.host['numa'] or ())
-        ),
-        reason='Nova refuses isolate on every host with threads whose shared and dedicated '
-        'processors differ. Here the core has to have none that is used by others.',
+        when=layouts.isolates_on_threads,
+        reason='Nova refuses isolate, by policy or by a trait that is forbidden, on every host '
+        'with threads whose shared and dedicated processors differ. Here the core has to have none '
+        'that is used by others.',
     ),
     Deviation(
         name='pages that are free',
         plugins=frozenset({ours.TOGETHER}),
-        when=lambda seen: (
-            (seen.nova, seen.gantt) == ('r', 'p')
-            and (_wanted(seen, 'mem_page_size') or _wanted(seen, 'cpu_policy') == 'mixed')
-            and any(
-                cell['memory_usage'] + seen.request['flavor']['memory_mb']
-                > cell['memory'] * seen.host['ram_allocation_ratio']
-                for cell in seen.host['numa'] or ()
-            )
-        ),
+        when=layouts.pages_are_free,
         reason='Pages of a size that was asked for, and those of a guest with processors of its '
         'own, are counted by themselves. Nova looks at the memory of the cell as well, over-commit '
         'of other guests included.',
@@ -353,7 +312,7 @@ TABLE: list[Deviation] = [
     Deviation(
         name='percentages that are cut',
         plugins=frozenset({'MetricsWeigher'}),
-        when=lambda seen: any(name.endswith('.percent') for name in _metric_settings(seen)),
+        when=_has_a_percentage_that_is_cut,
         reason='Nova cuts percentages to whole numbers, and 0.29 and 0.57 to 28 and 56. Here '
         'they are kept.',
     ),
@@ -376,26 +335,63 @@ TABLE: list[Deviation] = [
     Deviation(
         name='guests with processors of both kinds',
         plugins=frozenset({ours.TOGETHER}),
-        when=lambda seen: (
-            (seen.nova, seen.gantt) == ('r', 'p')
-            and _wanted(seen, 'cpu_policy') == 'mixed'
-            and any(
-                cell['cpu_usage'] > len(cell['cpuset']) * seen.host['cpu_allocation_ratio']
-                for cell in seen.host['numa'] or ()
-            )
-        ),
+        when=layouts.has_both_kinds,
         reason='Of a guest with dedicated and shared processors Nova wants room among the shared '
-        'ones of a cell even where only dedicated ones are to be there.',
+        'ones of a cell even where only dedicated ones are to be there, and where only shared ones '
+        'are to be, cores for the thread policy; nor does its emulator get a processor there, nor '
+        'may the memory of such a cell be over-committed.',
+    ),
+    Deviation(
+        name='emulators with a core',
+        plugins=frozenset({ours.TOGETHER}),
+        when=layouts.emulator_has_a_core,
+        reason='With isolate and a processor for the emulator, Nova lets that be on a core which '
+        'others use, and then cannot pin it: the whole core is to be taken. Here it has to be '
+        'free.',
+    ),
+    Deviation(
+        name='cores that differ',
+        plugins=frozenset({ours.TOGETHER}),
+        when=layouts.cores_differ,
+        reason='For require Nova takes equally many threads of every core, and for isolate only '
+        'cores with as many threads as the largest has. Here each core counts for what it has.',
     ),
     Deviation(
         name='pages that are chosen once',
         plugins=frozenset({ours.TOGETHER}),
-        when=lambda seen: (
-            (seen.nova, seen.gantt) == ('r', 'p')
-            and _wanted(seen, 'mem_page_size') in ('any', 'large', 'small')
-            and len(seen.host['numa'] or ()) > 1
-        ),
+        when=layouts.pages_are_open,
         reason='The first size of pages that Nova finds for a cell of the guest is the only one '
         'that it then looks for, also on other cells. Here every arrangement is tried.',
+    ),
+    Deviation(
+        name='cells that are mixed up',
+        plugins=frozenset({ours.TOGETHER}),
+        when=layouts.cells_are_mixed_up,
+        reason='Nova remembers which cell of a guest fits on which cell of the host by a number '
+        'that changes meanwhile, so that after a first arrangement that will not do it passes '
+        'others over, and takes cells that the guest does not fit '
+        'on. Here every arrangement is tried, and every cell has to fit.',
+    ),
+    Deviation(
+        name='devices that others could leave',
+        plugins=frozenset({ours.TOGETHER}),
+        when=layouts.devices_are_named,
+        reason='Nova gives out devices name by name, and may give the only ones that a later name '
+        'or port can have. Here they are shared out so that all get theirs where that can be.',
+    ),
+    Deviation(
+        name='projects in a list',
+        plugins=frozenset({'Placement where'}),
+        when=_names_several_projects,
+        reason='Where projects are kept to their aggregates, Nova takes the value of a key '
+        'filter_tenant_id* as the name of one project. Here it may be a list, as '
+        'AggregateMultiTenancyIsolation has it.',
+    ),
+    Deviation(
+        name='threads that the image requires',
+        plugins=frozenset({ours.TOGETHER}),
+        when=layouts.image_requires_threads,
+        reason='Where the flavor prefers threads and the image requires them, Nova takes the word '
+        'of the flavor, but its filter leaves out hosts without threads. Here the flavor counts.',
     ),
 ]

@@ -45,7 +45,33 @@ def cells(dice: 'Dice') -> list[dict[str, Any]]:
             'mempages': _pages(dice, memory),
             'siblings': siblings,
             'socket': number // 2 if sockets else None,
+            'network_metadata': None,
         })  # fmt: skip
+    if dice.chance(0.3):
+        for cell in found:
+            if dice.chance(0.7):
+                cell['network_metadata'] = networks(dice, 0.5, 0.3)
+    return found
+
+
+def networks(dice: 'Dice', physical: float, tunneled: float) -> dict[str, Any]:
+    """Networks of a cell, or of a guest."""
+    return {
+        'physnets': [name for name in PHYSNETS if dice.chance(physical)],
+        'tunneled': dice.chance(tunneled),
+    }
+
+
+def port(dice: 'Dice') -> dict[str, str | None]:
+    """What a port with a device asks of it, as the API writes it."""
+    found: dict[str, str | None] = {
+        'physical_network': dice.choice((None, *PHYSNETS, *PHYSNETS)),
+        'remote_managed': dice.choice(('False', 'False', 'False', 'True')),
+    }
+    if dice.chance(0.2):
+        found['dev_type'] = dice.choice(('type-PF', 'vdpa'))
+    if dice.chance(0.2):
+        found['trusted'] = dice.choice(('true', 'false', 'True'))
     return found
 
 

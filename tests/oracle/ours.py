@@ -11,20 +11,25 @@ from typing import Any
 import msgspec
 
 from gantt import exceptions, plugins
-from gantt.core import image_properties, message, reconcile
+from gantt.core import image_properties, message, prefilters, reconcile, registering
 from gantt.core.host import Aggregate, HostChange, HostRow, Placed
 from gantt.core.host_table import HostTable
 from gantt.core.pipeline import Pipeline
+from gantt.core.prefilters import Prefilters
 from gantt.core.report import RegisterHost
-from gantt.core.request import Image, SelectDestinations
+from gantt.core.request import Image, Purpose, SelectDestinations
 from gantt.core.survey import Survey
 from gantt.core.topology.search import lay_out
 from gantt.core.topology.wish import Wish
-from gantt.rpc import nova_casts, nova_spec, stats, stats_foreign
+from gantt.rpc import nova_casts, nova_image, nova_spec, stats, stats_foreign
 
 #: The two of Nova's filters that look inside of a host, and what they say together.
 INSIDE = ('NUMATopologyFilter', 'PciPassthroughFilter')
 TOGETHER = 'NUMATopologyFilter and PciPassthroughFilter'
+#: What Nova has Placement look at of aggregates.
+WHERE = ('AggregatesFilter', 'AvailabilityZoneFilter')
+#: Amounts and traits, and hosts by aggregates and zones: what Placement is asked for.
+PLACEMENT = ('resources', 'required', 'forbidden', 'where')
 #: Seconds of the database's clock.
 NOW = 1_000_000.0
 #: Our name of an option of Nova, where it is another one, by group.
@@ -56,6 +61,8 @@ class World:
         self.rules = _pipelines(plain, values, plugins.FILTERS, as_nova)
         self.inside = Pipeline(plugins.load(INSIDE, values), [])
         self.weighers = _pipelines(names[1], values, plugins.WEIGHERS, as_nova)
+        self.prefilters = Prefilters(**cloud['options'].get('scheduler', {}))
+        self.where = Pipeline(plugins.load(WHERE, values), [])
 
     def verdicts(self, name: str, request: SelectDestinations) -> str:
         """p or r for each host, as the oracle writes it; x: the filter raises."""
@@ -65,6 +72,18 @@ class World:
         except exceptions.PluginError as e:
             return f'x {e}'
         return ''.join('p' if alive else 'r' for alive in survey.alive.tolist())
+
+    def asked(self, request: SelectDestinations) -> dict[str, Any]:
+        """Amounts, traits, and p or r for each host by aggregates and zones."""
+        spec = prefilters.rewrite(request.spec, self.table, self.prefilters).spec
+        survey = Survey(self.table, spec, self.where)
+        survey.look(request.consumers[0])
+        return {
+            'resources': spec.resources,
+            'required': sorted(spec.required_traits),
+            'forbidden': sorted(spec.forbidden_traits),
+            'where': ''.join('p' if alive else 'r' for alive in survey.alive.tolist()),
+        }
 
     def inside_verdicts(self, request: SelectDestinations) -> str:
         """As :meth:`verdicts`, of both filters and of the layout that decides."""
@@ -103,7 +122,7 @@ def _pipelines(
     for name in names:
         mine = dict(values)
         for option in plugins.find(group, name).options:
-            if option.name.endswith('_as_nova'):
+            if option.name.endswith(('_as_nova', '_weight_physical')):
                 mine[option.name] = as_nova
             elif option.name.endswith('_normalization') and as_nova:
                 mine[option.name] = 'nova'
@@ -118,6 +137,8 @@ def options_of(options: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Nova's options under our names and in our types."""
     found: dict[str, Any] = {}
     for group, values in options.items():
+        if group == 'scheduler':
+            continue  # those of the pre-filters
         for name, value in values.items():
             ours = RENAMED.get(group, {}).get(name, name)
             if ours in ('metrics_weight_setting', 'image_props_weight_setting'):
@@ -158,7 +179,7 @@ def table_of(cloud: dict[str, Any], answer: dict[str, Any]) -> HostTable:
 
 def _image(properties: dict[str, Any]) -> str | None:
     """What is kept with the claim of a guest whose request had such an image."""
-    return image_properties.text_of(Image(properties=nova_spec._properties(properties)))
+    return image_properties.text_of(Image(properties=nova_image.properties(properties, 'image')))
 
 
 def _row(number: int, host: dict[str, Any], node: dict[str, Any]) -> HostRow:
@@ -166,7 +187,7 @@ def _row(number: int, host: dict[str, Any], node: dict[str, Any]) -> HostRow:
     said = RegisterHost(
         name=facts.host, node=facts.node, uuid=facts.uuid, boot_nonce=stats.NONCE, cell=host['cell']
     )
-    row = reconcile.register(None, said, provider_id=number)
+    row = registering.register(None, said, provider_id=number)
     row = reconcile.apply_report(row, [], {}, facts.report(row.epoch, 1), NOW).row
     service = host['service']
     age = service['last_seen_up']
@@ -189,4 +210,8 @@ def request_of(case: dict[str, Any], primitive: dict[str, Any]) -> SelectDestina
     wanted = nova_spec.translate(
         args, {'request_id': 'req-1'}, budget_ms=1000, lease_seconds=60, max_attempts=3
     )
-    return wanted.request
+    if '_nova_check_type' not in (case['hints'] or {}):
+        return wanted.request
+    # Of a host that the case leaves open, while Nova rebuilds only where the guest is.
+    spec = msgspec.structs.replace(wanted.request.spec, purpose=Purpose.REBUILD)
+    return msgspec.structs.replace(wanted.request, spec=spec)

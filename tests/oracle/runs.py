@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from tests.oracle import compare, shrink
+from tests.oracle import compare, features, shrink
 from tests.oracle.clouds import Dice, a_cloud
 from tests.oracle.deviations import Seen
 from tests.oracle.nova import Oracle
@@ -37,9 +37,16 @@ class Report:
 
 def question_of(seed: int) -> dict[str, Any]:
     """The cloud of a seed and its requests."""
-    dice = Dice(seed)
+    dice, more = Dice(seed), Dice(f'{seed} and more')
     cloud = a_cloud(dice)
-    return {'cloud': cloud, 'requests': [a_wish(dice, cloud) for _ in range(REQUESTS)]}
+    requests = [a_wish(dice, cloud) for _ in range(REQUESTS)]
+    cloud['options']['scheduler'] = features.options(more)
+    features.metrics(more, cloud['options']['metrics'])
+    features.aggregates(more, cloud['aggregates'])
+    for wish in requests:
+        features.add(more, cloud, wish)
+    features.processors(Dice(f'{seed} and threads'), cloud, requests)
+    return {'cloud': cloud, 'requests': requests}
 
 
 def run(oracle: Oracle, names: Names, seeds: Iterable[int]) -> Report:
@@ -87,7 +94,7 @@ def one_case(oracle: Oracle, names: Names, case: dict[str, Any]) -> list[Seen]:
 
 
 def _kind(seen: Seen) -> tuple[str, ...]:
-    if isinstance(seen.nova, str):
+    if isinstance(seen.nova, str) and not seen.plugin.startswith('Placement'):
         return seen.plugin, seen.nova, seen.gantt[:1]
     return seen.plugin, type(seen.nova).__name__
 

@@ -23,7 +23,7 @@ HOST: dict[str, Any] = {
 REQUEST: dict[str, Any] = {
     'consumer': '00000000-0000-4000-8000-0000000000ff', 'image': {'properties': {}},
     'is_bfv': False, 'project_id': 'red', 'user_id': 'someone', 'hints': {}, 'group': None,
-    'destination': None, 'ports': [], 'network': None,
+    'destination': None, 'ports': [], 'port_policy': None, 'network': None,
 }  # fmt: skip
 FLAVOR: dict[str, Any] = {
     'name': 'm1.small', 'vcpus': 2, 'memory_mb': 1024, 'root_gb': 1, 'ephemeral_gb': 0, 'swap': 0,
@@ -36,6 +36,7 @@ CELL: dict[str, Any] = {
         {'size_kb': 4, 'total': 786432, 'used': 0, 'reserved': 0},
         {'size_kb': 2048, 'total': 512, 'used': 0, 'reserved': 0},
     ],
+    'network_metadata': None,
 }  # fmt: skip
 
 
@@ -85,9 +86,59 @@ OVER_NUMA = {'metrics': [{**metric('numa.membw.max', 0), 'numa_membw_values': {'
 del OVER_NUMA['metrics'][0]['value']
 DEDICATED = {**CELL, 'cpuset': [], 'pcpuset': [0, 1, 2, 3]}
 
+ISOLATED = {'hw:cpu_policy': 'dedicated', 'hw:cpu_thread_policy': 'isolate'}
+APART = {'hw:emulator_threads_policy': 'isolate'}
 MIXED = {**CELL, 'pcpuset': [4, 5, 6, 7]}
 SMALL = {'size_kb': 4, 'total': 524288, 'used': 0, 'reserved': 0}
 LARGE = {'size_kb': 2048, 'total': 1024, 'used': 0, 'reserved': 0}
+
+
+def dedicated(number: int, cpus: int, near: list[str] | None = None) -> dict[str, Any]:
+    """A cell of so many dedicated processors, near to such networks."""
+    found = [10 * number + i for i in range(cpus)]
+    return {
+        **CELL, 'id': number, 'cpuset': [], 'pcpuset': found, 'siblings': [[cpu] for cpu in found],
+        'network_metadata': None if near is None else {'physnets': near, 'tunneled': False},
+    }  # fmt: skip
+
+
+def vfs(bus: str, **tags: str) -> dict[str, Any]:
+    """A pool of one virtual function."""
+    known = {'dev_type': 'type-VF', 'address': f'0000:{bus}:00.0', 'remote_managed': 'false'}
+    return {
+        'vendor_id': '8086', 'product_id': '10ed', 'numa_node': None, 'count': 1,
+        'tags': known | tags,
+    }  # fmt: skip
+
+
+ALIAS = (
+    '{"name": "a", "vendor_id": "8086", "product_id": "10ed", "device_type": "type-VF", '
+    '"numa_policy": "preferred"}'
+)
+UNEVEN = {
+    'hw:cpu_policy': 'dedicated', 'hw:numa_nodes': '2', 'hw:numa_cpus.0': '0',
+    'hw:numa_cpus.1': '1-3', 'hw:numa_mem.0': '512', 'hw:numa_mem.1': '512',
+}  # fmt: skip
+
+LISTED = a_case(
+    a_host(), another(), aggregates=[{'filter_tenant_id': 'red, blue'}],
+    options={'scheduler': {'limit_tenants_to_placement_aggregate': True}},
+)  # fmt: skip
+LISTED['cloud']['aggregates'][0]['hosts'] = ['two']
+#: Cells with one shared and one dedicated processor each; the first is full of shared guests.
+PAIRS = [
+    {
+        **CELL, 'id': n, 'cpuset': [2 * n], 'pcpuset': [2 * n + 1], 'cpu_usage': usage,
+        'siblings': [[2 * n, 2 * n + 1]], 'memory': 2048, 'socket': min(n, 2) - 1,
+        'mempages': [
+            {'size_kb': 4, 'total': 262144 if n > 1 else 0, 'used': 0, 'reserved': 0},
+            {'size_kb': 2048, 'total': 512, 'used': 0, 'reserved': 0 if n > 1 else 256},
+        ],
+    }
+    for n, usage in ((1, 6), (2, 0), (3, 2))
+]  # fmt: skip
+PAIRS[0]['mempages'].append({'size_kb': 1048576, 'total': 1, 'used': 0, 'reserved': 0})
+PAIRS[1]['mempages'][0]['used'] = 131072
 
 #: deviation -> (plugin, what Nova says of the first host, what we say, the case)
 CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
@@ -109,12 +160,6 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
     'multipliers without end': (
         'RAMWeigher', float('inf'), 1.0,
         a_case(a_host(), another(), aggregates=[{'ram_weight_multiplier': 'inf'}]),
-    ),
-    'over-commit of memory': (
-        'RAMWeigher', 1.0, 0.5, a_case(a_host(), another(ram_allocation_ratio=2.0))
-    ),
-    'over-commit of disk': (
-        'DiskWeigher', 1.0, 0.5, a_case(a_host(), another(disk_allocation_ratio=2.0))
     ),
     'metrics of NUMA cells': (
         'MetricsFilter', 'p', 'r',
@@ -160,7 +205,7 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
         TOGETHER, 'r', 'p',
         a_case(
             a_host(numa=[DEDICATED]),
-            specs={'hw:cpu_policy': 'dedicated', 'hw:cpu_thread_policy': 'isolate'},
+            specs=ISOLATED,
         ),
     ),
     'pages that are free': (
@@ -176,6 +221,24 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
             },
         ),
     ),
+    'emulators with a core': (
+        TOGETHER, 'p', 'r',
+        a_case(
+            a_host(numa=[{**DEDICATED, 'cpuset': [0, 1, 2, 3], 'pinned_cpus': [3]}]),
+            flavor={**FLAVOR, 'vcpus': 1, 'extra_specs': {**ISOLATED, **APART}},
+        ),
+    ),
+    'cores that differ': (
+        TOGETHER, 'r', 'p',
+        a_case(
+            a_host(
+                numa=[
+                    {**DEDICATED, 'cpuset': [0, 1, 2, 3], 'siblings': [[0, 1], [2], [3]]}
+                ]
+            ),
+            specs=ISOLATED,
+        ),
+    ),
     'pages that are chosen once': (
         TOGETHER, 'r', 'p',
         a_case(
@@ -188,6 +251,35 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
             specs={'hw:mem_page_size': 'any'},
         ),
     ),
+    'cells that are mixed up': (
+        TOGETHER, 'r', 'p',
+        a_case(
+            a_host(
+                vcpus=16,
+                numa=[dedicated(0, 4), dedicated(1, 1, ['physnet0']), dedicated(3, 4)],
+            ),
+            flavor={**FLAVOR, 'vcpus': 4, 'extra_specs': UNEVEN},
+            network={'physnets': ['physnet0'], 'tunneled': False},
+        ),
+    ),
+    'devices that others could leave': (
+        TOGETHER, 'r', 'p',
+        a_case(
+            a_host(pci=[vfs('00'), vfs('01', physical_network='physnet0')]),
+            specs={'pci_passthrough:alias': 'a:1'},
+            options={'pci': {'alias': [ALIAS]}},
+            ports=[{'physical_network': None, 'remote_managed': 'False'}],
+        ),
+    ),
+    'threads that the image requires': (
+        TOGETHER, 'r', 'p',
+        a_case(
+            a_host(numa=[{**DEDICATED, 'siblings': [[0], [1], [2], [3]]}]),
+            specs={'hw:cpu_policy': 'dedicated', 'hw:cpu_thread_policy': 'prefer'},
+            image={'properties': {'hw_cpu_thread_policy': 'require'}},
+        ),
+    ),
+    'projects in a list': ('Placement where', 'pp', 'rp', LISTED),
     'image properties by aggregate': (
         'ImagePropertiesWeigher', 0.0, 2.0,
         a_case(
@@ -237,3 +329,67 @@ def test_deviation(oracle, about, name):
     assert mine, 'no difference'
     assert compare.is_same(mine[0].nova, nova) and compare.is_same(mine[0].gantt, gantt), mine[0]
     assert compare.explanation(mine[0]).name == name
+
+
+def test_cores_to_themselves_may_be_asked_for_by_a_trait(oracle, about):
+    case = a_case(
+        a_host(numa=[DEDICATED]),
+        specs={'hw:cpu_policy': 'dedicated', 'trait:HW_CPU_HYPERTHREADING': 'forbidden'},
+    )
+    (seen,) = runs.one_case(oracle, compare.both_have(about), case)
+    assert (seen.plugin, seen.nova, seen.gantt) == (TOGETHER, 'r', 'p')
+    assert compare.explanation(seen).name == 'cores to themselves'
+
+
+def test_what_is_no_number_meets_nothing(oracle, about):
+    case = a_case(aggregates=[{'max': 'nan'}], specs={'max': '!= 5'})
+    (seen,) = runs.one_case(oracle, compare.both_have(about), case)
+    assert (seen.plugin, seen.nova, seen.gantt) == (
+        'AggregateInstanceExtraSpecsFilter', 'p', 'r',
+    )  # fmt: skip
+    assert compare.explanation(seen).name == 'numbers that are none'
+
+
+MIXED_CELLS = {
+    'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '1', 'hw:numa_nodes': '2',
+}  # fmt: skip
+FOURS = {**DEDICATED, 'pcpuset': [*range(6)], 'siblings': [[0, 1, 2, 3], [4, 5]]}
+
+
+@pytest.mark.parametrize(
+    ('name', 'cells', 'vcpus', 'specs'),
+    [
+        ('cores that differ', [FOURS], 5,
+         {'hw:cpu_policy': 'dedicated', 'hw:cpu_thread_policy': 'require'}),
+        ('guests with processors of both kinds', [MIXED, {**MIXED, 'id': 1}], 2,
+         {**MIXED_CELLS, **APART}),
+        ('guests with processors of both kinds', [MIXED, {**MIXED, 'id': 1, 'pcpuset': []}], 2,
+         {**MIXED_CELLS, 'hw:cpu_thread_policy': 'require'}),
+        ('guests with processors of both kinds',
+         [{**MIXED, 'pcpuset': [], 'mempages': [{**SMALL, 'used': 500_000}, LARGE]},
+          {**MIXED, 'id': 1}], 2, MIXED_CELLS),
+    ],
+    ids=['equally-many', 'emulator', 'siblings', 'memory'],
+)  # fmt: skip
+def test_other_cases(oracle, about, name, cells, vcpus, specs):
+    flavor = {**FLAVOR, 'vcpus': vcpus, 'extra_specs': specs}
+    case = a_case(a_host(numa=cells, ram_allocation_ratio=2.0), flavor=flavor)
+    (seen,) = runs.one_case(oracle, compare.both_have(about), case)
+    assert (seen.plugin, seen.nova, seen.gantt) == (TOGETHER, 'r', 'p')
+    assert compare.explanation(seen).name == name
+
+
+def test_cells_that_a_guest_does_not_fit_on_are_not_taken(oracle, about):
+    case = a_case(
+        a_host(vcpus=64, cpu_allocation_ratio=4.0, numa=PAIRS),
+        flavor={
+            **FLAVOR, 'vcpus': 4,
+            'extra_specs': {
+                'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '^0', 'hw:numa_nodes': '2',
+                'hw:mem_page_size': '2MB',
+            },
+        },
+    )  # fmt: skip
+    (seen,) = runs.one_case(oracle, compare.both_have(about), case)
+    assert (seen.plugin, seen.nova, seen.gantt, seen.unfit) == (TOGETHER, 'p', 'r', True)
+    assert compare.explanation(seen).name == 'cells that are mixed up'

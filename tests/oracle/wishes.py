@@ -86,9 +86,22 @@ def a_wish(dice: Dice, cloud: dict[str, Any]) -> dict[str, Any]:
         'hints': _hints(dice, cloud, theme),
         'group': _group(dice, cloud, theme),
         'destination': _destination(dice, theme),
-        'ports': [],
-        'network': None,
+        'ports': _ports(dice, theme),
+        'port_policy': dice.choice((None, None, *machines.NUMA_POLICIES)),
+        'network': _network(dice, theme),
     }
+
+
+def _ports(dice: Dice, theme: str) -> list[dict[str, str | None]]:
+    if 'devices' not in theme or dice.chance(0.5):
+        return []
+    return [machines.port(dice) for _ in range(dice.choice((1, 1, 2)))]
+
+
+def _network(dice: Dice, theme: str) -> dict[str, Any] | None:
+    if 'numa' not in theme or dice.chance(0.5):
+        return None
+    return machines.networks(dice, 0.5, 0.3)
 
 
 def _asked(dice: Dice, theme: str) -> list[str]:

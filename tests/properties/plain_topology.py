@@ -24,18 +24,20 @@ def _cell_fits(wish: Wish, number: int, cell: NumaCell, ratio: float) -> bool:
     shared = len(guest.vcpus) - len(guest.dedicated)
     if shared > len(cell.cpus) or (shared and cell.cpu_used + shared > len(cell.cpus) * ratio):
         return False
-    pinned = len(guest.dedicated) + (1 if number == 0 and wish.emulator_apart else 0)
-    if not any(_may_pin(wish, cell, cpus) for cpus in _sets_of(cell, pinned)):
+    apart = 1 if number == 0 and wish.emulator_apart else 0
+    pinned = len(guest.dedicated) + apart
+    if not any(_may_pin(wish, cell, cpus, apart) for cpus in _sets_of(cell, pinned)):
         return False
     return _memory_fits(wish, number, cell, ratio)
 
 
 def _sets_of(cell: NumaCell, count: int) -> Iterable[tuple[int, ...]]:
     free = sorted(set(cell.pinned_cpus) - set(cell.used_pinned_cpus))
-    return itertools.combinations(free, count)
+    return itertools.permutations(free, count)
 
 
-def _may_pin(wish: Wish, cell: NumaCell, cpus: tuple[int, ...]) -> bool:
+def _may_pin(wish: Wish, cell: NumaCell, cpus: tuple[int, ...], apart: int) -> bool:
+    """The last ``apart`` of them are the emulator's, which need no siblings."""
     free = set(cell.pinned_cpus) - set(cell.used_pinned_cpus)
 
     def core(cpu: int) -> set[int]:
@@ -46,7 +48,7 @@ def _may_pin(wish: Wish, cell: NumaCell, cpus: tuple[int, ...]) -> bool:
             return False
         return all(core(a).isdisjoint(core(b)) for a, b in itertools.combinations(cpus, 2))
     if wish.thread_policy == 'require':
-        return all(len(core(cpu) & free) > 1 for cpu in cpus)
+        return all(len(core(cpu) & free) > 1 for cpu in cpus[: len(cpus) - apart])
     return True
 
 

@@ -14,12 +14,18 @@ from tests.properties.clouds import CLASSES, GROUPS, GUESTS, a_cloud, a_random_h
 
 
 class Model:
-    """What is true, and which picks are laid over it."""
+    """What is true, which picks are laid over it, and which no report contains yet."""
 
     def __init__(self) -> None:
         self.rows = {}
         self.placed: dict[int, dict[str, Placed]] = {}
         self.picks: dict[int, dict[str, tuple[dict[str, int], Placed]]] = {}
+        self.fresh: dict[int, dict[str, float]] = {}
+
+    def io_ops(self, number: int) -> int:
+        said = self.rows[number].facts.metrics.get('stats.io_workload')
+        picks = {*self.picks[number], *self.fresh[number]}
+        return (max(0, int(said.value)) if said else 0) + len(picks)
 
     def used(self, number: int, name: str) -> int:
         laid = sum(amounts.get(name, 0) for amounts, _ in self.picks[number].values())
@@ -28,15 +34,21 @@ class Model:
     def news(self, change: HostChange) -> None:
         number = change.provider_id
         if change.row is None:
-            for known in (self.rows, self.placed, self.picks):
+            for known in (self.rows, self.placed, self.picks, self.fresh):
                 known.pop(number, None)
             return
         self.rows[number] = change.row
-        picks = self.picks.setdefault(number, {})
+        picks, fresh = self.picks.setdefault(number, {}), self.fresh.setdefault(number, {})
         for placed in change.placed:
-            picks.pop(placed.claim_id, None)
+            if picks.pop(placed.claim_id, None):
+                fresh[placed.claim_id] = change.row.reported_at
         self.placed[number] = {p.claim_id: p for p in change.placed}
         self.placed[number].update({c: placed for c, (_, placed) in picks.items()})
+        self.fresh[number] = {
+            c: then
+            for c, then in fresh.items()
+            if c in self.placed[number] and then >= change.row.reported_at
+        }
 
 
 class History:
@@ -114,6 +126,7 @@ class History:
         )
         for claim_id in some:
             del self.model.picks[number][claim_id]
+            self.model.fresh[number][claim_id] = row.reported_at
         left = {n: sum(a.get(n, 0) for a, _ in self.model.picks[number].values()) for n in CLASSES}
         row = msgspec.structs.replace(row, used={n: used[n] - left[n] for n in CLASSES})
         self.model.rows[number] = row
@@ -148,6 +161,7 @@ class History:
                     foreign[code, i] = row.foreign.get(name, 0)
             assert state.traits == set(row.facts.traits)
             assert bool(table.open[i]) == row.is_open
+            assert table.io_ops[i] == model.io_ops(number)
             assert set(state.consumers) == {p.consumer for p in model.placed[number].values()}
             assert table.instances[i] == len(model.placed[number])
         assert (table.free == table.cap - table.used - foreign).all()

@@ -13,6 +13,7 @@ from gantt.core.host import Aggregate, HostChange
 from gantt.core.host_table import HostTable
 from gantt.core.kept_masks import KeptMasks
 from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.core.rules import parser
 from gantt.core.survey import Survey
 from gantt.testing import clouds
 from tests.core.builders import a_host, a_request, an_id, decide
@@ -179,3 +180,51 @@ def test_any_order_of_every_filter_leaves_the_same_hosts(block):
             assert [c.name for c in counts] == [f.name for f in survey.pipeline.filters]
             rng.shuffle(names)
         assert found[0] == found[1] == found[2], f'seed {seed}'
+
+
+CONDITIONS = (
+    '"A" in traits', 'zone == "nova"', 'known hypervisor.version', 'enabled', 'metrics.load < 0.5',
+    'aggregates contains "agg-1"', 'ratio.VCPU > 1', 'location in ["site1", "*.room1"]',
+    'zone in ["west"] and not over_committed', 'free.VCPU > 2',
+)  # fmt: skip
+
+
+@blocks(2, 30)
+def test_what_is_kept_of_a_condition_is_what_it_says_anew(block):
+    conditions, hits = [parser.parse(text) for text in CONDITIONS], 0
+    for seed in block:
+        rng = random.Random(seed)
+        table = clouds.a_table(*clouds.a_cloud(rng))
+        spec = clouds.a_spec(rng)
+        for step in range(20):
+            change(rng, table)
+            rows = np.arange(0, len(table), 2)
+            for condition in conditions:
+                anew = condition._root.mask(table, spec, None)
+                what = f'seed {seed} step {step} {condition.text}'
+                assert np.array_equal(condition.mask(table, spec), anew), what
+                assert np.array_equal(condition.mask(table, spec, rows), anew[rows]), what
+        hits += table.kept_masks.hits
+    assert hits > 100
+
+
+def test_kept_arrays_are_made_anew_after_news_of_what_they_follow_from_only():
+    table, made = a_plain_table(a_host(1, traits=['A'])), []
+
+    def count():
+        table.kept.get('x', ('traits',), lambda: made.append(1))
+        return len(made)
+
+    def news(**fields):
+        host = table.hosts[0]
+        facts = msgspec.structs.replace(host.facts, **fields)
+        host = msgspec.structs.replace(host, version=host.version + 1, facts=facts)
+        table.apply(HostChange(provider_id=host.id, row=host))
+
+    assert (count(), count()) == (1, 1)
+    news(location='elsewhere')
+    assert count() == 1
+    news(traits=['B'])
+    assert count() == 2
+    table.copy().kept.get('x', ('traits',), lambda: made.append(1))
+    assert len(made) == 3

@@ -72,7 +72,7 @@ def test_versions_too_new_are_told_with_ours(bus, wire):
     failure = failure_of(wire, a_call(version='2.3', request=body()))
     assert failure['class'] == 'UnsupportedVersion'
     assert failure['kwargs'] == {
-        'method': 'select_destinations', 'version': '2.3', 'expected': '1.0 to 1.1',
+        'method': 'select_destinations', 'version': '2.3', 'expected': '1.0 to 1.6',
     }  # fmt: skip
 
 

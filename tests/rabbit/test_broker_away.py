@@ -66,8 +66,18 @@ def test_a_start_without_broker_says_so_and_gives_up(nowhere, caplog):
     assert 1 <= time.monotonic() - start < 10
     assert '127.0.0.1' in str(caught.value)
     assert 'refused' in str(caught.value)
+    assert str(caught.value).endswith(' (tried for 1 s); start it, or correct transport_url')
     assert 'hunter2' not in str(caught.value) + caplog.text
     assert 'does not answer; trying for' in caplog.text
+
+
+def test_a_start_without_the_broker_of_nova_names_its_option(rabbit_url, nowhere):
+    facade = Facade()
+    with pytest.raises(exceptions.BrokerUnavailable) as caught:
+        Bus(rabbit_url, facade, start_wait_seconds=0, nova_transport_url=nowhere)
+    facade.stop()
+    assert nowhere.partition('@')[2] in str(caught.value)
+    assert str(caught.value).endswith('; start it, or correct [rpc] nova_transport_url')
 
 
 def test_a_wrong_password_is_told_as_such(rabbit_url):
@@ -140,6 +150,29 @@ def test_a_client_without_broker_is_told_in_time(nowhere):
     carrier.cleanup()
 
 
+def test_a_client_keeps_no_connection_that_calls_would_wait_for(proxy):
+    """The library connects again, for seconds, under the lock that a call wants."""
+    bus = Bus(proxy.url)
+    carrier = client.get_transport(a_conf(proxy.url))
+    # A client that calls from several threads has several connections.
+    scheduler, pool = client.SchedulerClient(carrier), carrier._driver._connection_pool
+    with driver.sender(carrier._driver), driver.sender(carrier._driver):
+        assert scheduler.select_destinations(a_request()).outcome is Outcome.PLACED
+    tended = [item._heartbeat_thread for _, item in pool._items]
+    assert len(tended) == pool._current_size == 3
+    proxy.cut()
+    with pytest.raises(exceptions.BrokerUnavailable):
+        scheduler.select_destinations(a_request(budget_ms=1000))
+    assert (len(pool._items), pool._current_size) == (0, 0)
+    until(lambda: not any(thread.is_alive() for thread in tended), 30)
+    proxy.mend()
+    answer = scheduler.select_destinations(a_request(budget_ms=60_000))
+    assert answer.outcome is Outcome.PLACED
+    assert len(pool._items) == pool._current_size == 1
+    bus.close()
+    carrier.cleanup()
+
+
 def test_a_client_that_nobody_listens_to_is_told_in_time(rabbit_url):
     carrier = client.get_transport(a_conf(rabbit_url))
     start = time.monotonic()
@@ -193,6 +226,27 @@ def test_the_scheduling_thread_is_not_held_by_a_broker_that_is_away(proxy, chann
     until(lambda: bus.counts.values.get(lost, 0) == 3, 30)
     proxy.mend()
     bus.close()
+
+
+@pytest.mark.parametrize('channel', ['own', 'stock'])
+def test_answers_go_out_again_after_an_outage_in_which_none_was_kept(proxy, rabbit_url, channel):
+    bus = Bus(proxy.url, reply_retry_seconds=0, reply_channel=channel)
+    raw = bus.raw('gantt-scheduler').prepare(timeout=60)
+    bus.facade.hold.clear()
+    body = {'request': _builtins(a_request())}
+    threading.Thread(target=_quietly, args=(raw, body), daemon=True).start()
+    until(lambda: bus.service.health()['calls_pending'] == 1)
+    proxy.cut()
+    bus.facade.hold.set()
+    lost = ('gantt_rpc_replies_lost_total', 'broker')
+    until(lambda: bus.counts.values.get(lost, 0) == 1, 30)
+    proxy.mend()
+    carrier = client.get_transport(a_conf(rabbit_url))
+    scheduler = client.SchedulerClient(carrier, attempt_seconds=4)
+    answer = scheduler.select_destinations(a_request(budget_ms=40_000))
+    assert answer.outcome is Outcome.PLACED
+    bus.close()
+    carrier.cleanup()
 
 
 def _builtins(request):

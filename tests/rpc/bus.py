@@ -47,15 +47,22 @@ class Counts:
 
 
 class Bus:
-    """A broker URL, a facade served on it, and clients."""
+    """A broker URL, a facade served on it, and clients.
 
-    def __init__(self, url: str = transport.IN_PROCESS_URL, facade: Any = None, **rpc: Any) -> None:
+    :param notify: driver of notifications
+    """
+
+    def __init__(
+        self, url: str = transport.IN_PROCESS_URL, facade: Any = None, notify: str = '', **rpc: Any
+    ) -> None:
         if url.startswith('kombu+memory'):
             # The in-process broker is one per process: start with an empty one.
             memory.Channel.queues.clear()
             memory.Transport.global_state.clear()
         self.url = url
         self.conf = a_conf(url, **rpc)
+        if notify:
+            self.conf.set_override('driver', [notify], 'oslo_messaging_notifications')
         self.counts = Counts()
         self.facade = facade if facade is not None else Facade()
         self.service = RpcService(self.conf, self.facade, server='scheduler-1', count=self.counts)

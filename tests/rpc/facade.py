@@ -9,10 +9,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 from gantt import exceptions
 from gantt.core import request as requests
+from gantt.core import resources
 from gantt.core.claim import claim_id
 from gantt.core.decision import Answer, Outcome, Selection
 from gantt.core.message import derived_id
@@ -39,6 +41,8 @@ class Facade:
         self.nonces: dict[str, str] = {}
         self.reports: list[Any] = []
         self.events: list[Any] = []
+        #: Where the guests of requests were said to be.
+        self.sources: list[str | None] = []
         #: What to say in place of the next answers, by outcome.
         self.moods: list[Outcome] = []
         self.hold = threading.Event()
@@ -53,6 +57,9 @@ class Facade:
         self._thread.join(5)
 
     # -- placing -----------------------------------------------------------
+    def has_classes(self, names) -> bool:
+        return all(n in resources.STANDARD or n in self.declared_classes() for n in names)
+
     def submit(
         self,
         request: requests.SelectDestinations,
@@ -196,6 +203,17 @@ class Facade:
             report_seconds=60,
         )
 
+    def register_soon(self, message: Any) -> Future:
+        return _future(lambda: self.register_host(message))
+
+    def report_soon(self, report: Any) -> Future:
+        check(report, self.declared_classes())
+        return _future(lambda: self.report(report, 1.0))
+
+    @staticmethod
+    def fate_of(report: Any, fate: ReportFate) -> ReportFate:
+        return fate
+
     def report(self, report: Any, wait_seconds: float | None = None) -> ReportFate | None:
         check(report, self.declared_classes())
         if wait_seconds is not None:
@@ -235,6 +253,13 @@ class Facade:
     def declared_classes(self) -> frozenset[str]:
         return frozenset({'CUSTOM_LICENSE'})
 
+    def submit_move(self, request: Any, source: str | None, then: Any) -> None:
+        self.sources.append(source)
+        then()
+
+    def host_row(self, provider_id: int) -> None:
+        return None
+
     def nova_event(self, event: Any) -> None:
         self.events.append(event)
 
@@ -245,4 +270,13 @@ def until(happened: Callable[[], Any], seconds: float = 10.0) -> Any:
     while not (found := happened()):
         assert time.monotonic() < end, 'it did not happen in time'
         time.sleep(0.01)
+    return found
+
+
+def _future(work: Callable[[], Any]) -> Future:
+    found: Future = Future()
+    try:
+        found.set_result(work())
+    except Exception as e:
+        found.set_exception(e)
     return found

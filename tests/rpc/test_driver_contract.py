@@ -112,6 +112,12 @@ def test_connections_are_kept_where_we_replace_them():
         assert name in vars(owner)
     for name in ('_max_size', '_min_size', '_item_ttl', 'conf', 'url', 'connection_cls'):
         assert name in vars(owner._connection_pool)
+    # And ``driver.drop_senders``.
+    for name in ('_cond', '_items', '_current_size'):
+        assert name in vars(owner._connection_pool)
+    taken = inspect.getsource(pool.Pool.get)
+    assert 'ttl_watch, item = self._items.pop()' in taken
+    assert 'if self._current_size < self._max_size:' in taken
     carrier.cleanup()
     send = inspect.getsource(amqpdriver.AMQPDriverBase)
     assert 'ConnectionContext(self._connection_pool' in send, 'read anew each time'

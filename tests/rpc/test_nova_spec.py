@@ -6,8 +6,9 @@ import copy
 import pytest
 
 from gantt import exceptions
-from gantt.core.request import Policy, Purpose, check
-from gantt.rpc import nova_casts, nova_flavor, nova_spec
+from gantt.core.request import GroupRef, Policy, Purpose, check
+from gantt.core.topology.read import read
+from gantt.rpc import nova_casts, nova_spec
 from tests.rpc.bus import load
 
 CELL = '3f08903e-ffa4-442a-bd00-09d817a78499'
@@ -104,7 +105,38 @@ def test_an_evacuation_to_a_named_host_and_a_rebuild():
         args['return_alternates'] = False
 
     assert spec_of('live-migrate', evacuate).purpose is Purpose.EVACUATE
-    assert spec_of('boot', rebuild).purpose is Purpose.REBUILD
+    assert spec_of('boot-host-2.74', rebuild).purpose is Purpose.REBUILD
+
+
+def test_a_hint_of_a_tenant_makes_no_rebuild_of_what_has_to_be_claimed():
+    def hinted(args, spec):
+        spec['scheduler_hints'] = {'_nova_check_type': ['rebuild']}
+
+    def evacuate(args, spec):
+        hinted(args, spec)
+        spec['requested_destination']['nova_object.data']['host'] = 'compute-009'
+
+    for name, purpose in (('boot', Purpose.CREATE), ('boot-host-2.74', Purpose.CREATE),
+                          ('resize', Purpose.RESIZE), ('live-migrate', Purpose.LIVE_MIGRATE),
+                          ('unshelve', Purpose.UNSHELVE)):  # fmt: skip
+        found = spec_of(name, hinted)
+        assert found.purpose is purpose
+        assert '_nova_check_type' not in found.hints
+    assert spec_of('live-migrate', evacuate).purpose is Purpose.EVACUATE
+
+
+@pytest.mark.parametrize('policy', [['affinity'], {'affinity': 1}, 7, 'near', ''])
+@pytest.mark.parametrize('key', ['policy', 'policies'])
+def test_a_policy_that_is_none_is_refused_by_name(policy, key):
+    def change(args, spec):
+        data = spec['instance_group']['nova_object.data']
+        data.pop('policy', None)
+        data.pop('policies', None)
+        data[key] = [policy] if key == 'policies' else policy
+
+    with pytest.raises(exceptions.InvalidMessage) as caught:
+        spec_of('boot-anti-affinity-third', change)
+    assert caught.value.kwargs['field'] == 'spec_obj.instance_group.policy'
 
 
 def test_no_hints_at_all_are_no_hints():
@@ -121,6 +153,39 @@ def test_the_format_of_the_image_and_a_volume_to_boot_from_are_told():
     assert spec_of('boot').image.disk_format == 'raw'
     assert not spec_of('boot').volume_backed
     assert spec_of('boot', change).volume_backed
+
+
+def test_cells_that_an_image_describes_are_kept_one_by_one():
+    def change(args, spec):
+        image = spec['image']['nova_object.data']['properties']['nova_object.data']
+        image.update(hw_numa_nodes=2, hw_numa_cpus=[[0], [1]], hw_numa_mem=[128, 384])
+        spec['flavor']['nova_object.data']['vcpus'] = 2
+
+    cells = read(spec_of('boot', change)).cells
+    assert [(cell.vcpus, cell.memory_mb) for cell in cells] == [((0,), 128), ((1,), 384)]
+
+
+@pytest.mark.parametrize(
+    ('specs', 'is_refused'),
+    [
+        ({'resources:VCPU': '3'}, False),
+        ({'resources:VCPU': '1', 'hw:numa_nodes': '1'}, False),
+        ({'resources:VCPU': '3', 'hw:numa_nodes': '1'}, True),
+        ({'resources:MEMORY_MB': '511', 'hw:mem_page_size': 'large'}, True),
+        ({'resources:MEMORY_MB': '0', 'hw:mem_page_size': 'large'}, False),
+    ],
+    ids=['no cells', 'as the flavor', 'processors', 'memory', 'no guest'],
+)
+def test_cells_of_other_amounts_than_the_flavor_has_are_refused(specs, is_refused):
+    def change(args, spec):
+        spec['flavor']['nova_object.data']['extra_specs'] = specs
+
+    if not is_refused:
+        assert spec_of('boot', change).flavor.extra_specs == specs
+        return
+    with pytest.raises(exceptions.InvalidMessage) as caught:
+        translated('boot', change)
+    assert caught.value.kwargs['field'] == f'flavor.extra_specs.{next(iter(specs))}'
 
 
 def test_a_move_across_cells_is_not_tied_to_its_cell():
@@ -170,6 +235,20 @@ def test_hints_are_lists_and_name_other_instances():
     assert spec.hints['query'] == ['["x"]']
 
 
+def test_the_hint_of_a_group_may_be_its_name_beside_the_group():
+    def change(args, spec):
+        spec['scheduler_hints'] = {'group': ['web']}
+
+    spec = spec_of('boot-anti-affinity-third', change)
+    assert spec.hints['group'] == [spec.group.uuid]
+    alone = 'c7676d29-1dc7-4b50-bd7c-331e9aa7a45d'
+
+    def named(args, spec):
+        spec['scheduler_hints'] = {'group': alone}
+
+    assert spec_of('boot', named).group == GroupRef(uuid=alone)
+
+
 # -- the request id ---------------------------------------------------------------
 def test_a_repeated_call_has_the_same_id_whatever_its_message_id():
     assert translated('boot').request.request_id == translated('boot').request.request_id
@@ -191,94 +270,26 @@ def test_another_api_request_has_another_id():
     )
 
 
-# -- flavors ------------------------------------------------------------------------
-def a_flavor(specs=None, **columns):
+def a_device(**fields):
+    """One of a port unless it has an alias."""
+    known = {'alias_name': None, 'count': 1, 'spec': [{'physical_network': 'net'}]}
     return {
-        'vcpus': 4, 'memory_mb': 2048, 'root_gb': 10, 'ephemeral_gb': 0, 'swap': 0,
-        'extra_specs': specs or {},
-    } | columns  # fmt: skip
-
-
-def asked(specs=None, image=None, *, volume=False, **columns):
-    return nova_flavor.asked(a_flavor(specs, **columns), image or {}, volume=volume)
-
-
-@pytest.mark.parametrize(
-    ('columns', 'volume', 'disk'),
-    [
-        ({}, False, 10),
-        ({}, True, None),
-        ({'ephemeral_gb': 5}, True, 5),
-        ({'swap': 1}, False, 11),
-        ({'swap': 1024}, False, 11),
-        ({'swap': 1025}, False, 12),
-    ],
-)
-def test_disk_is_root_unless_on_a_volume_and_ephemeral_and_swap(columns, volume, disk):
-    assert asked(volume=volume, **columns).resources.get('DISK_GB') == disk
-
-
-@pytest.mark.parametrize(
-    ('specs', 'image', 'vcpu', 'pcpu'),
-    [
-        ({}, {}, 4, None),
-        ({'hw:cpu_policy': 'dedicated'}, {}, None, 4),
-        ({}, {'hw_cpu_policy': 'dedicated'}, None, 4),
-        ({'hw:cpu_policy': 'shared'}, {'hw_cpu_policy': 'dedicated'}, 4, None),
-        ({'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '0-1'}, {}, 2, 2),
-        ({'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '^0'}, {}, 1, 3),
-        ({'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'isolate'}, {}, None, 5),
-    ],
-)
-def test_dedicated_processors_are_another_class(specs, image, vcpu, pcpu):
-    found = asked(specs, image).resources
-    assert (found.get('VCPU'), found.get('PCPU')) == (vcpu, pcpu)
-
-
-def test_extra_specs_override_amounts_and_zero_takes_a_class_out():
-    found = asked({'resources:VCPU': '0', 'resources:CUSTOM_X': '2', 'resources:MEMORY_MB': '7'})
-    assert found.resources == {'MEMORY_MB': 7, 'DISK_GB': 10, 'CUSTOM_X': 2}
-
-
-def test_traits_of_flavor_and_image():
-    found = asked(
-        {'trait:HW_CPU_X86_AVX2': 'required', 'trait:CUSTOM_OLD': 'forbidden'},
-        {'traits_required': ['CUSTOM_GOLD']},
-    )
-    assert found.required == ['CUSTOM_GOLD', 'HW_CPU_X86_AVX2']
-    assert found.forbidden == ['CUSTOM_OLD']
-
-
-@pytest.mark.parametrize(
-    ('specs', 'field'),
-    [
-        ({'resources1:VCPU': '1'}, 'flavor.extra_specs.resources1:VCPU'),
-        ({'trait_a:HW_X': 'required'}, 'flavor.extra_specs.trait_a:HW_X'),
-        ({'trait:HW_X': 'maybe'}, 'flavor.extra_specs.trait:HW_X'),
-        ({'resources:VCPU': 'many'}, 'flavor.extra_specs.resources:VCPU'),
-        ({'resources:vcpu': '1'}, 'flavor.extra_specs.resources:vcpu'),
-        (
-            {'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': 'x'},
-            'flavor.extra_specs.hw:cpu_dedicated_mask',
-        ),
-    ],
-)
-def test_what_cannot_be_carried_is_refused_by_name(specs, field):
-    with pytest.raises(exceptions.InvalidMessage) as caught:
-        asked(specs)
-    assert caught.value.kwargs['field'] == field
-
-
-PORT = {
-    'nova_object.name': 'InstancePCIRequest',
-    'nova_object.data': {'alias_name': None, 'count': 1, 'spec': [{'physical_network': 'net'}]},
-}
+        'nova_object.name': 'InstancePCIRequest',
+        'nova_object.data': {**known, 'requester_id': CELL, **fields},
+    }
 
 
 def asking(requests):
     return {
         'nova_object.name': 'InstancePCIRequests',
         'nova_object.data': {'requests': requests},
+    }
+
+
+def on(physnets, tunneled=False):
+    return {
+        'nova_object.name': 'NetworkMetadata',
+        'nova_object.data': {'physnets': physnets, 'tunneled': tunneled},
     }
 
 
@@ -294,7 +305,21 @@ def asking(requests):
         (lambda a, s: s.update(requested_resources=[{}]), 'spec_obj.requested_resources'),
         (lambda a, s: s.update(pci_requests=asking(7)), 'spec_obj.pci_requests.requests'),
         (lambda a, s: s.update(pci_requests=asking([7])), 'spec_obj.pci_requests.requests'),
-        (lambda a, s: s.update(pci_requests=asking([PORT])), 'spec_obj.pci_requests.requests'),
+        (lambda a, s: s.update(pci_requests=asking([a_device(spec=[])])), 'spec_obj.pci_requests'),
+        (lambda a, s: s.update(pci_requests=asking([a_device(spec=[7])])), 'spec_obj.pci_requests'),
+        (
+            lambda a, s: s.update(pci_requests=asking([a_device(spec=[{'traits': 'X'}])])),
+            'spec_obj.pci_requests.requests[0].spec.traits',
+        ),
+        (
+            lambda a, s: s.update(pci_requests=asking([a_device(numa_policy='far')])),
+            'request.spec.devices[0].affinity',
+        ),
+        (
+            lambda a, s: s.update(pci_requests=asking([a_device(count=0)])),
+            'request.spec.devices[0].count',
+        ),
+        (lambda a, s: s.update(network_metadata=on(7)), 'spec_obj.network_metadata.physnets'),
         (lambda a, s: s.update(ignore_hosts='compute-001'), 'spec_obj.ignore_hosts'),
         (lambda a, s: s.update(scheduler_hints=['x']), 'spec_obj.scheduler_hints'),
         (lambda a, s: s.update(availability_zone=7), 'request.spec.availability_zone'),
@@ -329,6 +354,16 @@ def test_broadcasts_become_typed_events():
     assert aggregate.uuid == '9ec8bf1d-39a6-44b2-b9c7-d1bdf7097161'
     deleted = nova_casts.delete_aggregate(load('delete_aggregate').args).aggregate
     assert deleted.metadata == {'ssd': 'true'}
+
+
+def test_an_instance_from_a_volume_whose_image_pins_it():
+    args = copy.deepcopy(load('update_instance_info').args)
+    (instance,) = args['instance_info']['nova_object.data']['objects']
+    data = instance['nova_object.data']
+    data['system_metadata']['image_hw_cpu_policy'] = 'dedicated'
+    data['image_ref'] = ''
+    (guest,) = nova_casts.update_instance_info(args).guests
+    assert guest.resources == {'PCPU': 1, 'MEMORY_MB': 512}
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,16 @@ def test_a_resize_gets_alternates_and_not_its_source(bus):
     assert 'compute-004' not in hosts
 
 
+@pytest.mark.parametrize(
+    ('capture', 'sources'),
+    [('resize', ['compute-004']), ('live-migrate', ['compute-002']), ('unshelve', [None]),
+     ('boot', [])],
+)  # fmt: skip
+def test_a_request_that_says_where_its_guest_is_is_heard_so(bus, capture, sources):
+    bus.nova().call(capture)
+    assert bus.facade.sources == sources
+
+
 def test_before_4_5_plain_dictionaries_are_expected(bus):
     result = bus.nova('4.4').call('boot-multi3', count=2, return_objects=False)
     assert result == [{'host': h, 'nodename': h, 'limits': {}} for h in [r['host'] for r in result]]
@@ -151,6 +161,13 @@ def test_the_answer_comes_before_a_monitored_caller_gives_up(bus):
     assert caught.value.exc_type == 'NoValidHost'
 
 
+def test_half_a_character_in_a_request_id_makes_an_id_like_any_other(bus):
+    uuids = [str(uuid.uuid4())]
+    for said in ('req-\ud800', 'req-\ud800', 'req-\ud801'):
+        assert bus.nova().call('boot', uuids=uuids, request_id=said)
+    assert len({request.request_id for request in bus.facade.seen}) == 2
+
+
 def test_a_lease_outlives_a_slow_build(bus):
     bus.nova().call('boot')
     assert bus.facade.seen[0].lease_seconds == 900
@@ -204,7 +221,8 @@ def test_a_late_step_of_a_long_operation_is_placed(make_bus):
 def test_broadcasts_reach_the_scheduler(bus, capture, kind):
     bus.nova().cast(capture)
     (event,) = until(lambda: bus.facade.events)
-    assert isinstance(event, kind)
+    assert isinstance(event.word, kind)
+    assert event.id and event.asked_at
 
 
 def test_broadcasts_about_aggregates_reach_it_too(bus):

@@ -50,7 +50,7 @@ def test_a_newer_major_version_is_refused_naming_both(bus):
     error = told(bus.raw('gantt-scheduler', '2.0'), 'select_destinations', request=a_body())
     assert isinstance(error, exceptions.UnsupportedVersion)
     assert error.kwargs == {
-        'method': 'select_destinations', 'version': '2.0', 'expected': '1.0 to 1.1',
+        'method': 'select_destinations', 'version': '2.0', 'expected': '1.0 to 1.6',
     }  # fmt: skip
 
 
@@ -173,25 +173,36 @@ def test_monitored_calls_start_no_threads_either(bus):
     assert threading.active_count() <= before
 
 
+@pytest.mark.parametrize('seconds', [10**400, -(10**400), 1e400, 'soon', [1]])
+def test_a_time_of_nonsense_beside_a_message_is_no_time(bus, seconds):
+    body = {'method': 'select_destinations', 'version': '1.0', '_timeout': seconds}
+    carrier, target = bus.carrier(), om.Target(exchange='gantt', topic='gantt-scheduler')
+    for _ in range(3):
+        carrier._send(target, {}, body | {'args': {}})
+    answer = bus.raw('gantt-scheduler').call({}, 'select_destinations', request=a_body())
+    assert answer['outcome'] == 'placed'
+    until(lambda: sum(v for k, v in bus.counts.values.items() if 'refused' in k[0]) == 3)
+
+
 def test_more_words_than_threads_and_room_are_told_busy(make_bus):
     bus = make_bus(worker_threads=1, worker_queue=1)
     entered, release = threading.Event(), threading.Event()
-    real = bus.facade.register_host
+    real = bus.facade.confirm
 
-    def slow(host):
+    def slow(words):
         entered.set()
         release.wait(20)
-        return real(host)
+        return real(words)
 
-    bus.facade.register_host = slow
+    bus.facade.confirm = slow
     raw = bus.raw('gantt-claims')
-    host = {'name': 'cmp-1', 'boot_nonce': 'n'}
-    raw.cast({}, 'register_host', host=host)
-    entered.wait(10)
-    raw.cast({}, 'register_host', host=host)
+    words = {'name': 'cmp-1', 'epoch': 1, 'sequence': 1, 'claim_ids': [str(uuid.uuid4())]}
+    raw.cast({}, 'confirm_claims', words=words)
+    assert entered.wait(10)
+    raw.cast({}, 'confirm_claims', words=words)
     until(lambda: bus.service.health()['waiting_gantt-claims'] == 1)
     start = time.monotonic()
-    error = told(raw, 'register_host', host=host)
+    error = told(raw, 'confirm_claims', words=words)
     assert isinstance(error, exceptions.Busy)
     assert error.kwargs['retry_after_ms'] == 1000
     assert time.monotonic() - start < 5

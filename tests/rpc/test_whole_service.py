@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nova's captured calls decided by the real scheduler, over the in-process broker."""
 
+import concurrent.futures
+import threading
 import uuid
 
 import oslo_messaging as om
 import pytest
 
-from gantt import client, plugins
+from gantt import client, exceptions, plugins
 from gantt.core.report import HostReport, RegisterHost
+from gantt.core.request import RequestSpec
 from gantt.core.resources import Inventory
 from gantt.db.memory import MemoryStore
 from gantt.scheduler.recorder import MemoryRecorder
@@ -21,26 +24,44 @@ HOSTS = [f'compute-{n:03}' for n in range(1, 6)]
 REPLY = stored('reply-select_destinations')['oslo.message (decoded)']['result']
 
 
+class HeldStore(MemoryStore):
+    """Declared classes are read when ``answers`` is set: a database that takes its time."""
+
+    def __init__(self):
+        super().__init__()
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def declared_classes(self):
+        self.answers.wait(20)
+        return super().declared_classes()
+
+
+def a_report(name, epoch, sequence, **more):
+    """A full report of a host of four cores."""
+    return HostReport(
+        name=name, epoch=epoch, sequence=sequence, full=True, running=[], pending=[],
+        inventories={
+            'VCPU': Inventory(total=4), 'MEMORY_MB': Inventory(total=8192),
+            'DISK_GB': Inventory(total=100), **more,
+        },
+    )  # fmt: skip
+
+
 @pytest.fixture
 def served():
     """A scheduler with five hosts that have reported, served on a bus."""
-    store = MemoryStore()
+    store = HeldStore()
     scheduler = Scheduler(store, plugins.load_pipeline(), MemoryRecorder(), Settings())
     scheduler.start()
     bus = Bus(facade=scheduler)
     claims, stats = client.ClaimsClient(bus.carrier()), client.StatsClient(bus.carrier())
     for name in HOSTS:
         said = claims.register_host(RegisterHost(name=name, boot_nonce='n', cell=CELL, zone='nova'))
-        report = HostReport(
-            name=name, epoch=said.epoch, sequence=1, full=True, running=[], pending=[],
-            inventories={
-                'VCPU': Inventory(total=4), 'MEMORY_MB': Inventory(total=8192),
-                'DISK_GB': Inventory(total=100),
-            },
-        )  # fmt: skip
-        assert stats.update_resource_stats(report).fate == 'applied'
+        assert stats.update_resource_stats(a_report(name, said.epoch, 1)).fate == 'applied'
     until(lambda: len(scheduler.cache.fold()) == len(HOSTS))
     yield bus, store
+    store.answers.set()
     bus.close()
     assert scheduler.stop(5)
 
@@ -108,3 +129,78 @@ def test_a_plain_dictionary_makes_a_host_that_is_chosen(served):
 
 def _lands(conductor, host):
     return chosen_of(conductor.call('boot')) == [host]
+
+
+def in_a_thread(call, *args, **kwargs):
+    """A future of what a call returns."""
+    future = concurrent.futures.Future()
+
+    def run():
+        try:
+            future.set_result(call(*args, **kwargs))
+        except Exception as e:
+            future.set_exception(e)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+def asks_for(name):
+    return RequestSpec(resources={'VCPU': 1, name: 1})
+
+
+def test_who_asks_for_a_class_unknown_here_holds_up_nobody(served):
+    """Whoever needs the database waits for it apart from the others."""
+    bus, store = served
+    conductor, stats = bus.scheduler(), client.StatsClient(bus.carrier())
+    store.answers.clear()
+    odd = [
+        in_a_thread(
+            bus.scheduler().select_destinations,
+            spec=asks_for('CUSTOM_NEW'),
+            consumers=[str(uuid.uuid4())],
+        )
+        for _ in range(3)
+    ]
+    newer = a_report(HOSTS[0], 1, 2, CUSTOM_NEW=Inventory(total=2))
+    odd.append(in_a_thread(stats.update_resource_stats, newer))
+    for _ in range(5):
+        assert conductor.select_destinations(
+            spec=asks_for('MEMORY_MB'), consumers=[str(uuid.uuid4())]
+        )
+    assert not any(one.done() for one in odd)
+    store.declare_class('CUSTOM_NEW')
+    store.answers.set()
+    assert odd.pop().result(10).fate == 'applied'
+    for one in odd:
+        assert one.exception(10) is None or isinstance(one.exception(), exceptions.NoValidHost)
+
+
+def test_a_class_declared_elsewhere_a_moment_ago_is_known_to_the_next_request(served):
+    bus, store = served
+    conductor = bus.scheduler()
+    for name in ('CUSTOM_A', 'CUSTOM_B'):
+        with pytest.raises(exceptions.UnknownResourceClass, match=name):
+            conductor.select_destinations(spec=asks_for(name), consumers=[str(uuid.uuid4())])
+        store.declare_class(name)
+        with pytest.raises(exceptions.NoValidHost):
+            conductor.select_destinations(spec=asks_for(name), consumers=[str(uuid.uuid4())])
+
+
+def test_a_cast_report_of_a_class_unknown_here_is_folded(served):
+    bus, store = served
+    store.declare_class('CUSTOM_CAST')
+    stats = client.StatsClient(bus.carrier())
+    newer = a_report(HOSTS[1], 1, 2, CUSTOM_CAST=Inventory(total=2))
+    stats.update_resource_stats(newer, wait=False)
+    conductor = bus.scheduler()
+
+    def lands():
+        try:
+            return conductor.select_destinations(
+                spec=asks_for('CUSTOM_CAST'), consumers=[str(uuid.uuid4())]
+            )
+        except exceptions.NoValidHost:
+            return None
+
+    assert until(lands, 5).selections[0][0].host == HOSTS[1]

@@ -5,7 +5,7 @@ import random
 
 from gantt.core.decision import Outcome
 from gantt.core.request import CancelClaims
-from gantt.scheduler import kept
+from gantt.scheduler import contention, kept
 from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.contention import (
     GROWTH,
@@ -133,6 +133,14 @@ def turnover(schedulers, seconds):
 def test_four_schedulers_on_hosts_that_are_nearly_full_lose_few_races():
     lost, placed = turnover(4, seconds=40)
     assert lost <= 0.05 * placed, 'a tenth of the hosts of the bench, so more meet'
+
+
+def test_taking_the_best_one_always_loses_ten_times_as_many(monkeypatch):
+    lost, placed = turnover(4, seconds=40)
+    monkeypatch.setattr(contention, 'SPREAD_MOST', 1)
+    always, as_many = turnover(4, seconds=40)
+    assert as_many == placed
+    assert always >= 10 * max(1, lost)
 
 
 def test_one_scheduler_loses_none():

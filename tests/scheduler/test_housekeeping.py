@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The jobs of a scheduler: a job that did as much as it may runs again soon."""
 
+import logging
+
 from gantt.scheduler import housekeeping
 from tests.world import World
 
@@ -41,3 +43,18 @@ def test_a_sweep_that_is_behind_hurries(monkeypatch):
     (job,) = (job for job in world.scheduler.housekeeping._jobs if job.name == 'sweep')
     job.run = world.scheduler.claims.sweep
     assert runs(world, 'sweep', 3.0) >= 3.0 / housekeeping.AGAIN_SECONDS / 2
+
+
+def test_hosts_that_fall_silent_are_told_once_and_so_is_their_return(caplog):
+    caplog.set_level(logging.INFO, 'gantt.scheduler.housekeeping')
+    world = World(hosts=3)
+    world.turn(10)
+    assert caplog.messages == []
+    world.clock.advance(175)
+    world.hosts['cmp-2'].report()
+    world.turn(10, times=3)
+    assert caplog.messages == ['2 of 3 hosts have not reported for 180 s: cmp-1, cmp-3']
+    for host in world.hosts.values():
+        host.report()
+    world.turn(10, times=3)
+    assert caplog.messages[1:] == ['all 3 hosts report again']

@@ -16,7 +16,9 @@ import pytest
 from gantt import exceptions, plugins
 from gantt.core.commit import DecisionRecord
 from gantt.core.decision import Outcome
+from gantt.core.report import Running
 from gantt.db.store import SqlStore
+from gantt.scheduler import update_resource_stats
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
@@ -133,10 +135,28 @@ def test_reports_beyond_the_limit_are_turned_away_with_a_hint():
         with pytest.raises(exceptions.Busy) as caught:
             host.report()
         assert caught.value.kwargs['retry_after_ms'] > 0
-    assert world.scheduler.intake.depth == 10
+    assert world.scheduler.intake.lane.depth == 10
     world.turn()
-    assert world.scheduler.intake.depth == 0
+    assert world.scheduler.intake.lane.depth == 0
     host.report()
+
+
+def test_reports_that_list_too_much_are_turned_away_until_others_are_folded(monkeypatch):
+    monkeypatch.setattr(update_resource_stats, 'ENTRIES_MAX', 1000)
+    world = World(hosts=2)
+    large, small = world.hosts.values()
+    guests, more = ([Running(consumer=new_uuid()) for _ in range(990)] for _ in range(2))
+    large.report(running=guests)
+    small.report()
+    with pytest.raises(exceptions.Busy):
+        large.report(running=guests)
+    small.report()
+    world.turn()
+    assert world.scheduler.intake.lane.depth == 0
+    # One alone always has room, however much it lists.
+    large.report(running=guests + more)
+    world.turn()
+    large.report(running=guests)
 
 
 def test_decisions_that_wait_too_long_are_dropped_oldest_first(flood):

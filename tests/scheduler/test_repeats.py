@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A repeat has the effect of one, also where there is no more room for another."""
 
+import msgspec
+import pytest
+
+from gantt import exceptions
 from gantt.core.decision import Outcome
+from gantt.core.request import GetRequest
 from tests.world import World, a_group, a_request
 
 
@@ -111,3 +116,80 @@ def test_what_runs_for_another_purpose_is_not_created_once_more():
     again = world.select(a_request(consumers=[moved.consumer]))
     assert again.outcome is Outcome.REFUSED
     assert f'runs on {moved.host}' in again.reason
+
+
+def test_a_repeat_elsewhere_waits_within_its_budget_for_the_first_to_be_done():
+    """On a full cloud, where the first holds its request open between two commits."""
+    world = World(hosts=1, claims_per_commit=2)
+    first, second = world.scheduler, world.another_scheduler()
+    request = a_request(4, ram=8192, budget_ms=60_000)
+    world.ask(request)
+    world.schedulers = [second]
+    first.placing.step()
+    assert world.select(a_request(2, ram=8192), by=second).outcome is Outcome.PLACED
+    began = world.clock.monotonic()
+    second.submit(request, 'repeat', world.replies)
+    while 'repeat' not in world.replies.answers:
+        world.turn(0.1)
+        assert world.clock.monotonic() - began < 120
+    assert world.replies.answers['repeat'].outcome is not Outcome.CONFLICT
+    assert world.clock.monotonic() - began > 20
+
+
+def _two_copies(world, room_later):
+    """A copy waits at the first scheduler; its repeat is refused by another one."""
+    first, second = world.scheduler, world.another_scheduler()
+    request = a_request(ram=20_000, budget_ms=60_000)
+    blocker = world.select(a_request(ram=20_000), by=second)
+    early = object()
+    first.submit(request, early, world.replies)
+    world.schedulers = [second]
+    repeat = msgspec.structs.replace(request, repeat=True)
+    refused = world.select(repeat, by=second)
+    assert refused.outcome is Outcome.NO_VALID_HOST
+    if room_later:
+        world.store.cancel_request(blocker.request_id, 'gone')
+    world.schedulers = [first, second]
+    while early not in world.replies.answers:
+        world.turn(0.1)
+    return request, repeat, refused, world.replies.answers[early]
+
+
+def test_after_its_repeat_was_refused_the_first_copy_is_not_placed():
+    world = World(hosts=1)
+    request, repeat, refused, first = _two_copies(world, room_later=True)
+    assert first.outcome is Outcome.NO_VALID_HOST
+    assert first.reason == refused.reason
+    assert not [claim for claim in world.store.claims() if claim.request_id == request.request_id]
+    assert world.audit() == {'over_commit': [], 'lost': [], 'leaked': [], 'doubled': []}
+
+
+def test_who_asks_once_more_is_told_the_refusal_again():
+    world = World(hosts=1)
+    request, repeat, refused, _ = _two_copies(world, room_later=True)
+    for one in (repeat, request):
+        again = world.select(one)
+        assert (again.outcome, again.reason) == (refused.outcome, refused.reason)
+    found = world.scheduler.get_request(GetRequest(request_id=request.request_id))
+    assert found.outcome is Outcome.NO_VALID_HOST
+
+
+def test_a_first_refusal_is_not_kept():
+    """Only of a repeat another copy may be on its way."""
+    world = World(hosts=1)
+    blocker = world.select(a_request(ram=20_000))
+    request = a_request(ram=20_000)
+    assert world.select(request).outcome is Outcome.NO_VALID_HOST
+    world.store.cancel_request(blocker.request_id, 'gone')
+    assert world.select(request).outcome is Outcome.PLACED
+
+
+def test_what_was_placed_and_taken_back_is_told_so_whoever_asks():
+    world = World(hosts=1)
+    request = a_request(ram=32_768)
+    assert world.select(request).outcome is Outcome.PLACED
+    world.store.cancel_request(request.request_id, 'changed my mind')
+    for one in (request, msgspec.structs.replace(request, repeat=True)):
+        assert world.select(one).outcome is Outcome.CANCELLED
+    with pytest.raises(exceptions.RequestCancelled):
+        world.scheduler.get_request(GetRequest(request_id=request.request_id))

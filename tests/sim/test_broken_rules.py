@@ -70,10 +70,7 @@ def test_a_commit_without_its_capacity_guard_is_found(monkeypatch):
 
 
 def test_a_commit_that_does_not_look_at_group_generations_is_found(monkeypatch):
-    judge = memory_commit._judge_groups
-    monkeypatch.setattr(
-        memory_commit, '_judge_groups', lambda tables, going, fates: judge(tables, going, {})
-    )
+    monkeypatch.setattr(memory_commit, 'behind_others', lambda batch, ended, generations: set())
     assert finds('group: ')
 
 

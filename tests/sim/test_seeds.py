@@ -31,6 +31,7 @@ def test_every_promise_is_kept(first):
 
 
 @pytest.mark.parametrize('seed', [
+    9936,  # a member was planned beside one that the same batch did not make
     3155,  # a registration on its way when its process was killed came after the next one's
 ])  # fmt: skip
 def test_what_broke_a_promise_once_breaks_none(seed):

@@ -6,7 +6,7 @@ import contextlib
 import msgspec
 
 from gantt.compute import agent, census
-from gantt.core import commit, pipeline, reconcile
+from gantt.core import commit, pipeline, registering
 from gantt.core.host_table import HostTable
 from gantt.db import memory_commit
 from gantt.scheduler import table_log
@@ -80,8 +80,8 @@ def a_late_build_starts_what_is_being_stopped(patch):
 
 def a_late_registration_of_the_dead_counts(patch):
     """It was on its way when its process was killed, and fenced the next one of the same host."""
-    register = reconcile.register
+    register = registering.register
     patch.setattr(
-        reconcile, 'register',
+        registering, 'register',
         lambda row, said, **how: register(row, _replace(said, journal=None), **how),
     )  # fmt: skip

@@ -219,3 +219,17 @@ def _two_free_ports() -> int:
                 continue
             return port
     raise AssertionError('no two free ports next to each other')
+
+
+def test_requests_that_are_stuck_inside_are_told():
+    world = World(hosts=1)
+    health = Health(world.scheduler, Attached())
+    world.scheduler.submit(a_request(budget_ms=1000), object(), Replies())
+    world.clock.advance(31.0)
+    assert health()[1]['checks']['queue']
+    world.clock.advance(31.0)
+    is_well, body = health()
+    assert not is_well
+    assert any('placing is stuck' in reason for reason in body['reasons'])
+    world.turn()
+    assert health()[1]['checks']['queue']

@@ -115,8 +115,12 @@ def a_table(rng: random.Random) -> HostTable:
         kinds = {n: an_inventory(rng) for n in some(rng, CLASSES, 1)}
         facts = msgspec.structs.replace(row.facts, inventories=kinds)
         placed = [
-            Placed(an_id(number * 10 + i, 6), an_id(i, 7), number) for i in range(rng.randint(0, 3))
-        ]
+            Placed(
+                an_id(number * 10 + i, 6), an_id(i, 7), number,
+                flavor=rng.choice((None, 'small', 'small', 'large')),
+            )
+            for i in range(rng.randint(0, 3))
+        ]  # fmt: skip
         changes.append(
             HostChange(
                 provider_id=number, row=msgspec.structs.replace(row, facts=facts), placed=placed
@@ -196,6 +200,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     'json_filter_as_nova': (False, True),
     'max_instances_per_host': (50, 3, 1),
     'max_io_ops_per_host': (8, 2, 0),
+    'type_affinity_ignores_unknown': (False, True),
 }
 
 

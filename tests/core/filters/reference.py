@@ -2,7 +2,7 @@
 """Nova's filters again, slow and plain: one host after the other, from its HostState.
 
 Written from the meaning of each filter, not from the array forms: these share
-nothing with them but the operators of extra specs and the helpers for versions.
+nothing with them but what takes extra specs apart and the helpers for versions.
 """
 
 import ipaddress
@@ -13,6 +13,7 @@ from gantt.core.filters import image_properties
 from gantt.core.host_state import HostState
 from gantt.core.request import RequestSpec
 from gantt.core.resources import Inventory
+from tests.core.filters.plain_specs import match
 from tests.core.filters.reference_facts import capabilities, guests, inside, operations, query
 
 
@@ -38,6 +39,15 @@ def multi_tenancy(rule: Any, host: HostState, spec: RequestSpec) -> bool:
 def type_affinity(rule: Any, host: HostState, spec: RequestSpec) -> bool:
     types = metadata_of(host).get('instance_type')
     return types is None or spec.flavor.name in types
+
+
+def one_flavor(rule: Any, host: HostState, spec: RequestSpec) -> bool:
+    unknown = rule.type_affinity_ignores_unknown
+    if not spec.flavor.name:
+        return unknown or not host.flavors
+    return all(
+        flavor == spec.flavor.name or (flavor is None and unknown) for flavor in host.flavors
+    )
 
 
 def image_isolation(rule: Any, host: HostState, spec: RequestSpec) -> bool:
@@ -68,9 +78,7 @@ def aggregate_extra_specs(rule: Any, host: HostState, spec: RequestSpec) -> bool
         if colon and scope != 'aggregate_instance_extra_specs':
             continue
         values = metadata.get(rest if colon else key, set())
-        if not any(
-            extra_specs.match(value, wanted, as_nova=rule.extra_specs_as_nova) for value in values
-        ):
+        if not any(match(value, wanted, rule.extra_specs_as_nova) for value in values):
             return False
     return True
 
@@ -240,6 +248,7 @@ REFERENCE = {
     'AggregateImagePropertiesIsolation': image_isolation,
     'AggregateMultiTenancyIsolation': multi_tenancy,
     'AggregateTypeAffinityFilter': type_affinity,
+    'TypeAffinityFilter': one_flavor,
     'JsonFilter': query,
     'NumInstancesFilter': num_instances,
     'AggregateNumInstancesFilter': aggregate_num_instances,

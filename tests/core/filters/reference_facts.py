@@ -4,10 +4,10 @@
 import json
 from typing import Any
 
-from gantt.core import extra_specs
 from gantt.core.host_state import HostState
 from gantt.core.request import RequestSpec
 from gantt.core.resources import Inventory
+from tests.core.filters.plain_specs import match
 
 
 def guests(host: HostState) -> int:
@@ -96,11 +96,10 @@ def capabilities(rule: Any, host: HostState, spec: RequestSpec) -> bool:
             if scoped:
                 return False
             continue
-        requirement = extra_specs.parse(wanted, as_nova=rule.extra_specs_as_nova)
         items = None
         if isinstance(value, list) and not rule.extra_specs_as_nova:
             items = frozenset(map(str, value))
-        if not requirement.fits(str(value), items):
+        if not match(str(value), wanted, rule.extra_specs_as_nova, items):
             return False
     return True
 
@@ -122,8 +121,9 @@ class Nots(list):
 def answer(host: HostState, body: list[Any], as_nova: bool) -> Any:
     if not body:
         return True
-    values = [argument(host, item, as_nova) for item in body[1:]]
-    values = [value for value in values if value is not None]
+    said = [(item, argument(host, item, as_nova)) for item in body[1:]]
+    said = [(item, value) for item, value in said if value is not None]
+    values = [value for _, value in said]
     match body[0]:
         case 'and':
             return all(truth(value, as_nova) for value in values)
@@ -131,35 +131,15 @@ def answer(host: HostState, body: list[Any], as_nova: bool) -> Any:
             return any(truth(value, as_nova) for value in values)
         case 'not':
             return Nots([not truth(value, as_nova) for value in values])
-    values = as_written(body[1:], values)
     # Of what not gave only whether any of it holds counts for us; Nova has a list there.
     if not as_nova:
-        values = [any(value) if isinstance(value, Nots) else value for value in values]
-    return compared(body[0], values)
+        said = [(i, any(v) if isinstance(v, Nots) else v) for i, v in said]
+    texts = any(isinstance(i, str) and i and not is_fact(i) for i in body[1:])
+    return compared(body[0], said, texts)
 
 
-def as_written(items: list[Any], values: list[Any]) -> list[Any]:
-    """A number of stats beside text is text: in Nova all stats are."""
-    names = {i for i in items if isinstance(i, str) and i.startswith('$')}
-    texts = [i for i in items if isinstance(i, str) and i and i not in names]
-    inside_of = any(isinstance(i, list) and i for i in items)
-    if len(names) != 1 or not texts or inside_of:
-        return values
-    name = names.pop()
-    if not name.startswith('$stats.') or name.count('.') > 1:
-        return values
-    # What the items say drops out where it is empty, in the same order.
-    kept = iter(values)
-    found = []
-    for item in items:
-        if item is None or item == '':
-            continue
-        if item == name and len(values) < sum(i not in (None, '') for i in items):
-            continue  # the host has no such thing
-        value = next(kept)
-        as_text = item == name and isinstance(value, int | float)
-        found.append(str(value) if as_text else value)
-    return found
+def is_fact(item: Any) -> bool:
+    return isinstance(item, str) and item.startswith('$')
 
 
 def truth(value: Any, as_nova: bool) -> bool:
@@ -168,19 +148,21 @@ def truth(value: Any, as_nova: bool) -> bool:
     return bool(value)
 
 
-def compared(op: str, values: list[Any]) -> bool:
-    if len(values) < 2:
+def compared(op: str, said: list[tuple[Any, Any]], texts: bool) -> bool:
+    """The first against each of the others; ``texts``: the query has a text among them."""
+    if len(said) < 2:
         return False
-    first, rest = values[0], values[1:]
+    first, rest = said[0], said[1:]
 
-    def related(other: Any) -> bool:
-        if isinstance(first, Nots) or isinstance(other, Nots):
+    def related(other: tuple[Any, Any]) -> bool:
+        if isinstance(first[1], Nots) or isinstance(other[1], Nots):
             return False
+        one, two = beside(first, other, texts), beside(other, first, texts)
         try:
             return {
-                '=': lambda: first == other, 'in': lambda: first == other,
-                '<': lambda: first < other, '>': lambda: first > other,
-                '<=': lambda: first <= other, '>=': lambda: first >= other,
+                '=': lambda: one == two, 'in': lambda: one == two,
+                '<': lambda: one < two, '>': lambda: one > two,
+                '<=': lambda: one <= two, '>=': lambda: one >= two,
             }[op]()  # fmt: skip
         except TypeError:
             return False
@@ -188,12 +170,20 @@ def compared(op: str, values: list[Any]) -> bool:
     return (any if op == 'in' else all)(related(other) for other in rest)
 
 
+def beside(said: tuple[Any, Any], other: tuple[Any, Any], texts: bool) -> Any:
+    """A number of stats beside text is text: in Nova all stats are."""
+    item, value = said
+    is_stat = is_fact(item) and item.startswith('$stats.') and item.count('.') == 1
+    is_text = isinstance(other[1], str) or (texts and not is_fact(other[0]))
+    return str(value) if is_stat and is_text else value
+
+
 def argument(host: HostState, item: Any, as_nova: bool) -> Any:
     if isinstance(item, list):
         return answer(host, item, as_nova)
     if item == '' or item is None:
         return None
-    if isinstance(item, str) and item.startswith('$'):
+    if is_fact(item):
         path = item[1:].split('.')
         if path[0] == 'stats' and len(path) > 1:
             return inside(stat(host, path[1]), path[2:])

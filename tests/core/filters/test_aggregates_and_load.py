@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters on aggregates, load, addresses, metrics and amounts: whom they let pass."""
 
+import numpy as np
 import pytest
 
 from gantt import exceptions, plugins
 from gantt.core.filters.aggregate_isolation import AggregateImagePropertiesIsolation
-from gantt.core.report import Hypervisor
+from gantt.core.metrics import DeclaredMetric
+from gantt.core.report import Hypervisor, Metric
 from gantt.core.resources import Inventory
 from tests.core.builders import (
+    NOW,
     a_host,
     a_request,
     a_table,
@@ -203,6 +206,30 @@ def test_all_metrics_that_are_weighed_are_there():
     ):  # fmt: skip
         rule = a_filter('MetricsFilter', metrics_weight_setting=setting)
         assert passing(table, rule, a_spec()) == pass_
+
+
+def test_metrics_out_of_their_bounds_or_too_old_are_not_there():
+    table = a_table(
+        a_host(1, metrics={'m': Metric(value=1)}), a_host(2, metrics={'m': Metric(value=101)}),
+        a_host(3, metrics={'m': Metric(value=-1)}), a_host(4),
+        a_host(5, metrics={'m': Metric(value=2, age_seconds=55)}),
+        a_host(6, metrics={'m': Metric(value=3)}, reported_at=NOW - 61),
+        a_host(7, metrics={'m': Metric(value=4, age_seconds=49)}),
+    )  # fmt: skip
+    rule = a_filter('MetricsFilter', metrics_weight_setting='m=1')
+    assert len(passing(table, rule, a_spec())) == 6
+    table.set_metrics([DeclaredMetric(name='m', lower=0, upper=100)])
+    assert passing(table, rule, a_spec()) == ['cmp-1', 'cmp-5', 'cmp-6', 'cmp-7']
+    table.set_metrics([DeclaredMetric(name='m', lower=0, upper=100, stale_seconds=60)])
+    assert passing(table, rule, a_spec()) == ['cmp-1', 'cmp-7']
+    left_out = np.flatnonzero(~rule.mask(table, a_spec()))
+    assert rule.detail(table, a_spec(), left_out) == {
+        'parts': {'do not report metric m': 1, 'report metric m too old or out of its bounds': 4}
+    }
+    table.now += 5
+    assert passing(table, rule, a_spec()) == ['cmp-1']
+    table.set_metrics([])
+    assert len(passing(table, rule, a_spec())) == 6
 
 
 # -- amounts -----------------------------------------------------------------------------

@@ -33,14 +33,14 @@ def test_an_option_that_brings_novas_way_back_exists():
 
 
 def test_every_filter_of_nova_is_there():
-    """Those of Nova 34 and those that it removed, but for two that the page names."""
+    """Those of Nova 34 and those that it removed, but for one that the page names."""
     removed = ('Ram', 'Core', 'Disk', 'AggregateRam', 'AggregateCore', 'AggregateDisk', 'Retry')
     exact = ('ExactRam', 'ExactCore', 'ExactDisk', 'AvailabilityZone')
     now = (
         'AllHosts', 'Compute', 'ComputeCapabilities', 'ImageProperties', 'ServerGroupAntiAffinity',
         'ServerGroupAffinity', 'DifferentHost', 'SameHost', 'SimpleCIDRAffinity', 'Json', 'Metrics',
         'AggregateInstanceExtraSpecs', 'AggregateTypeAffinity', 'AggregateNumInstances',
-        'NumInstances', 'AggregateIoOps', 'IoOps', 'IsolatedHosts', 'NUMATopology',
+        'TypeAffinity', 'NumInstances', 'AggregateIoOps', 'IoOps', 'IsolatedHosts', 'NUMATopology',
         'PciPassthrough',
     )  # fmt: skip
     wanted = {f'{name}Filter' for name in (*removed, *exact, *now)}

@@ -10,6 +10,7 @@ import json
 import operator
 
 from gantt.core.host import Aggregate, HostRow
+from gantt.core.metrics import DeclaredMetric
 from gantt.core.request import RequestSpec
 from gantt.core.rules import tree
 
@@ -29,6 +30,7 @@ class World:
     spec: RequestSpec
     now: float
     default_zone: str = 'nova'
+    declared: dict[str, DeclaredMetric] = dataclasses.field(default_factory=dict)
 
     def holds(self, expr: tree.Expr, host: HostRow) -> bool:
         """Whether the condition is known to hold."""
@@ -86,7 +88,7 @@ class World:
                 'total': inventory.total if inventory else 0,
             }[family]  # fmt: skip
         if family == 'metrics':
-            return facts.metrics[key].value if key in facts.metrics else None
+            return self.measured(key, host)
         if family == 'metadata':
             return {a.metadata[key] for a in mine if key in a.metadata}
         if name.startswith('request.'):
@@ -108,6 +110,15 @@ class World:
             'cpu.model': cpu.get('model'),
             'cpu.features': set(cpu.get('features', ())),
         }[name]
+
+    def measured(self, name: str, host: HostRow) -> float | None:
+        """None where what is reported has no say."""
+        metric, known = host.facts.metrics.get(name), self.declared.get(name)
+        if metric is None or known is None:
+            return metric and metric.value
+        age = max(0.0, self.now - host.reported_at) + (metric.age_seconds or 0.0)
+        old = known.stale_seconds is not None and age > known.stale_seconds
+        return None if old or not known.takes(metric.value) else metric.value
 
     def asked_for(self, name: str, spec: RequestSpec):
         if name.startswith('resources.'):

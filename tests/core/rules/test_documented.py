@@ -9,7 +9,7 @@ import pytest
 from gantt import exceptions
 from gantt.core.report import Hypervisor
 from gantt.core.request import RequestSpec
-from gantt.core.rules import tree
+from gantt.core.rules import nova_json, nova_specs, tree
 from gantt.core.rules.facts import FACTS
 from gantt.core.rules.parser import parse
 from gantt.core.rules.rule import RULES_MAX, read
@@ -59,6 +59,19 @@ def test_a_condition_of_the_page_holds_for_the_hosts_it_says(number):
     assert held == [name for name in hosts.split(', ') if name], condition
 
 
+def test_what_the_page_says_novas_forms_are_they_are():
+    seen = 0
+    for form, rule in rows('nova'):
+        form, rule = form.strip('`'), rule.strip('`')
+        if form.startswith('['):
+            compiled = nova_json.compiled(form)
+        else:
+            compiled = nova_specs.expression(form, 'capabilities.cpu_info:cores', False)
+        assert compiled.text == rule, form
+        seen += 1
+    assert seen > 7
+
+
 def test_every_rule_of_the_page_is_understood():
     table = a_table(*the_hosts())
     for text in blocks('rule'):
@@ -91,6 +104,7 @@ def test_the_bounds_of_the_page_are_those_in_force():
 def test_every_fact_can_be_asked_about_and_says_what_it_is():
     table = a_table(*the_hosts())
     for fact in FACTS.values():
-        name = f'{fact.name}.x' if fact.key else fact.name
+        key = 'VCPU' if fact.key == 'CLASS' else 'x'
+        name = f'{fact.name}.{key}' if fact.key else fact.name
         assert parse(f'known {name}').mask(table, SPEC).shape == (3,), name
         assert fact.help and not fact.help.endswith('.')

@@ -158,7 +158,12 @@ def test_a_rule_of_an_aggregate_that_is_not_understood_closes_its_hosts():
     table = a_table(a_host(1), a_host(3, ram=65536), aggregates=[bad])
     assert placed(table=table)[1] == ['cmp-1']
     decision, _ = placed('name == "cmp-3"', table=table)
-    assert 'against the rule rule:big, which is not understood: character 25' in decision.reason
+    assert "1 against the operator's rule big of an aggregate" in decision.reason
+    (found,) = [f for f in decision.members[0].filters if f.name == 'RulesFilter']
+    assert any(
+        'against the rule rule:big, which is not understood: character 25' in part
+        for part in found.detail['parts']
+    )
     table.set_aggregates([an_aggregate(1, 'gold', 'cmp-3', rule__big='true')])
     assert placed('name == "cmp-3"', table=table)[1] == ['cmp-3']
 
@@ -169,8 +174,10 @@ def test_no_user_can_relax_or_contradict_a_rule_of_the_operator():
         for user in ('name == "cmp-3"', 'hard: "GPU" in traits', 'location not in "s1"'):
             decision, _ = placed(user, pipeline=pipeline)
             assert decision.outcome is Outcome.NO_VALID_HOST, (operator, user)
-            said = [f'{operator} (configuration)', f'{user} (user)']
+            said = [f'{operator} (configuration, rule 1)', f'{user} (user)']
             assert decision.contradiction.rules == said
+            assert 's1' not in decision.reason.replace(user, '')
+            assert "the operator's rule 1 of the configuration" in decision.reason
         decision, hosts = placed('drop 1: "GPU" in traits', pipeline=pipeline)
         assert hosts == ['cmp-2']
         assert decision.members[0].given_up == ['drop 1: "GPU" in traits (user)']
@@ -180,7 +187,7 @@ def test_the_operator_gives_up_its_own_rules_where_nobody_fits():
     pipeline = a_pipeline('drop 1: location in "s1"')
     decision, hosts = placed(pipeline=pipeline, resources={'MEMORY_MB': 60000})
     assert hosts == ['cmp-3']
-    assert decision.relaxed == ['up to step 1: drop 1: location in "s1" (configuration)']
+    assert decision.relaxed == ['up to step 1: drop 1: location in "s1" (configuration, rule 1)']
     decision, _ = placed(
         'drop 1: "NPU" in traits', pipeline=pipeline, resources={'MEMORY_MB': 60000}
     )
@@ -420,7 +427,8 @@ def test_the_counts_of_a_refusal_name_the_rules_and_add_up():
         '1 against the rule location in "s1" (user)'
     )
     assert decision.nearest == [
-        'fits on cmp-1 and 2 more but for: "GPU" in traits (user)',
+        'fits on cmp-1 and 1 more but for: "GPU" in traits (user); '
+        'fits on cmp-3 but for: location in "s1" (user)',
     ]  # fmt: skip
 
 

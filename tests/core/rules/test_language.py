@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantt import exceptions
+from gantt.core.metrics import DeclaredMetric
+from gantt.core.report import Metric
 from gantt.core.rules import tree
 from gantt.core.rules.expression import Expression
 from gantt.core.rules.parser import checked, from_json, parse
@@ -17,11 +19,12 @@ from tests.core.rules.reference import World
 
 
 @trees.unhurried
-@given(trees.conditions, trees.clouds(), trees.specs)
-def test_it_says_of_every_host_what_the_plain_evaluator_says(expr, cloud, spec):
+@given(trees.conditions, trees.clouds(), trees.specs, trees.declared)
+def test_it_says_of_every_host_what_the_plain_evaluator_says(expr, cloud, spec, declared):
     hosts, aggregates = cloud
     table = a_table(*hosts, aggregates=aggregates)
-    world = World(aggregates, spec, NOW)
+    table.set_metrics(declared)
+    world = World(aggregates, spec, NOW, declared={metric.name: metric for metric in declared})
     expression = Expression(expr)
     said = expression.mask(table, spec).tolist()
     assert dict(zip(table.names, said, strict=True)) == {
@@ -188,6 +191,36 @@ def test_a_spoilt_rule_is_a_rule_or_refused(expr, data):
         assert 1 <= e.kwargs['at'] <= len(spoilt) + 1
 
 
+PLAIN = st.text(st.characters(codec='ascii', exclude_characters='"\\'), max_size=12)
+
+
+@given(st.lists(PLAIN, min_size=1, max_size=tree.LIST_MAX), st.sampled_from(['', ' ', '\n\t']))
+def test_a_list_is_the_same_however_its_texts_are_quoted(texts, space):
+    plain = f',{space}'.join(f'"{text}"' for text in texts)
+    other = f'{space},'.join(
+        "'" + text.replace("'", "\\'") + "'" if at % 2 else f'"{text}"'
+        for at, text in enumerate(texts)
+    )
+    for found in (plain, other):
+        said = parse(f'not (zone in [{space}{found}{space}]) and instances < 5').tree
+        within = tree.In(fact='zone', value=tuple(texts))
+        assert said == tree.And(of=(tree.Not(of=within), tree.Less(fact='instances', value=5)))
+
+
+def test_a_list_at_a_wrong_place_or_with_too_much_in_it_is_refused():
+    for text, at, said in (
+        ('zone == "a" ["b"]', 13, "expected 'and', 'or' or the end, got '['"),
+        ('known ["a"]', 7, "expected the name of a fact, got '['"),
+        ('["a"] contains zone', 1, "expected a fact on the left side of 'contains'"),
+        ('zone in [' + ', '.join(['"a"'] * 65) + ']', 9, 'expected at most 64 items'),
+        (f'zone in ["{"a" * 256}"]', 10, 'expected at most 255 characters in one piece'),
+    ):
+        with pytest.raises(exceptions.InvalidRule) as error:
+            parse(text)
+        assert error.value.kwargs['at'] == at
+        assert said in error.value.message
+
+
 def test_which_facts_it_is_about():
     expression = parse('free.VCPU >= request.resources.VCPU or known location')
     assert [fact.name for fact in expression.facts] == ['free', 'request.resources', 'location']
@@ -210,3 +243,24 @@ def test_what_is_not_known_makes_neither_a_condition_nor_its_opposite_hold():
         ('"A" not in traits', [True, True]),
     ):
         assert parse(text).mask(table, spec).tolist() == held, text
+
+
+def test_a_metric_out_of_its_bounds_or_too_old_is_not_known():
+    reports = [(300.0, 0.0), (20.0, 100.0), (20.0, 0.0)]
+    table = a_table(*(
+        a_host(n, metrics={'temp': Metric(value=value, age_seconds=age)})
+        for n, (value, age) in enumerate(reports, 1)
+    ))  # fmt: skip
+    spec = trees.RequestSpec(resources={'VCPU': 1})
+    hot, cold, known = map(
+        parse, ('metrics.temp >= 200', '50 > metrics.temp', 'known metrics.temp')
+    )
+
+    def said():
+        return [one.mask(table, spec).tolist() for one in (hot, cold, known)]
+
+    assert said() == [[True, False, False], [False, True, True], [True, True, True]]
+    table.set_metrics([DeclaredMetric(name='temp', lower=0, upper=100, stale_seconds=60)])
+    assert said() == [[False] * 3, [False, False, True], [False, False, True]]
+    table.now += 51  # the reports are 10 seconds old at first
+    assert said() == [[False] * 3] * 3

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queries of Nova's JsonFilter said as rules hold for the hosts that the filter lets pass."""
+"""Queries of Nova's JsonFilter compiled to rules hold where a plain reading of them does."""
 
 import json
 
@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantt import exceptions
-from gantt.core import nova_query
+from gantt.core import nova_facts
 from gantt.core.report import Hypervisor, Metric
 from gantt.core.request import RequestSpec
-from gantt.core.rules import nova_json
-from gantt.core.rules.parser import parse
-from tests.core.builders import a_host, a_table
+from gantt.core.rules import nova_json, tree
+from gantt.core.rules.parser import from_json, parse
+from gantt.core.rules.tree import to_json
+from tests.core.builders import a_host, a_table, an_id
+from tests.core.filters.reference_facts import Nots, answer
 from tests.core.rules import trees
 
 SPEC = RequestSpec(resources={'VCPU': 1})
@@ -22,67 +24,126 @@ SPEC = RequestSpec(resources={'VCPU': 1})
 def the_hosts():
     return a_table(
         a_host(1, vcpu=4, used={'VCPU': 2}, hypervisor=Hypervisor(type='QEMU', stats={'x': 'a'})),
-        a_host(2, vcpu=8, node='n2', metrics={'stats.x': Metric(value=5.0)}),
-        a_host(3, ram=1024, hypervisor=Hypervisor(host_ip='10.0.0.3'),
+        a_host(2, vcpu=8, node='n2', metrics={'stats.x': Metric(value=5.0)}, cell=an_id(1),
+               hypervisor=Hypervisor(cpu_info={'arch': 'a', 'features': [], 'cores': 5})),
+        a_host(3, ram=1024, hypervisor=Hypervisor(host_ip='10.0.0.3', cpu_info='{"arch": 5}'),
                metrics={'stats.failed_builds': Metric(value=2.0)}),
+        a_host(4, hypervisor=Hypervisor(stats={'x': '5'}, cpu_info={'cores': {'a': [1]}}),
+               metrics={'stats.y': Metric(value=0.5)}, disabled='off'),
     )  # fmt: skip
 
 
 looks = st.sampled_from(
     ['$host', '$hypervisor_type', '$host_ip', '$vcpus_total', '$free_ram_mb', '$stats.x',
-     '$cpu_allocation_ratio', '$num_instances', '$failed_builds', '$num_io_ops']
+     '$stats.y', '$cpu_allocation_ratio', '$num_instances', '$failed_builds', '$num_io_ops',
+     '$cpu_info.arch', '$cpu_info.features', '$cpu_info.cores', '$cpu_info.cores.a', '$cell_uuid',
+     '$stats', '$service', '$service.disabled', '$nothing', '$', '$stats.x.y']
 )  # fmt: skip
-values = st.sampled_from(['cmp-1', 'QEMU', 'a', '', None, 5, 4, 8, 1.0, 0, 1024, True, '10.0.0.3'])
-comparisons = st.builds(
-    lambda op, of: [op, *of], st.sampled_from(['=', '<', '>', '<=', '>=', 'in']),
-    st.lists(st.one_of(looks, values, values), max_size=4),
+values = st.sampled_from(
+    ['cmp-1', 'QEMU', 'a', '', None, 5, 4, 8, 1.0, 0.5, 0, 1024, True, False, '5', '0.5',
+     '10.0.0.3', {'a': [1]}, {}, 1e300, {'disabled': False}]
 )  # fmt: skip
-queries = st.recursive(
-    st.one_of(comparisons, comparisons, values),
-    lambda parts: st.builds(
-        lambda op, of: [op, *of], st.sampled_from(['and', 'or', 'not']),
-        st.lists(parts, max_size=3),
-    ),
-    max_leaves=6,
-)  # fmt: skip
+arguments = st.one_of(looks, looks, values, values)
+
+
+def queries_of(parts):
+    connected = st.tuples(st.sampled_from(['and', 'or', 'not']), st.lists(parts, max_size=3))
+    related = st.tuples(
+        st.sampled_from(['=', '<', '>', '<=', '>=', 'in']),
+        st.lists(st.one_of(arguments, arguments, parts), max_size=4),
+    )
+    return st.one_of(connected, related).map(lambda both: [both[0], *both[1]])
+
+
+queries = queries_of(st.recursive(arguments, queries_of, max_leaves=8))
 
 
 @trees.unhurried
-@given(queries)
-def test_a_query_and_its_rule_are_about_the_same_hosts(query):
+@given(queries, st.booleans())
+def test_a_query_compiled_is_the_plain_one_host_by_host(query, as_nova):
     table, text = the_hosts(), json.dumps(query)
-    try:
-        expression = nova_json.expression(text)
-    except exceptions.InvalidMessage:
+    expression = nova_json.compiled(text, as_nova)
+    wanted = []
+    for row in range(len(table)):
+        said = answer(table.host_state(row), query, as_nova)
+        wanted.append(any(said) if isinstance(said, Nots) else bool(said))
+    assert expression.mask(table, SPEC).tolist() == wanted
+    assert [expression.holds(table, SPEC, row) for row in range(len(table))] == wanted
+    if not may_be_written(expression.tree):
         return
-    condition = nova_query.parse(text)
-    fits = [True] * 3
-    if condition is not None:
-        fits = nova_query.Asking(table, False).mask(condition).tolist()
-    assert expression.mask(table, SPEC).tolist() == fits
-    assert parse(expression.text).mask(table, SPEC).tolist() == fits
+    assert parse(expression.text).mask(table, SPEC).tolist() == wanted
+    assert from_json(to_json(expression.tree)).mask(table, SPEC).tolist() == wanted
 
 
-def test_a_query_as_text():
-    query = '["and", [">=", "$free_ram_mb", 1024], ["not", ["=", "$host", "cmp-2"]]]'
-    assert nova_json.expression(query).text == (
-        '(known physical.MEMORY_MB and physical.MEMORY_MB >= 1024) and '
-        'not (known name and name == "cmp-2")'
-    )
-    assert nova_json.expression('[]').text == 'true'
+def may_be_written(expr):
+    """Whether an operator could write it as a rule: a compiled one may be larger."""
+    try:
+        tree.check_size(expr, tree.WRITTEN)
+    except tree.TooLarge:
+        return False
+    return True
+
+
+def test_a_compiled_query_may_be_larger_than_a_written_rule():
+    query = ['=', ['=', *['$hypervisor_type'] * 3], *['$host'] * 3]
+    expression = nova_json.compiled(json.dumps(query))
+    assert not may_be_written(expression.tree)
+    with pytest.raises(exceptions.InvalidRule, match='at most 128 tests'):
+        parse(expression.text)
+
+
+def test_a_fact_that_every_host_is_said_to_have_it_has():
+    table = the_hosts()
+    for name in nova_facts.NAMES:
+        found = parse(f'known nova.{name}').mask(table, SPEC)
+        assert found.all() or name not in nova_json.EVERYWHERE, name
+
+
+@pytest.mark.parametrize(
+    ('query', 'text'),
+    [
+        ('["and", [">=", "$free_ram_mb", 1024], ["not", ["=", "$host", "cmp-2"]]]',
+         'nova.free_ram_mb >= 1024 and not (nova.host == "cmp-2")'),
+        ('["in", "$host", "a", "b"]', 'nova.host in ["a", "b"]'),
+        ('["<", "$stats.x", 10]', 'known nova.stats.x and nova.stats.x < 10'),
+        ('["=", 1, 1]', 'true'),
+    ],
+    ids=range(4),
+)  # fmt: skip
+def test_a_query_as_text(query, text):
+    assert nova_json.compiled(query).text == text
+    assert nova_json.compiled('[]') is None
+
+
+def test_a_query_may_have_many_arguments():
+    """As many as the message has room for; each costs what it says."""
+    query = ['or', *(['=', '$stats.x', number] for number in range(40))]
+    assert nova_json.compiled(json.dumps(query)).mask(the_hosts(), SPEC).tolist() == [
+        False, True, False, False
+    ]  # fmt: skip
+
+
+def doubled(depth):
+    """A query whose compiled form has twice the size for each level."""
+    inner = ['=', '$stats.x', 1]
+    for _ in range(depth):
+        inner = ['=', inner, '$stats.x']
+    return json.dumps(['and', inner])
 
 
 WRONG = [
     ('nonsense', 'expected JSON'),
-    ('["=", "$host", "$hypervisor_type"]', 'more than one fact'),
-    ('["=", "$cpu_info.arch", "x86_64"]', 'cannot be said as a rule'),
-    ('["and", "$host"]', '$host on its own'),
-    ('["=", "$vcpus_total", 1e300]', 'a number of at most'),
-]
+    ('["and", ["or", ["==", 1, 1]]]', "at [1][1][0]: expected one of"),
+    ('["and", 1, ["=", 1, [5]]]', 'at [2][2][0]: expected one of'),
+    ('["and"' + ', ["=", "$host", "$uuid"]' * 9 + ']',
+     'at [9]: expected at most 8 comparisons of facts'),
+    (doubled(8), 'tests and connectives in one rule, once compiled'),
+    ('["<"' + ', "$stats.x"' * 64 + ']', 'expected at most 1024 tests and connectives'),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(('text', 'said'), WRONG, ids=range(len(WRONG)))
-def test_what_is_no_query_or_no_rule_is_refused(text, said):
+def test_what_is_no_query_or_costs_too_much_is_refused(text, said):
     with pytest.raises(exceptions.InvalidMessage) as caught:
-        nova_json.expression(text)
+        nova_json.compiled(text)
     assert said in caught.value.message

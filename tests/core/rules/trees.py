@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from gantt.core.host import Aggregate
+from gantt.core.metrics import DeclaredMetric
 from gantt.core.report import Hypervisor, Metric
 from gantt.core.request import RequestSpec
 from gantt.core.rules import tree
@@ -124,7 +125,10 @@ def clouds(draw):
             location=draw(st.sampled_from(['', *PLACES])),
             traits=draw(st.lists(texts, max_size=2, unique=True)),
             metrics=draw(st.dictionaries(
-                st.just('temperature'), st.builds(Metric, value=st.sampled_from([0.5, 16.0, -2.0]))
+                st.just('temperature'), st.builds(
+                    Metric, value=st.sampled_from([0.5, 16.0, -2.0]),
+                    age_seconds=st.sampled_from([0.0, 2.5]),
+                )
             )),
             hypervisor=draw(hypervisors),
             disabled=draw(st.sampled_from([None, None, 'off'])),
@@ -145,6 +149,15 @@ def clouds(draw):
     return hosts, aggregates
 
 
+#: Declarations of the metric that hosts of these clouds report.
+declared = st.lists(
+    st.builds(
+        DeclaredMetric, name=st.just('temperature'),
+        lower=st.sampled_from([None, 0.0]), upper=st.sampled_from([None, 10.0]),
+        stale_seconds=st.sampled_from([None, 1.0, 6.0]),
+    ),
+    max_size=1,
+)  # fmt: skip
 specs = st.builds(
     RequestSpec,
     resources=st.fixed_dictionaries({'VCPU': st.integers(1, 9)}),

@@ -4,6 +4,7 @@
 import pytest
 
 from gantt import exceptions
+from gantt.core.request import RequestSpec
 from gantt.core.topology.aliases import read_option
 from gantt.core.topology.read import read
 from gantt.core.topology.wish import Affinity, CpuPolicy, GuestCell, ThreadPolicy
@@ -28,6 +29,12 @@ MIXED = {'hw:cpu_policy': 'mixed'}
 )
 def test_a_request_that_asks_nothing(specs):
     assert read(a_spec(specs, {'os_type': 'linux'}, VCPU=2), aliases()) is None
+
+
+def test_no_processors_at_all_do_where_they_need_no_place():
+    assert read(a_spec({}, {'cpu_cores': '4'}, VCPU=0)) is None
+    with pytest.raises(exceptions.InvalidMessage, match='VCPU.* expected 1 to'):
+        read(a_spec({'hw:numa_nodes': '1'}, VCPU=0))
 
 
 def test_a_dedicated_guest_has_one_cell_of_pinned_processors():
@@ -58,9 +65,43 @@ def test_what_the_image_says_counts_as_well():
     wish = a_wish({'hw:mem_page_size': 'any'}, {'hw_mem_page_size': '2MB'}, VCPU=2)
     assert wish.page == '2048'
     assert len(a_wish({}, {'hw_numa_nodes': '2'}, VCPU=2).cells) == 2
+
+
+@pytest.mark.parametrize('image', ['require', 'isolate'])
+def test_a_flavor_that_prefers_threads_keeps_its_word(image):
     wish = a_wish({**DEDICATED, 'hw:cpu_thread_policy': 'prefer'},
-                  {'hw_cpu_thread_policy': 'require'}, PCPU=2)  # fmt: skip
-    assert wish.thread_policy is ThreadPolicy.REQUIRE
+                  {'hw_cpu_thread_policy': image}, PCPU=2)  # fmt: skip
+    assert wish.thread_policy is ThreadPolicy.PREFER
+
+
+@pytest.mark.parametrize(
+    ('specs', 'image', 'policy'),
+    [
+        ({'trait:HW_CPU_HYPERTHREADING': 'required'}, {}, ThreadPolicy.REQUIRE),
+        ({'trait:HW_CPU_HYPERTHREADING': 'forbidden'}, {}, ThreadPolicy.ISOLATE),
+        ({}, {'traits_required': 'CUSTOM_A,HW_CPU_HYPERTHREADING'}, ThreadPolicy.REQUIRE),
+        (
+            {'trait:HW_CPU_HYPERTHREADING': 'forbidden'},
+            {'traits_required': 'HW_CPU_HYPERTHREADING'}, ThreadPolicy.ISOLATE,
+        ),
+        ({'trait:HW_CPU_X86_AVX': 'required'}, {}, ThreadPolicy.PREFER),
+    ],
+    ids=['required', 'forbidden', 'by the image', 'by both', 'another'],
+)  # fmt: skip
+def test_the_trait_of_threads_is_a_thread_policy(specs, image, policy):
+    assert a_wish({**DEDICATED, **specs}, image, PCPU=2).thread_policy is policy
+
+
+def test_processors_that_are_dedicated_by_amount_are_laid_out():
+    wish = a_wish({}, PCPU=3)
+    assert wish.cells == (GuestCell((0, 1, 2), 4096, (0, 1, 2)),)
+    assert a_wish({'resources:PCPU': '3'}, PCPU=3) == wish
+    apart = a_wish({'hw:emulator_threads_policy': 'isolate'}, PCPU=3)
+    assert apart.emulator_apart and apart.cells[0].dedicated == (0, 1)
+
+
+def test_an_amount_without_memory_is_no_guest():
+    assert read(RequestSpec(resources={'PCPU': 3})) is None
 
 
 def test_mixed_processors_by_either_mask():
@@ -77,6 +118,33 @@ def test_an_emulator_apart_is_no_processor_of_the_guest():
     assert wish.emulator_apart and wish.cells[0].vcpus == (0, 1)
     everywhere = {**DEDICATED, 'hw:cpu_realtime': '1', 'hw:emulator_threads_policy': 'isolate'}
     assert a_wish(everywhere, PCPU=3).realtime == (0, 1)
+    mixed = {**MIXED, 'hw:cpu_dedicated_mask': '0', 'hw:emulator_threads_policy': 'isolate'}
+    assert a_wish(mixed, VCPU=3, PCPU=2).cells == (GuestCell((0, 1, 2, 3), 4096, (0,)),)
+
+
+def test_an_emulator_that_shares_may_run_beside_real_time():
+    shared = {**DEDICATED, 'hw:cpu_realtime': '1', 'hw:emulator_threads_policy': 'share'}
+    assert a_wish(shared, PCPU=2).realtime == (0, 1)
+
+
+def test_an_image_does_not_say_where_the_emulator_runs():
+    wish = a_wish(DEDICATED, {'hw_emulator_threads_policy': 'isolate'}, PCPU=3)
+    assert not wish.emulator_apart and wish.cells[0].vcpus == (0, 1, 2)
+
+
+def test_cells_as_the_image_says_them():
+    wish = a_wish(
+        {},
+        {'hw_numa_nodes': '2', 'hw_numa_cpus.0': '0', 'hw_numa_cpus.1': '1,2,3',
+         'hw_numa_mem.0': '1024', 'hw_numa_mem.1': '3072'}, VCPU=4,
+    )  # fmt: skip
+    assert wish.cells == (GuestCell((0,), 1024), GuestCell((1, 2, 3), 3072))
+
+
+@pytest.mark.parametrize('model', ['amd-sev', 'amd-sev-snp', 'intel-tdx'])
+def test_flavor_and_image_may_agree_on_how_memory_is_encrypted(model):
+    said = {'hw:mem_encryption': 'true', 'hw:mem_encryption_model': model}
+    assert a_wish({**DEDICATED, **said}, {'hw_mem_encryption_model': model}, PCPU=1).encrypted
 
 
 def test_devices_by_the_names_that_they_have_here():
@@ -105,6 +173,19 @@ def test_persistent_memory_makes_a_cell():
         ({'hw:cpu_policy': 'shared'}, {'hw_cpu_policy': 'dedicated'}, {'VCPU': 1}, 'hw_cpu_policy'),
         (MIXED, {'hw_cpu_policy': 'dedicated'}, {'VCPU': 1}, 'hw_cpu_policy'),
         (DEDICATED, {}, {'VCPU': 2}, 'resources.PCPU'),
+        ({'hw:cpu_policy': 'shared'}, {}, {'PCPU': 2}, 'resources.PCPU'),
+        ({}, {}, {'VCPU': 2, 'PCPU': 2}, 'resources.PCPU'),
+        (
+            {**DEDICATED, 'hw:cpu_thread_policy': 'prefer',
+             'trait:HW_CPU_HYPERTHREADING': 'required'}, {}, {'PCPU': 2},
+            'trait:HW_CPU_HYPERTHREADING',
+        ),
+        (
+            {'hw:numa_nodes': '1', 'trait:HW_CPU_HYPERTHREADING': 'forbidden'}, {}, {'VCPU': 2},
+            'trait:HW_CPU_HYPERTHREADING',
+        ),
+        ({**MIXED, 'hw:cpu_dedicated_mask': '٣'}, {}, {'PCPU': 4}, 'hw:cpu_dedicated_mask'),
+        ({'hw:mem_page_size': '٣'}, {}, {'VCPU': 2}, 'hw:mem_page_size'),
         (DEDICATED, {}, {}, 'resources.PCPU'),
         (MIXED, {}, {'VCPU': 1, 'PCPU': 1}, 'hw:cpu_dedicated_mask'),
         ({**MIXED, 'hw:cpu_dedicated_mask': '0-1'}, {}, {'PCPU': 2}, 'hw:cpu_dedicated_mask'),

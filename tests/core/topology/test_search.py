@@ -70,6 +70,30 @@ def test_required_siblings_need_threads():
     assert hosts_cpus(laid(pinned(2, cpu_thread_policy='isolate'), a_room(cell))) == [4, 5]
 
 
+def test_the_emulator_needs_no_siblings():
+    specs = {'cpu_thread_policy': 'require', 'emulator_threads_policy': 'isolate'}
+    cell = a_cell(0, used_pinned_cpus=[4, 6])
+    layout = laid(pinned(5, **specs), a_room(cell))
+    assert (hosts_cpus(layout), layout.cells[0].emulator) == ([8, 9, 10, 11], [5])
+    odd = laid(pinned(4, **specs), a_room(a_cell(0)))
+    assert (hosts_cpus(odd), odd.cells[0].emulator) == ([4, 5, 6], [7])
+    full = a_cell(0, used_pinned_cpus=[4, 5, 6, 7])
+    assert in_the_way(pinned(5, **specs), a_room(full)) == [
+        'too few free dedicated processors in one NUMA cell (need 5, best has 4)'
+    ]
+
+
+def test_the_emulator_of_isolated_processors_has_a_core():
+    specs = {'cpu_thread_policy': 'isolate', 'emulator_threads_policy': 'isolate'}
+    cell = a_cell(0, used_pinned_cpus=[4, 6, 8])
+    assert in_the_way(pinned(2, **specs), a_room(cell)) == [
+        'too few free cores for themselves in one NUMA cell (need 2, best has 1)'
+    ]
+    layout = laid(pinned(2, **specs), a_room(a_cell(0)))
+    assert (hosts_cpus(layout), layout.cells[0].emulator) == ([4], [6])
+    assert layout.cells[0].blocked == [5, 7]
+
+
 def test_the_emulator_has_a_processor_of_its_own_in_the_first_cell():
     wish = a_wish(
         {

@@ -5,7 +5,6 @@ Shares nothing with the weighers but the options that it is given.
 """
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,8 +58,9 @@ class Site:
         return host.facts.hypervisor.version
 
     def _PCIWeigher(self, host, spec):
-        free = {h.name: sum(pool.free for pool in h.facts.devices) for h in self.hosts}
-        return 100 - min(free[host.name], 99) if any(free.values()) else None
+        if not any(h.facts.devices for h in self.hosts):
+            return None
+        return 100 - min(sum(pool.free for pool in host.facts.devices), 99)
 
     def _BuildFailureWeigher(self, host, spec):
         said = host.facts.metrics.get('stats.failed_builds')
@@ -168,7 +168,7 @@ class Site:
             found = min(float(text) for text in said)
         except ValueError:
             return self.options[option]
-        return self.options[option] if any(math.isinf(float(text)) for text in said) else found
+        return self.options[option] if any(abs(float(text)) > 1e12 for text in said) else found
 
     def totals(self, spec: RequestSpec, kinds: Mapping[str, tuple[str, str]]) -> dict[str, float]:
         """By host, summed over weighers: name -> (option of the multiplier, normalization)."""

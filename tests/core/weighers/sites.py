@@ -30,7 +30,7 @@ WEIGHERS = {
     'ServerGroupSoftAntiAffinityWeigher': 'soft_anti_affinity_weight_multiplier',
 }
 MULTIPLIERS = st.sampled_from((0.0, 0.5, 1.0, 2.0, 3.25))
-SAID = st.sampled_from(('2.5', '-1', '0', '0.125', ' 4 ', 'many', '', 'inf', '1,2'))
+SAID = st.sampled_from(('2.5', '-1', '0', '0.125', ' 4 ', 'many', '', 'inf', '1,2', '-2e12'))
 
 
 @st.composite

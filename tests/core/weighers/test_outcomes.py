@@ -213,6 +213,13 @@ def test_a_metric_that_is_not_required_has_a_weight_of_its_own_where_missing():
     assert totals(table, 'MetricsWeigher', options) == {'cmp-3': 1.0, 'cmp-2': 0.8, 'cmp-1': 0.0}
 
 
+def test_where_metrics_do_not_count_none_is_missed():
+    options = {**M, 'metrics_required': False, 'metrics_weight_of_unavailable': -11.0}
+    still = [an_aggregate(1, [1], metrics_weight_multiplier='0')]
+    table = a_table(measured(1), measured(2, 5), measured(3, 10), aggregates=still)
+    assert totals(table, 'MetricsWeigher', options) == {'cmp-3': 1.0, 'cmp-2': 0.5, 'cmp-1': 0.0}
+
+
 def test_what_is_out_of_bounds_or_too_old_has_no_say():
     table = a_table(measured(1, 200), measured(2, 5), measured(3, 9, age=100), measured(4, 7))
     table.set_metrics([DeclaredMetric(name='m', upper=100, stale_seconds=60)])
@@ -291,8 +298,8 @@ def test_the_least_multiplier_of_a_hosts_aggregates_counts_and_one_that_is_none_
     expected = {'cmp-1': 5.0, 'cmp-2': -2.0, 'cmp-3': 1.0, 'cmp-4': 1.0}
     assert totals(table, 'RAMWeigher') == expected
     assert overrides.problems(aggregates) == [
-        "aggregate agg-3: ram_weight_multiplier is '1,2', expected a finite number; its hosts go "
-        'by the option'
+        "aggregate agg-3: ram_weight_multiplier is '1,2', expected a number from -1e12 to 1e12; "
+        'its hosts go by the option'
     ]
 
 

@@ -21,6 +21,7 @@ logging.disable(logging.CRITICAL)
 nova.conf.CONF([], project='nova', default_config_files=[])
 objects.register_all()
 
+import placement
 import questions
 import world
 
@@ -29,7 +30,9 @@ def main() -> None:
     """Answer until there are no more questions."""
     world.stop_the_clock()
     world.let_aliases_change()
+    placement.know_aggregates()
     questions.give_weighers_their_guests()
+    questions.check_layouts()
     for line in sys.stdin:
         asked = json.loads(line)
         try:

@@ -2,15 +2,20 @@
 """What each of Nova's filters and weighers says of each host of a case."""
 
 import contextlib
+import copy
 from typing import Any
 
+import placement
 import specs
 import world
 from nova import objects
 from nova.scheduler import filters, weights
+from nova.virt import hardware
 from nova.weights import WeighedObject, normalize
 
 FILTERS = {c.__name__: c for c in filters.all_filters()}
+#: Cells of the host last asked that a guest does not fit on and was laid on all the same.
+_unfit: list[int] = []
 WEIGHERS = {c.__name__: c for c in weights.all_weighers()}
 
 
@@ -26,6 +31,24 @@ def give_weighers_their_guests() -> None:
     import nova.context
 
     nova.context.target_cell = target_cell
+
+
+def check_layouts() -> None:
+    """Note where Nova lays a guest out so that a cell, asked alone, does not fit."""
+    fit, fits = hardware.numa_fit_instance_to_host, hardware._numa_fit_instance_cell
+
+    def checked(host_topology, instance_topology, provider_mapping, limits=None, *args, **kwargs):
+        plain = copy.deepcopy(instance_topology)
+        found = fit(host_topology, instance_topology, provider_mapping, limits, *args, **kwargs)
+        if found is not None and len(found.cells) > 1:
+            cells = {cell.id: cell for cell in host_topology.cells}
+            apart = int(plain.emulator_threads_isolated)
+            for number, (there, guest) in enumerate(zip(found.cells, plain.cells, strict=True)):
+                if fits(cells[there.id], guest, limits, apart if number == 0 else 0) is None:
+                    _unfit.append(there.id)
+        return found
+
+    hardware.numa_fit_instance_to_host = checked
 
 
 def ask(cloud: dict[str, Any], requests: list[dict[str, Any]]) -> dict[str, Any]:
@@ -47,11 +70,13 @@ def ask(cloud: dict[str, Any], requests: list[dict[str, Any]]) -> dict[str, Any]
                 for state in states
                 for uuid, guest in state.instances.items()
             },
-            'answers': [_answer(request, states, rules, preferences) for request in requests],
+            'answers': [
+                _answer(request, states, rules, preferences, groups) for request in requests
+            ],
         }
 
 
-def _answer(request, states, rules, preferences) -> dict[str, Any]:
+def _answer(request, states, rules, preferences, groups) -> dict[str, Any]:
     try:
         spec = specs.request_spec(request)
         primitive = spec.obj_to_primitive()
@@ -59,8 +84,9 @@ def _answer(request, states, rules, preferences) -> dict[str, Any]:
         return {'refused': f'{type(e).__name__}: {e}'}
     wanted = request.get('ask')
     raised: dict[str, str] = {}
+    unfit: list[str] = []
     said = {
-        name: ''.join(_verdict(name, rule, state, spec, raised) for state in states)
+        name: ''.join(_verdict(name, rule, state, spec, raised, unfit) for state in states)
         for name, rule in rules.items()
         if wanted is None or name in wanted
     }
@@ -69,12 +95,16 @@ def _answer(request, states, rules, preferences) -> dict[str, Any]:
         for name, weigher in preferences.items()
         if wanted is None or name in wanted
     }
-    return {'spec': primitive, 'filters': said, 'weighers': weighed, 'raised': raised}
+    return {
+        'spec': primitive, 'filters': said, 'weighers': weighed, 'raised': raised,
+        'unfit': unfit, 'asked': placement.asked(spec, groups),
+    }  # fmt: skip
 
 
-def _verdict(name, rule, state, spec, raised) -> str:
+def _verdict(name, rule, state, spec, raised, unfit) -> str:
     """p: passes, r: is rejected, x: the filter raises."""
     kept, state.limits = state.allocation_candidates, {}
+    _unfit.clear()
     try:
         return 'p' if rule._filter_one(state, spec) else 'r'
     except Exception as e:
@@ -82,6 +112,7 @@ def _verdict(name, rule, state, spec, raised) -> str:
         return 'x'
     finally:
         state.allocation_candidates = kept
+        unfit += [state.host] if _unfit else []
 
 
 def _weigh(name, weigher, states, spec, raised) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 
 from typing import Any
 
+import world
 from nova import objects
 from nova.pci import request as pci_request
 from nova.virt import hardware
@@ -19,7 +20,7 @@ def request_spec(case: dict[str, Any]) -> objects.RequestSpec:
         flavor=flavor,
         project_id=case['project_id'],
         user_id=case['user_id'],
-        availability_zone=None,
+        availability_zone=case.get('availability_zone'),
         num_instances=1,
         ignore_hosts=None,
         force_hosts=None,
@@ -37,9 +38,7 @@ def request_spec(case: dict[str, Any]) -> objects.RequestSpec:
     spec.numa_topology = hardware.numa_get_constraints(flavor, known)
     spec.pci_requests = _pci(flavor, known, case)
     if case['network'] is not None:
-        spec.network_metadata = objects.NetworkMetadata(
-            physnets=set(case['network']['physnets']), tunneled=case['network']['tunneled']
-        )
+        spec.network_metadata = world.network_metadata(case['network'])
     return spec
 
 
@@ -81,7 +80,7 @@ def _pci(
                 spec=[port],
                 request_id=_CELL % number,
                 requester_id=_CELL % (100 + number),
-                numa_policy=None,
+                numa_policy=case['port_policy'],
             )
         )
     found.instance_uuid = case['consumer']

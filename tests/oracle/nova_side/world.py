@@ -28,6 +28,10 @@ _PLAIN = (
 )  # fmt: skip
 
 
+#: What of a cell is made of objects of its own.
+_MADE = ('mempages', 'siblings', 'network_metadata')
+
+
 def stop_the_clock() -> None:
     """Make it ``NOW`` for Nova."""
     timeutils.set_time_override(NOW)
@@ -74,13 +78,20 @@ def _numa(cells: list[dict[str, Any]] | None) -> str | None:
         return None
     made = []
     for cell in cells:
-        plain = {k: v for k, v in cell.items() if k not in ('mempages', 'siblings')}
+        plain = {k: v for k, v in cell.items() if k not in _MADE}
+        if cell['network_metadata'] is not None:
+            plain['network_metadata'] = network_metadata(cell['network_metadata'])
         for name in ('cpuset', 'pcpuset', 'pinned_cpus'):
             plain[name] = set(plain[name])
         pages = [objects.NUMAPagesTopology(**page) for page in cell['mempages']]
         siblings = [set(pair) for pair in cell['siblings']]
         made.append(objects.NUMACell(mempages=pages, siblings=siblings, **plain))
     return objects.NUMATopology(cells=made)._to_json()
+
+
+def network_metadata(found: dict[str, Any]) -> objects.NetworkMetadata:
+    """The networks of a cell, or of a guest."""
+    return objects.NetworkMetadata(physnets=set(found['physnets']), tunneled=found['tunneled'])
 
 
 def aggregates(found: list[dict[str, Any]]) -> list[objects.Aggregate]:

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A refusal that is kept: no other copy of the request is placed after it."""
+
+from collections import Counter
+
+from gantt.core.commit import Fate
+from tests.builders import CLEAN, a_draft, a_host, fate_of, live
+from tests.contract.test_threads import CALLERS, at_once
+
+
+def bar(store, draft, answer=b'no'):
+    return store.bar_request(draft.id, draft.build().fingerprint, answer)
+
+
+def test_a_copy_that_comes_later_is_not_placed(store, host):
+    draft = a_draft().taking(host)
+    assert bar(store, draft) is None
+    assert fate_of(store, draft).fate is Fate.CANCELLED
+    assert live(store) == []
+    kept = store.load_request(draft.id)
+    assert (kept.state, kept.fingerprint, kept.answer) == (
+        'cancelled',
+        draft.build().fingerprint,
+        b'no',
+    )
+    again = bar(store, draft, b'something else')
+    assert (again.state, again.answer) == ('cancelled', b'no')
+    assert store.audit() == CLEAN
+
+
+def test_what_is_placed_stays(store, host):
+    draft = a_draft().taking(host)
+    assert fate_of(store, draft).fate is Fate.PLACED
+    known = bar(store, draft)
+    assert known.state == 'placed'
+    assert len(live(store, request_id=draft.id)) == 1
+    assert fate_of(store, draft).fate is Fate.REPEAT
+    assert store.audit() == CLEAN
+
+
+def test_what_was_taken_back_stays_so(store, host):
+    draft = a_draft().taking(host)
+    store.cancel_request(draft.id, 'not wanted')
+    known = bar(store, draft)
+    assert (known.state, known.answer) == ('cancelled', b'')
+
+
+def test_of_a_refusal_and_a_copy_in_a_race_one_holds(store):
+    host = a_host('cmp-1').with_room(vcpu=100).on(store)
+    for _ in range(6):
+        draft = a_draft().taking(host)
+
+        def work(number, draft=draft):
+            if number % 2:
+                return bar(store, draft) is None
+            return fate_of(store, draft).fate
+
+        ends = Counter(at_once(work))
+        placed = len(live(store, request_id=draft.id))
+        assert ends[True] + placed == 1
+        assert store.load_request(draft.id).state == ('placed' if placed else 'cancelled')
+        assert ends[Fate.PLACED] == placed
+    assert CALLERS > 3
+    assert store.audit() == CLEAN

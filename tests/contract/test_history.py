@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happened lately: decisions over time, waits for hosts, claims by state."""
+
+import random
+
+import msgspec
+import pytest
+
+from gantt.db import models
+from gantt.db.memory import MemoryStore
+from tests.builders import a_decision, a_draft, a_guest, claimed, new_uuid
+
+ASKED = {'seconds': 600.0, 'parts': 10, 'most': 1000}
+
+
+def _date_back(store, decision_id, seconds):
+    """Let a decision be older than it is."""
+    if isinstance(store, MemoryStore):
+        kept = store._tables.decisions
+        before = kept[decision_id]
+        at = before.created_at - seconds
+        kept[decision_id] = msgspec.structs.replace(before, created_at=at)
+        return
+    d = models.decisions
+    with store.engine.begin() as connection:
+        connection.execute(
+            d.update().where(d.c.id == decision_id).values(created_at=d.c.created_at - seconds)
+        )
+
+
+def _some(store, ages, rng):
+    """Decisions of these ages, oldest first."""
+    for age in sorted(ages, reverse=True):
+        outcome = rng.choice(['placed', 'no_valid_host', 'conflict'])
+        record = a_decision(outcome=outcome)
+        store.save_decisions([record])
+        _date_back(store, record.id, age)
+
+
+def _plain(store, now, seconds, parts, most):
+    """The same from the list of decisions."""
+    counts = {}
+    for record in store.decisions(limit=most):
+        age = now - record.created_at
+        if age <= seconds:
+            line = counts.setdefault(record.outcome, [0] * parts)
+            line[min(parts - 1, int((seconds - age) / seconds * parts))] += 1
+    return counts
+
+
+def test_without_decisions_nothing_happened(store):
+    found = store.history(**ASKED)
+    assert (found.outcomes, found.waits) == ({}, [])
+    assert found.now - found.since == pytest.approx(600)
+    assert found.now == pytest.approx(store.ping(), abs=5)
+
+
+@pytest.mark.parametrize('seed', range(6))
+def test_decisions_are_counted_by_outcome_and_part(store, seed):
+    rng = random.Random(seed)
+    # Never on a boundary: there a moment decides.
+    ages = [rng.randrange(2000) + 0.5 + rng.random() * 0.1 for _ in range(rng.randrange(1, 25))]
+    _some(store, ages, rng)
+    for seconds, parts, most in ((600.25, 10, 1000), (60.25, 4, 1000), (5000.25, 7, 5)):
+        found = store.history(seconds=seconds, parts=parts, most=most)
+        assert found.outcomes == _plain(store, found.now, seconds, parts, most)
+
+
+def test_what_was_not_read_or_is_not_kept_is_not_called_quiet(store):
+    _some(store, [100, 200, 300, 5000], random.Random(1))
+    assert store.history(**ASKED).since == pytest.approx(store.ping() - 600, abs=5)
+    assert store.history(**{**ASKED, 'most': 2}).since == pytest.approx(store.ping() - 200, abs=5)
+    store.purge(decisions=3, tombstone_seconds=1e6, request_seconds=1e6, limit=10)
+    assert store.history(**ASKED).since == pytest.approx(store.ping() - 300, abs=5)
+
+
+def test_all_decisions_may_be_older_than_asked(store):
+    _some(store, [3000, 4000], random.Random(1))
+    found = store.history(**ASKED)
+    assert found.outcomes == {}
+    assert found.now - found.since == pytest.approx(600)
+
+
+def _placed(store, host):
+    """A claim with the decision that made it."""
+    request_id = new_uuid()
+    record = a_decision(outcome='placed', request_id=request_id)
+    draft = a_draft(request_id).taking(host).having(decision=record)
+    return claimed(store, draft)[0]
+
+
+def test_a_wait_ends_with_the_word_of_the_host(store, host):
+    confirmed, _, released = (_placed(store, host) for _ in range(3))
+    host.confirm(confirmed)
+    host.confirm(released)
+    host.release(released)
+    [(made, seconds)] = store.history(**ASKED).waits
+    now = store.load_claim(confirmed.id)
+    assert (made, seconds) == (now.created_at, now.updated_at - now.created_at)
+    assert 0 <= seconds < 60
+
+
+def test_a_claim_is_waited_for_once_however_many_decisions_made_it(store, host):
+    claim = _placed(store, host)
+    again = a_decision(outcome='placed', request_id=claim.request_id)
+    store.save_decisions([again])
+    host.confirm(claim)
+    assert len(store.history(**ASKED).waits) == 1
+
+
+def test_claims_are_counted_by_state_and_adopted_ones_while_they_live(store, host):
+    assert store.count_claims().states == dict.fromkeys(
+        ('reserved', 'confirmed', 'released', 'expired', 'refused'), 0
+    )
+    first, second, third = (_placed(store, host) for _ in range(3))
+    host.confirm(first)
+    host.refuse(second)
+    host.report([first, a_guest(new_uuid())], [third])
+    found = store.count_claims()
+    assert {k: n for k, n in found.states.items() if n} == {
+        'reserved': 1, 'confirmed': 2, 'refused': 1,
+    }  # fmt: skip
+    assert found.adopted == 1
+    host.report([first], [third])
+    host.report([first], [third])
+    adopted = [c for c in store.claims() if c.adopted]
+    assert store.count_claims().adopted == sum(c.is_live for c in adopted)

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an unmodified Nova says of guests and aggregates, folded by every store."""
+
+import pytest
+
+from gantt.core.nova_events import (
+    AggregateDeleted,
+    AggregatesUpdated,
+    Cast,
+    Guest,
+    GuestDeleted,
+    GuestSettled,
+    GuestsListed,
+    GuestsUpdated,
+    NovaAggregate,
+)
+from tests.builders import CLEAN, a_draft, a_host, claimed, new_uuid, state_of
+
+TIME = 2_000_000_000.0
+
+
+class Nova:
+    """Broadcasts in the name of hosts."""
+
+    def __init__(self, store):
+        self.store = store
+        self.now = TIME
+
+    def hear(self, *words, **said):
+        self.now += 120
+        casts = [Cast(id=new_uuid(), asked_at=self.now, word=word) for word in words]
+        return self.store.hear_guests(casts)
+
+    def sync(self, host, *guests, times=1):
+        for _ in range(times):
+            result = self.hear(GuestsListed(host=host.name, consumers=list(guests)))
+        return result
+
+    def update(self, host, guest, **fields):
+        return self.hear(GuestsUpdated(host=host.name, guests=[Guest(consumer=guest, **fields)]))
+
+    def delete(self, host, guest):
+        return self.hear(GuestDeleted(host=host.name, consumer=guest))
+
+
+@pytest.fixture
+def nova(store):
+    return Nova(store)
+
+
+@pytest.fixture
+def hosts(store):
+    return [a_host(f'cmp-{n}').on(store, speaks_for='nova') for n in (1, 2)]
+
+
+def live(store, guest):
+    return sorted(
+        (c.host, c.state.value, c.purpose.value) for c in store.claims(consumer=guest) if c.is_live
+    )
+
+
+def moved(store, host, guest, lease=900, **fields):
+    draft = a_draft().leased(lease)
+    return claimed(store, draft.taking(host, guest, move_id=new_uuid(), **fields))[0]
+
+
+def test_two_lists_confirm_and_three_without_it_release(store, nova, hosts):
+    guest = new_uuid()
+    claim = claimed(store, a_draft().taking(hosts[0], guest))[0]
+    assert nova.sync(hosts[0], guest).confirmed == []
+    result = nova.sync(hosts[0], guest)
+    assert result.confirmed == [claim.id]
+    assert [change.provider_id for change in result.hosts] == [hosts[0].id]
+    assert nova.sync(hosts[0], times=2).released == []
+    assert nova.sync(hosts[0]).released == [claim.id]
+    assert hosts[0].row.used == {}
+    assert hosts[0].row.speaks_for == 'nova'
+    assert store.audit() == CLEAN
+
+
+def test_a_list_that_tells_more_adopts_at_once_and_follows(store, nova, hosts):
+    guest, group = new_uuid(), new_uuid()
+    for cpus in (2, 3):
+        told = Guest(consumer=guest, resources={'VCPU': cpus}, flavor='m1', group=group)
+        word = GuestsListed(host='cmp-1', consumers=[guest], told=[told])
+        nova.now += 120
+        # It came to one scheduler, as a call.
+        store.hear_guests([Cast(asked_at=nova.now, word=word)])
+        (claim,) = store.claims(consumer=guest)
+        assert (claim.adopted, claim.state, claim.flavor, claim.group) == (
+            True, 'confirmed', 'm1', group,
+        )  # fmt: skip
+        assert claim.allocations == {hosts[0].id: {'VCPU': cpus}}
+        assert hosts[0].row.used == {'VCPU': cpus}
+    assert store.audit() == CLEAN
+
+
+def test_every_scheduler_hears_it_and_one_acts(store, nova, hosts):
+    guest = new_uuid()
+    claimed(store, a_draft().taking(hosts[0], guest))
+    nova.update(hosts[0], guest)
+    cast = Cast(id='one', asked_at=TIME + 999, word=GuestsListed(host='cmp-1', consumers=[]))
+    for _ in range(5):
+        store.hear_guests([cast, cast])
+    assert live(store, guest) == [('cmp-1', 'confirmed', 'create')]
+    assert store.claims(consumer=guest)[0].absences == 1
+
+
+def test_a_list_that_is_older_than_the_last_one_does_not_count(store, nova, hosts):
+    guest = new_uuid()
+    claimed(store, a_draft().taking(hosts[0], guest))
+    nova.update(hosts[0], guest)
+    nova.sync(hosts[0], guest)
+    for number in range(4):
+        word = GuestsListed(host='cmp-1', consumers=[])
+        store.hear_guests([Cast(id=new_uuid(), asked_at=nova.now - number, word=word)])
+    assert store.claims(consumer=guest)[0].absences < 0
+
+
+def test_a_list_of_a_clock_that_was_put_back_keeps_whom_it_names(store, nova, hosts, hand):
+    guest, other = new_uuid(), new_uuid()
+    nova.sync(hosts[0])
+    claim, second = claimed(
+        store, a_draft().leased(900).taking(hosts[0], guest).taking(hosts[0], other)
+    )
+    nova.update(hosts[0], other)
+    nova.now += 240
+    nova.sync(hosts[0], guest)
+    nova.sync(hosts[0], guest)
+    assert state_of(store, second) == 'confirmed'
+    assert store.load_claim(second.id).absences == 2
+    third = claimed(store, a_draft().leased(900).taking(hosts[0], new_uuid()))[0]
+    nova.now -= 1200
+    for _ in range(8):
+        hand.age(third, 600)
+        result = nova.sync(hosts[0], other, third.consumer, new_uuid())
+        assert (result.confirmed, result.released, result.adopted) == ([], [], [])
+        assert store.sweep(10).fates == []
+    assert {state_of(store, one) for one in (claim, second)} == {'confirmed'}
+    assert store.load_claim(second.id).absences == 0
+    assert state_of(store, third) == 'reserved'
+    # Its clock has caught up.
+    nova.now += 1200
+    nova.sync(hosts[0], guest, other, third.consumer, times=2)
+    assert state_of(store, third) == 'confirmed'
+    assert store.audit() == CLEAN
+
+
+def test_a_list_that_was_begun_before_a_claim_became_what_it_is_ends_nothing(store, nova, hosts):
+    guest = new_uuid()
+    begun = claimed(store, a_draft().taking(hosts[0], new_uuid()))[0].created_at
+    claimed(store, a_draft().taking(hosts[0], guest))
+    nova.update(hosts[0], guest)
+    for number in range(5):
+        word = GuestsListed(host='cmp-1', consumers=[])
+        store.hear_guests([Cast(id=new_uuid(), asked_at=begun - 600 + 120 * number, word=word)])
+    assert live(store, guest) == [('cmp-1', 'confirmed', 'create')]
+    assert nova.sync(hosts[0], times=3).released
+    # Of a clock that is hours behind nothing is known.
+    second = claimed(store, a_draft().taking(hosts[1], guest))[0]
+    nova.update(hosts[1], guest)
+    for number in range(3):
+        word = GuestsListed(host='cmp-2', consumers=[])
+        store.hear_guests([Cast(id=new_uuid(), asked_at=begun - 9000 + number, word=word)])
+    assert state_of(store, second) == 'released'
+    assert store.audit() == CLEAN
+
+
+def test_a_quiet_host_is_not_written_to(store, nova, hosts):
+    guest = new_uuid()
+    claimed(store, a_draft().taking(hosts[0], guest))
+    nova.sync(hosts[0], guest, times=3)
+    before = hosts[0].row.version
+    assert nova.sync(hosts[0], guest).hosts == []
+    assert hosts[0].row.version == before
+
+
+def test_a_guest_without_a_claim_is_adopted_and_learns_what_it_takes(store, nova, hosts):
+    guest = new_uuid()
+    assert nova.sync(hosts[0], guest).adopted == []
+    (adopted,) = nova.sync(hosts[0], guest).adopted
+    assert store.load_claim(adopted).allocations == {}
+    nova.update(hosts[0], guest, resources={'VCPU': 3, 'CUSTOM_X': 1})
+    assert store.load_claim(adopted).allocations == {hosts[0].id: {'VCPU': 3, 'CUSTOM_X': 1}}
+    assert hosts[0].row.used == {'VCPU': 3, 'CUSTOM_X': 1}
+    # Nobody has said that it has any of that class.
+    assert hosts[0].row.over_committed
+    nova.delete(hosts[0], guest)
+    nova.sync(hosts[0])
+    assert live(store, guest) == []
+    assert not hosts[0].row.over_committed
+    assert store.audit() == CLEAN
+
+
+def test_a_batch_is_folded_in_its_order(store, nova, hosts):
+    guest = new_uuid()
+    word = GuestsUpdated(host='cmp-1', guests=[Guest(consumer=guest, resources={'VCPU': 1})])
+    gone = GuestDeleted(host='cmp-1', consumer=guest)
+    nova.hear(word, gone, GuestsListed(host='cmp-2', consumers=[guest]))
+    nova.hear(GuestsListed(host='cmp-2', consumers=[guest]), GuestsListed(host='?', consumers=[]))
+    assert [one[0] for one in live(store, guest)] in (['cmp-2'], ['cmp-1', 'cmp-2'])
+    assert store.audit() == CLEAN
+
+
+def test_while_a_move_is_open_no_lease_ends_its_claims(store, nova, hosts):
+    guest = new_uuid()
+    claimed(store, a_draft().taking(hosts[0], guest))
+    nova.update(hosts[0], guest)
+    nova.sync(hosts[1])
+    target = moved(store, hosts[1], guest, lease=-1, purpose='live_migrate')
+    for _ in range(3):
+        assert store.sweep(10).fates == []
+    assert store.load_claim(target.id).lease_until > target.lease_until
+    assert len(live(store, guest)) == 2
+    assert store.audit() == CLEAN
+
+
+def test_where_an_agent_of_ours_speaks_the_lease_ends_them(store):
+    hosts = [a_host(f'cmp-{n}').on(store) for n in (1, 2)]
+    guest = new_uuid()
+    source = claimed(store, a_draft().taking(hosts[0], guest))[0]
+    hosts[0].confirm(source)
+    target = moved(store, hosts[1], guest, lease=-1, purpose='live_migrate')
+    assert [fate.claim_id for fate in store.sweep(10).fates] == [target.id]
+
+
+def test_a_target_whose_source_left_has_a_lease_anew(store, nova, hosts):
+    guest = new_uuid()
+    claimed(store, a_draft().taking(hosts[0], guest))
+    nova.update(hosts[0], guest)
+    nova.sync(hosts[1])
+    target = moved(store, hosts[1], guest, lease=-1, purpose='resize')
+    nova.delete(hosts[0], guest)
+    assert live(store, guest) == [('cmp-2', 'reserved', 'resize')]
+    assert store.sweep(10).fates == []
+    nova.sync(hosts[1], guest, times=2)
+    assert live(store, guest) == [('cmp-2', 'confirmed', 'resize')]
+    assert store.load_claim(target.id).lease_until > target.lease_until
+
+
+def test_moves_that_nobody_ended_are_found_and_settled(store, nova, hosts):
+    guest = new_uuid()
+    source = claimed(store, a_draft().taking(hosts[0], guest))[0]
+    nova.update(hosts[0], guest)
+    nova.sync(hosts[1])
+    target = moved(store, hosts[1], guest, purpose='live_migrate')
+    assert store.open_moves(3600.0, 10) == []
+    (found,) = store.open_moves(-1.0, 10)
+    assert (found.source.id, found.target.id) == (source.id, target.id)
+    result = store.settle_guest(GuestSettled(consumer=guest, host='cmp-1'))
+    assert result.released == [target.id]
+    assert store.open_moves(-1.0, 10) == []
+    assert store.settle_guest(GuestSettled(consumer=guest)).released == [source.id]
+    assert hosts[0].row.used == hosts[1].row.used == {}
+    assert store.audit() == CLEAN
+
+
+# -- aggregates -----------------------------------------------------------------------
+def hear(store, *aggregates, deleted=False, cast=None):
+    word = (
+        AggregateDeleted(aggregate=aggregates[0])
+        if deleted
+        else AggregatesUpdated(aggregates=list(aggregates))
+    )
+    return store.hear_aggregates(Cast(id=cast or new_uuid(), word=word))
+
+
+def aggregates(store):
+    return {one.name: one for one in store.load_everything().aggregates}
+
+
+def test_aggregates_are_as_nova_says(store, hosts):
+    uuid = new_uuid()
+    store.save_aggregate('ours', {'ssd': 'yes'}, ['cmp-1'])
+    first = NovaAggregate(uuid=uuid, name='fast', metadata={'a': '1', 'b': '2'}, hosts=['cmp-1'])
+    hear(store, first)
+    assert len(hosts[0].row.aggregates) == 2
+    hear(store, NovaAggregate(uuid=uuid, name='fast', metadata={'b': '3'}, hosts=['cmp-2']))
+    found = aggregates(store)
+    assert (found['fast'].uuid, found['fast'].metadata) == (uuid, {'b': '3'})
+    assert (found['fast'].hosts, found['ours'].hosts) == (['cmp-2'], ['cmp-1'])
+    assert hosts[1].row.aggregates == [uuid]
+    hear(store, first, deleted=True)
+    assert set(aggregates(store)) == {'ours'}
+    assert hosts[1].row.aggregates == []
+
+
+@pytest.mark.parametrize('is_taken', [False, True])
+def test_a_renamed_aggregate_keeps_its_uuid(store, hosts, is_taken):
+    uuid = new_uuid()
+    hear(store, NovaAggregate(uuid=uuid, name='fast', hosts=['cmp-1']))
+    if is_taken:
+        store.save_aggregate('faster', {'ssd': 'yes'}, ['cmp-2'])
+    hear(store, NovaAggregate(uuid=uuid, name='faster', metadata={'x': 'y'}, hosts=['cmp-1']))
+    (found,) = aggregates(store).values()
+    assert (found.uuid, found.name, found.metadata) == (uuid, 'faster', {'x': 'y'})
+    assert found.hosts == ['cmp-1']
+    assert (hosts[0].row.aggregates, hosts[1].row.aggregates) == ([uuid], [])
+
+
+def test_what_another_scheduler_heard_before_changes_nothing(store, hosts):
+    uuid = new_uuid()
+    older = NovaAggregate(uuid=uuid, name='fast', hosts=['cmp-1'])
+    assert hear(store, older, cast='1')
+    assert hear(store, NovaAggregate(uuid=uuid, name='fast', hosts=['cmp-2']), cast='2')
+    assert not hear(store, older, cast='1')
+    assert aggregates(store)['fast'].hosts == ['cmp-2']

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparisons of shadow mode, kept by every store."""
+
+import msgspec
+
+from gantt.core.shadow import DIFFER, Compared, Verdict
+from tests.builders import new_uuid
+
+
+def compared(verdict: Verdict = Verdict.SAME, **fields) -> Compared:
+    return Compared(**{
+        'id': new_uuid(), 'request_id': new_uuid(), 'origin': 'req-1', 'consumer': new_uuid(),
+        'purpose': 'create', 'verdict': verdict, 'ours': 'cmp-1', 'theirs': None, 'why': 'größer',
+    } | fields)  # fmt: skip
+
+
+def ids(found):
+    return [one.id for one in found]
+
+
+def test_they_are_kept_as_said_once_and_newest_first(store):
+    made = [compared(verdict) for verdict in (Verdict.SAME, Verdict.REMOVED, Verdict.NOT_HEARD)]
+    for one in made:
+        store.save_shadows([one], 10)
+    store.save_shadows([compared(Verdict.OTHER, id=made[0].id)], 10)
+    found = store.shadows(None, 10)
+    assert ids(found) == ids(reversed(made))
+    assert found[0].created_at > 0
+    assert found[2] == msgspec.structs.replace(made[0], created_at=found[2].created_at)
+    assert ids(store.shadows(list(DIFFER), 10)) == [made[1].id]
+    assert ids(store.shadows(None, 1)) == [made[2].id]
+    assert store.count_shadows() == {
+        Verdict.SAME: 1, Verdict.REMOVED: 1, Verdict.NOT_HEARD: 1,
+    }  # fmt: skip
+
+
+def test_only_the_newest_are_kept(store):
+    made = [compared() for _ in range(5)]
+    for one in made:
+        store.save_shadows([one], 3)
+    assert ids(store.shadows(None, 10)) == ids(reversed(made[2:]))
+    store.save_shadows([], 0)
+    assert store.shadows(None, 10) == []

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who speaks for a host: an agent of its own, or Nova; and what the other one says then."""
+
+import pytest
+
+from gantt import exceptions
+from gantt.core.beside import TellFacts
+from gantt.core.nova_events import Cast, Guest, GuestDeleted, GuestSettled, GuestsListed
+from gantt.core.nova_events import GuestsUpdated as Updated
+from gantt.core.report import DICTIONARY_NONCE, Metric, RegisterHost
+from tests.builders import CLEAN, a_draft, a_host, claimed, new_uuid, state_of
+
+TIME = 2_000_000_000.0
+
+
+def listed(*guests, host='cmp-1', by_source=False, number=0):
+    word = GuestsListed(host=host, consumers=list(guests))
+    cast_id = '' if by_source else new_uuid()
+    return Cast(id=cast_id, asked_at=TIME + 120 * number, word=word, by_source=by_source)
+
+
+def words(guest):
+    """All that a nova-compute that was left there may say of a guest that it does not have."""
+    gone = GuestDeleted(host='cmp-1', consumer=guest)
+    there = Updated(host='cmp-1', guests=[Guest(consumer=new_uuid(), resources={'VCPU': 1})])
+    casts = [listed(number=number) for number in range(3)]
+    return [*casts, *(Cast(id=new_uuid(), asked_at=TIME + 900, word=one) for one in (gone, there))]
+
+
+@pytest.fixture
+def guest(host):
+    """One that its own agent runs."""
+    claim = claimed(host.store, a_draft().taking(host))[0]
+    host.confirm(claim)
+    assert host.report([claim]).fate == 'applied'
+    return claim
+
+
+def test_words_of_nova_have_no_say_where_an_agent_speaks(store, host, guest):
+    before = host.row
+    result = store.hear_guests(words(guest.consumer))
+    assert (result.released, result.adopted, result.hosts) == ([], [], [])
+    assert result.not_novas == ['cmp-1'] * 5
+    assert host.row == before
+    assert state_of(store, guest) == 'confirmed'
+    assert store.audit() == CLEAN
+
+
+def test_what_nova_knows_of_a_guest_ends_no_claim_where_an_agent_speaks(store, host, guest):
+    store.settle_guest(GuestSettled(consumer=guest.consumer, host=None))
+    assert state_of(store, guest) == 'confirmed'
+    store.settle_guest(GuestSettled(consumer=guest.consumer, host='cmp-2'))
+    assert state_of(store, guest) == 'confirmed'
+
+
+def test_in_a_batch_only_the_words_about_hosts_of_nova_count(store, host, guest):
+    other = a_host('cmp-2').on(store, speaks_for='nova')
+    there = new_uuid()
+    for number in range(2):
+        result = store.hear_guests(
+            [listed(number=number), listed(there, host='cmp-2', number=number)]
+        )
+        assert result.not_novas == ['cmp-1']
+    assert len(result.adopted) == 1
+    assert [change.provider_id for change in result.hosts] == [other.id]
+
+
+@pytest.mark.parametrize('said', [{'journal': True}, {'speaks_for': 'host'}], ids=str)
+def test_an_agent_that_registers_takes_the_host_back_from_nova(store, said):
+    host = a_host().on(store, speaks_for='nova')
+    store.hear_guests([listed()])
+    assert host.row.speaks_for == 'nova'
+    host.register(**{k: new_uuid() if k == 'journal' else v for k, v in said.items()})
+    host.report()
+    assert host.row.speaks_for == 'host'
+    result = store.hear_guests([listed(number=1), listed(number=2, by_source=True)])
+    assert result.not_novas[:1] == ['cmp-1']
+    assert host.row.speaks_for == 'host'
+    told = TellFacts(host='cmp-1', sequence=1, metrics={'load': Metric(value=9.0)})
+    assert store.tell_facts(told).fate == 'refused'
+
+
+def test_nova_does_not_take_a_host_from_an_agent_that_reports(store, host, guest):
+    before = host.row
+    with pytest.raises(exceptions.HostHeld, match="'cmp-1': an agent .* --facts-only"):
+        host.register(speaks_for='nova')
+    assert host.row == before
+    assert isinstance(exceptions.HostHeld(), exceptions.Refused)
+    # Nor keeps it others from registering.
+    refused, fine = store.register_hosts([
+        RegisterHost(name=name, boot_nonce='source', speaks_for='nova')
+        for name in ('cmp-1', 'cmp-2')
+    ])  # fmt: skip
+    assert isinstance(refused, exceptions.HostHeld)
+    assert fine[1].row.speaks_for == 'nova'
+    assert host.report([guest]).fate == 'applied'
+
+
+def test_a_host_whose_agent_has_fallen_silent_may_become_one_of_nova(store, host, guest, hand):
+    hand.silent_since(host, 300.0)
+    host.register(speaks_for='nova')
+    assert host.row.speaks_for == 'nova'
+    assert store.hear_guests([listed(guest.consumer)]).not_novas == []
+
+
+def test_a_host_that_was_heard_of_by_dictionaries_only_follows_nova(store, host):
+    host.register(DICTIONARY_NONCE)
+    host.report()
+    there = new_uuid()
+    for number in range(2):
+        result = store.hear_guests([listed(there, number=number)])
+    assert len(result.adopted) == 1
+    host.register(speaks_for='nova')
+
+
+def test_a_source_that_does_not_say_in_whose_name_it_registers_goes_on_as_before(store):
+    known = a_host().on(store, speaks_for='nova')
+    known.register()
+    assert known.row.speaks_for == 'nova'
+    # A host that is new to it: first its guests, then its report.
+    store.register_host(RegisterHost(name='cmp-2', boot_nonce='-'))
+    assert store.hear_guests([listed(host='cmp-2', by_source=True)]).not_novas == []
+    (row,) = [c.row for c in store.load_everything().hosts if c.row.name == 'cmp-2']
+    assert row.speaks_for == 'nova'

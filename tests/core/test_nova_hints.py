@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hints of Nova's that are fields here: understood, or refused where both differ."""
+
+import msgspec
+import pytest
+
+from gantt import exceptions
+from gantt.core import message
+from gantt.core.request import GroupRef, Policy, RequestSpec, SelectDestinations
+from tests.core.builders import (
+    a_change,
+    a_guest,
+    a_host,
+    a_request,
+    a_table,
+    an_id,
+    decide,
+    hosts_of,
+)
+
+GUEST, OTHER = a_guest(1, 2).consumer, an_id(77)
+
+
+def a_cloud():
+    """Three hosts; a guest of a group on the second."""
+    guest = a_guest(1, 2, an_id(5))
+    return a_table(a_host(1), a_change(a_host(2), guest), a_host(3), groups={an_id(5): 1})
+
+
+def placed(**spec):
+    return hosts_of(decide(a_cloud(), a_request(3, **spec)))
+
+
+def test_a_hint_is_as_good_as_the_field():
+    assert placed(hints={'same_host': [GUEST]}) == placed(same_host=[GUEST]) == ['cmp-2'] * 3
+    away = placed(hints={'different_host': [GUEST]})
+    assert away == placed(different_host=[GUEST])
+    assert set(away) == {'cmp-1', 'cmp-3'}
+
+
+def test_the_group_may_be_a_hint():
+    spec = RequestSpec(resources={'VCPU': 1}, hints={'group': [an_id(5)]})
+    assert spec.group == GroupRef(uuid=an_id(5))
+    named = GroupRef(uuid=an_id(5), policy=Policy.ANTI_AFFINITY)
+    assert msgspec.structs.replace(spec, group=named).group == named
+
+
+def test_hints_of_others_stay_what_they_are():
+    hints = {'target_cell': ['region!child'], 'same_hosts': ['x'], 'groups': ['y']}
+    spec = RequestSpec(resources={'VCPU': 1}, hints=hints)
+    assert spec == msgspec.convert(msgspec.to_builtins(spec), RequestSpec)
+    assert (spec.hints, spec.same_host, spec.group) == (hints, [], None)
+
+
+BAD = {
+    'no-uuid': ({'hints': {'same_host': [GUEST, 'cmp-1']}}, 'same_host[1]', 'expected a UUID'),
+    'empty': ({'hints': {'different_host': ['']}}, 'different_host[0]', 'expected a UUID'),
+    'many': ({'hints': {'same_host': [GUEST] * 1001}}, 'same_host', 'at most 1000'),
+    'differs': (
+        {'hints': {'same_host': [GUEST]}, 'same_host': [OTHER]}, 'same_host', 'and differ',
+    ),
+    'group-name': ({'hints': {'group': ['web']}}, 'group[0]', 'expected a UUID'),
+    'groups': ({'hints': {'group': [GUEST, OTHER]}}, 'group', 'expected one uuid, got 2'),
+    'other-group': (
+        {'hints': {'group': [GUEST]}, 'group': {'uuid': OTHER}}, 'group', 'and differ',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('what', BAD)
+@pytest.mark.parametrize('form', ['object', 'json'])
+def test_what_cannot_be_meant_is_refused_by_name(what, form):
+    spec, field, said = BAD[what]
+    body = {
+        'request_id': an_id(1), 'consumers': [an_id(2)],
+        'spec': {'resources': {'VCPU': 1}, **spec},
+    }  # fmt: skip
+    with pytest.raises(exceptions.InvalidMessage, match=said) as caught:
+        if form == 'object':
+            message.decode(body, SelectDestinations, inside='request')
+        else:
+            message.decode_json(msgspec.json.encode(body), SelectDestinations, inside='request')
+    assert caught.value.kwargs['field'] == f'request.spec.hints.{field}'
+
+
+def test_both_may_say_the_same():
+    both = {'same_host': [OTHER, GUEST], 'hints': {'same_host': [GUEST, OTHER]}}
+    assert RequestSpec(resources={'VCPU': 1}, **both).same_host == [OTHER, GUEST]

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Break a rule of the claims in the SQL that keeps it: a test that stands elsewhere must fail.
+
+The simulator's stores are in memory, and so are the rules that it breaks; these
+are the same rules as the databases have them.  Each is broken in the real code,
+and the test that it has is run as it stands.
+"""
+
+import pytest
+
+from gantt.core import claim, reconcile
+from gantt.core.claim import Event, State
+from gantt.db import book, claims, ledger, postgresql, providers, rows
+from gantt.db import reports as db_reports
+from tests.builders import CLEAN, a_draft, a_host, claimed, commit, live, state_of
+from tests.contract import test_claims as words
+from tests.contract import test_one_claim as rivals
+from tests.contract import test_reports as reports
+from tests.db import test_concurrency as races
+from tests.db.conftest import KINDS, SERVERS
+
+#: A race is lost sooner or later; where nothing is broken it never is.
+TRIES = 10
+
+
+@pytest.fixture
+def stores(kind, open_store):
+    """Four stores on one database; on SQLite one that four threads share."""
+    first = open_store(kind)
+    if kind == 'sqlite':
+        return [first] * 4
+    return [first, *(open_store(like=first, fast=kind != 'portable') for _ in range(3))]
+
+
+def fails(test, *arguments, tries=1):
+    """Whether a test fails in one of so many tries."""
+    for _ in range(tries):
+        try:
+            test(*arguments)
+        except AssertionError:
+            return True
+    return False
+
+
+# -- the capacity of a host: a lock, and a guard in the write ------------------------------
+def no_locks(patch):
+    """Rows of hosts are read as they are, by whoever comes."""
+    patch.setattr(providers, 'LOCK', providers._LOCKED.where(
+        providers._p.c.id.in_(providers._ids)).order_by(providers._p.c.id))  # fmt: skip
+    plain = postgresql.PROVIDERS.replace(b' FOR NO KEY UPDATE', b'')
+    assert plain != postgresql.PROVIDERS
+    patch.setattr(postgresql, 'PROVIDERS', plain)
+
+
+def no_guards(patch):
+    """What was accepted is written, whatever the row has become."""
+    patch.setattr(ledger, 'USE', ledger._p.update().where(
+        ledger._p.c.id == ledger.sa.bindparam('b_id')).values(ledger.USE._values))  # fmt: skip
+    fits = f' AND {postgresql._fits}'.encode()
+    assert fits in postgresql.WRITE
+    patch.setattr(postgresql, 'WRITE', postgresql.WRITE.replace(fits, b''))
+
+
+def race_for_a_host(stores):
+    """Four who have each seen room for all that they want."""
+    number = len(stores[0].load_everything().hosts)
+    host = a_host(f'cmp-{number}').with_room(vcpu=40).on(stores[0])
+
+    def fill(store):
+        for _ in range(15):
+            commit(store, a_draft().taking(host))
+
+    races.together(*(lambda s=s: fill(s) for s in stores))
+    assert stores[0].audit() == CLEAN
+    assert len(live(stores[0], host=host.name)) == 40
+
+
+@pytest.mark.parametrize('kind', SERVERS)
+def test_look_then_write_is_found(stores, monkeypatch):
+    no_locks(monkeypatch)
+    no_guards(monkeypatch)
+    assert fails(race_for_a_host, stores, tries=TRIES)
+
+
+@pytest.mark.parametrize('kind', SERVERS)
+@pytest.mark.parametrize('without', [no_locks, no_guards])
+def test_either_the_lock_or_the_guard_is_enough(stores, without, monkeypatch):
+    """Guards serve clusters whose locks are local to a node."""
+    without(monkeypatch)
+    race_for_a_host(stores)
+
+
+# -- a lease that runs out while its claim is confirmed -------------------------------------
+def sweep_beside_a_confirm(stores, monkeypatch):
+    """The host's word comes when the sweeper has found the claim, before it holds the row."""
+    host = a_host().on(stores[0])
+    one = claimed(stores[0], a_draft().leased(-1).taking(host))[0]
+    lock, said = claims.Changes.lock, []
+
+    def late(self, provider_ids):
+        if not said:
+            said.append(True)
+            assert host.confirm(one)[0].fate == 'ok'
+        lock(self, provider_ids)
+
+    monkeypatch.setattr(claims.Changes, 'lock', late)
+    stores[1].sweep(10)
+    assert said
+    assert state_of(stores[0], one) == 'confirmed'
+    assert host.row.used == {'VCPU': 1}
+
+
+@pytest.mark.parametrize('kind', SERVERS)
+def test_a_claim_confirmed_beside_the_sweeper_is_kept(stores, monkeypatch):
+    sweep_beside_a_confirm(stores, monkeypatch)
+
+
+@pytest.mark.parametrize('kind', SERVERS)
+def test_a_sweeper_that_trusts_its_first_look_is_found(stores, monkeypatch):
+    load, seen = claims.load_claims, {}
+
+    def once(tx, **where):
+        key = str(where)
+        if key not in seen:
+            seen[key] = load(tx, **where)
+        return seen[key]
+
+    blind = claims.WRITE.whereclause.clauses[0]
+    values = claims.WRITE._values
+    monkeypatch.setattr(claims, 'WRITE', claims._c.update().where(blind).values(values))
+    monkeypatch.setattr(claims, 'load_claims', once)
+    assert fails(sweep_beside_a_confirm, stores, monkeypatch)
+
+
+# -- what is judged under the lock --------------------------------------------------------
+@pytest.mark.parametrize('kind', KINDS)
+def test_a_request_id_that_says_nothing_is_found(stores, monkeypatch):
+    def every_time(self, found):
+        for entry in self.entries:
+            entry.row = found.get(entry.draft.id)
+            entry.fresh = True
+
+    monkeypatch.setattr(book.Book, 'judge_requests', every_time)
+    test = races.test_one_request_asked_of_everybody_at_once_is_placed_once
+    assert fails(test, stores)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_a_group_whose_generation_says_nothing_is_found(stores, monkeypatch):
+    def as_planned(self, generations):
+        for entry in self.going():
+            if entry.draft.group is not None:
+                self.groups[entry.draft.group.uuid] = generations[entry.draft.group.uuid]
+
+    monkeypatch.setattr(book.Book, 'judge_groups', as_planned)
+    assert fails(races.test_members_of_a_group_never_meet_on_a_host, stores)
+
+
+def any_epoch(patch):
+    def speaker(changes, words):
+        return next(iter(changes.locked.counters.values()), None)
+
+    patch.setattr(claims, '_speaker', speaker)
+
+
+def any_order(patch):
+    def judge(row, report):
+        return reconcile.APPLIED if report.epoch == row.epoch else reconcile.GONE
+
+    patch.setattr(db_reports, 'judge', judge)
+
+
+def leases_of_the_confirmed(patch):
+    """The sweeper ends whatever has a lease behind it."""
+    patch.setattr(rows, 'expires_at', lambda one: one.lease_until)
+    patch.setitem(claim.TRANSITIONS, (State.CONFIRMED, Event.EXPIRE), State.EXPIRED)
+
+
+def counted_twice(patch):
+    """What has ended gives its room back once more where it ends again."""
+    change = claims.Changes.change
+
+    def again(self, before, now):
+        change(self, before, now)
+        if not before.is_live:
+            self.count(before, -1)
+
+    patch.setattr(claims.Changes, 'change', again)
+    patch.setitem(claim.TRANSITIONS, (State.RELEASED, Event.RELEASE), State.EXPIRED)
+
+
+def revival(patch):
+    patch.setitem(claim.TRANSITIONS, (State.EXPIRED, Event.CONFIRM), State.CONFIRMED)
+
+
+def no_rivals(patch):
+    patch.setattr(book, 'judge_rivals', lambda live, drafts: ({}, {}))
+
+
+RULES = {
+    'epoch': (any_epoch, words.test_an_old_epoch_is_always_gone, 'confirm'),
+    'overtaken': (any_order, reports.test_an_overtaken_report_changes_nothing),
+    'repeated': (any_order, reports.test_a_repeated_report_is_stale_and_changes_nothing),
+    'lease': (leases_of_the_confirmed, words.test_a_confirm_keeps_the_lease_from_mattering),
+    'twice': (counted_twice, words.test_a_repeated_release_gives_back_once),
+    'revival': (revival, words.test_a_confirm_after_the_sweep_is_told_that_it_is_gone),
+    'rivals': (no_rivals, rivals.test_a_guest_that_was_found_running_bars_it_as_well),
+}
+
+
+@pytest.mark.parametrize('rule', list(RULES))
+def test_a_rule_that_is_left_out_is_found(store, rule, monkeypatch):
+    leave_out, test, *more = RULES[rule]
+    test(store, a_host('cmp-whole').on(store), *more)
+    leave_out(monkeypatch)
+    assert fails(test, store, a_host('cmp-broken').on(store), *more)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages of busy tables are left with room, whether made by migrations or from the models."""
+
+import pytest
+import sqlalchemy as sa
+
+from gantt.db import fill, migration, models, session
+
+pytestmark = pytest.mark.postgresql
+
+
+@pytest.fixture
+def engine(postgresql_url):
+    """An engine on a database without any table; others find it so again."""
+    found = session.build_engine(postgresql_url)
+    _clear(found)
+    yield found
+    _clear(found)
+    found.dispose()
+
+
+def _clear(engine):
+    with engine.begin() as connection:
+        models.metadata.drop_all(connection)
+        connection.exec_driver_sql('DROP TABLE IF EXISTS alembic_version')
+
+
+@pytest.mark.parametrize('make', [migration.sync, models.metadata.create_all], ids=['sync', 'all'])
+def test_busy_tables_have_room_on_their_pages(make, engine):
+    make(engine)
+    with engine.connect() as connection:
+        found = connection.execute(
+            sa.text("SELECT relname, reloptions FROM pg_class WHERE relkind = 'r'")
+        ).all()
+    wanted = {name: [f'fillfactor={percent}'] for name, percent in fill.FACTORS.items()}
+    assert {name: options for name, options in found if options} == wanted

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Purging goes round all rows in bounded steps, and does not look twice for nothing."""
+
+import sqlalchemy as sa
+
+from gantt.db import models, purge
+from tests.builders import CLEAN, a_decision, a_draft, a_host, claimed, new_uuid
+
+OLD = {'tombstone_seconds': -10, 'request_seconds': -10}
+KEEP = {'tombstone_seconds': 1e6, 'request_seconds': 1e6}
+
+
+def test_what_may_go_is_found_behind_many_that_stay(store):
+    host = a_host().with_room(vcpu=200).on(store)
+    drafts = [a_draft().taking(host) for _ in range(60)]
+    claims = [claimed(store, draft)[0] for draft in drafts]
+    going = sorted(draft.id for draft in drafts)[-5:]
+    for draft, claim in zip(drafts, claims, strict=True):
+        if draft.id in going:
+            host.refuse(claim)
+        else:
+            host.confirm(claim)
+    rounds = 0
+    while store.purge(decisions=1000, limit=2, **OLD) or not store.is_purged:
+        rounds += 1
+        assert rounds < 100
+    assert [one for one in going if store.load_request(one)] == []
+    assert all(store.load_request(d.id) for d in drafts if d.id not in going)
+    assert store.audit() == CLEAN
+
+
+def test_again_goes_on_where_some_were_left(store):
+    store.save_decisions([a_decision() for _ in range(5)])
+    request = new_uuid()
+    store.cancel_request(request, '')
+    assert store.purge(decisions=0, limit=2, **KEEP) == 2
+    assert store.purge(decisions=0, limit=2, again=True, **OLD) == 2
+    assert store.load_request(request) is not None, 'none of its kind were left over'
+    assert store.purge(decisions=0, limit=2, again=True, **OLD) == 1
+    assert store.purge(decisions=0, limit=2, again=True, **OLD) == 0
+    store.purge(decisions=0, limit=2, **OLD)
+    assert store.load_request(request) is None
+
+
+def test_as_many_decisions_stay_as_are_to(store):
+    for _ in range(4):
+        store.save_decisions([a_decision() for _ in range(3)])
+    with store.engine.begin() as connection:  # numbers that no decision has
+        numbers = connection.execute(sa.select(models.decisions.c.number)).scalars().all()
+        connection.execute(
+            models.decisions.delete().where(models.decisions.c.number.in_(sorted(numbers)[4:7]))
+        )
+    assert store.purge(decisions=9, limit=2, **KEEP) == 0
+    assert store.purge(decisions=5, limit=2, **KEEP) == 2
+    assert store.purge(decisions=8, limit=2, **KEEP) == 0, 'more are to stay than before'
+    assert store.purge(decisions=5, limit=20, **KEEP) == 2
+    assert len(store.decisions(limit=20)) == 5
+
+
+def test_the_newest_entries_of_the_feed_stay(store, monkeypatch):
+    monkeypatch.setattr(purge, 'CHANGES_KEPT', 5)
+    for _ in range(12):
+        a_host().on(store)
+    before = _changes(store)
+    gone = 0
+    while went := store.purge(decisions=1000, limit=3, **KEEP):
+        assert went <= 3
+        gone += went
+    assert _changes(store) == before[-5:]
+    assert gone >= len(before) - 5
+
+
+def _changes(store):
+    with store.engine.connect() as connection:
+        return connection.execute(
+            sa.select(models.changes.c.id).order_by(models.changes.c.id)
+        ).scalars().all()  # fmt: skip

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples for WSGI servers and systemd, as they stand in the documents, really start."""
+
+import configparser
+import os
+import pathlib
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+
+PAGES = pathlib.Path(__file__).parents[2] / 'doc' / 'source' / 'install'
+BIN = pathlib.Path(sys.executable).parent
+
+
+@pytest.fixture
+def site(store_url, tmp_path):
+    """A configuration file, and a free port."""
+    config = tmp_path / 'gantt.conf'
+    config.write_text(
+        '[DEFAULT]\ntransport_url = rabbit://guest:guest@127.0.0.1:1/\n'
+        f'state_path = {tmp_path}\n[database]\nconnection = {store_url("sqlite")}\n'
+    )
+    with socket.socket() as taken:
+        taken.bind(('127.0.0.1', 0))
+        return config, taken.getsockname()[1]
+
+
+def answers(command, site, tmp_path, loaded):
+    """Start the server, ask it, end it; what it wrote.
+
+    :param loaded: what each of its two processes says when it has the application
+    """
+    config, port = site
+    log = tmp_path / 'server.log'
+    with log.open('wb') as out:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+            env={**os.environ, 'OS_GANTT_CONFIG_FILE': str(config)}, cwd=tmp_path,
+        )  # fmt: skip
+    try:
+        with httpx.Client(base_url=f'http://127.0.0.1:{port}', timeout=30) as caller:
+            assert _asked(caller, process, log).json()['total'] == 0
+            assert caller.get('/v1/no-such').status_code == 404
+        end = time.monotonic() + 60
+        while log.read_text().count(loaded) < 2 and time.monotonic() < end:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(40) == 0, log.read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(10)
+    text = log.read_text()
+    assert 'Traceback' not in text, text
+    return text
+
+
+def _asked(caller, process, log, seconds=60):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            return caller.get('/v1/hosts')
+        except httpx.TransportError:
+            time.sleep(0.1)
+    raise AssertionError(log.read_text())
+
+
+def test_gunicorn_serves_by_its_example(site, tmp_path):
+    example = tmp_path / 'gantt-api.gunicorn.py'
+    text = (PAGES / example.name).read_text()
+    text = text.replace('127.0.0.1:8790', f'127.0.0.1:{site[1]}')
+    example.write_text(text.replace('/etc/gantt/gantt.conf', str(site[0])))
+    command = [str(BIN / 'gunicorn'), '--config', str(example), 'gantt.wsgi.api:application']
+    assert 'gthread' in answers(command, site, tmp_path, 'Booting worker')
+
+
+#: There is no build of uWSGI to install: whoever has one names it.
+UWSGI = os.environ.get('GANTT_TEST_UWSGI')
+
+
+if UWSGI:
+
+    def test_uwsgi_serves_by_its_example(site, tmp_path):
+        example = tmp_path / 'gantt-api.uwsgi.ini'
+        text = (PAGES / example.name).read_text()
+        text = text.replace('127.0.0.1:8790', f'127.0.0.1:{site[1]}')
+        text = text.replace('/etc/gantt/gantt.conf', str(site[0]))
+        example.write_text(text.replace('virtualenv = /opt/gantt', f'virtualenv = {BIN.parent}'))
+        answers([UWSGI, '--ini', str(example)], site, tmp_path, 'WSGI app 0')
+
+
+@pytest.mark.parametrize('unit', sorted(path.name for path in PAGES.glob('*.service')))
+def test_a_unit_starts_a_command_that_there_is(unit):
+    read = configparser.ConfigParser(interpolation=None, strict=True)
+    read.optionxform = str
+    read.read(PAGES / unit)
+    program, *options = shlex.split(read['Service']['ExecStart'])
+    name = program.removeprefix('/opt/gantt/bin/')
+    assert (BIN / name).exists()
+    assert options == ['--config-file', '/etc/gantt/gantt.conf']
+    assert unit == f'{name}.service'
+    assert read['Service']['Restart'] == 'on-failure'
+    assert read['Service']['RestartSec'] == '2'
+    assert read['Unit']['StartLimitIntervalSec'] == '0'
+    reloads = name in ('gantt-scheduler', 'gantt-compute', 'gantt-nova-source')
+    assert read.has_option('Service', 'ExecReload') == reloads
+
+
+def test_every_service_has_a_unit():
+    have = {path.stem for path in PAGES.glob('*.service')}
+    services = {'scheduler', 'api', 'compute', 'nova-source', 'shadow'}
+    assert have == {f'gantt-{name}' for name in services}

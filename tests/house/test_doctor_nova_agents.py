@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The doctor on agents beside nova-compute: options that are wrong, and those that are silent."""
+
+import pytest
+from oslo_config import cfg
+from oslo_messaging import conffixture
+
+from gantt import conf as options
+from gantt.cmd import doctor
+from gantt.cmd.doctor import live
+from gantt.core.beside import TellFacts
+from gantt.core.nova_events import Cast, GuestsListed
+from gantt.db import session, store
+from tests.builders import a_host
+
+
+@pytest.fixture
+def conf(synced):
+    made = cfg.ConfigOpts()
+    conffixture.ConfFixture(made)
+    options.register_opts(made)
+    made([], project='gantt', default_config_files=[])
+    made.set_override('transport_url', 'rabbit://gantt:s3cret@127.0.0.1/')
+    made.set_override('connection', f'sqlite:///{synced}/gantt.db', 'database')
+    return made
+
+
+@pytest.mark.parametrize('spec', ['{"devname": "eth0"}', 'no JSON'])
+def test_devices_that_are_not_understood_are_an_error(conf, spec):
+    conf.set_override('device_spec', ['{"vendor_id": "10de"}', spec], 'compute')
+    (found,) = [f for f in doctor.diagnose(conf, ask=False) if 'device_spec' in f.option]
+    assert (found.severity, found.option) == ('error', '[compute] device_spec')
+
+
+def test_an_agent_that_fell_silent_is_named(conf):
+    made = store.connect(conf)
+    for number, name in enumerate(('cmp-1', 'cmp-2', 'cmp-3'), 1):
+        a_host(name).on(made, speaks_for='nova')
+        word = GuestsListed(host=name, consumers=[])
+        made.hear_guests([Cast(asked_at=2_000_000_000.0, word=word)])
+        if number < 3:
+            assert made.tell_facts(TellFacts(host=name, sequence=1)).fate == 'applied'
+    made.close()
+    assert live.database_says(conf) == []
+    engine = session.engine_from_conf(conf)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE provider_facts SET facts = json_set(facts, '$.beside.told_at', 1000.5) "
+            "WHERE provider_id IN (SELECT id FROM providers WHERE name = 'cmp-2')"
+        )
+    engine.dispose()
+    (found,) = live.database_says(conf)
+    assert (found.severity, found.value) == ('warning', 'silent on 1 of 2 hosts')
+    assert 'nothing was told of cmp-2' in found.why

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gantt-manage host and adopt, as an operator runs them, on a SQLite file."""
+
+import json
+
+import pytest
+
+from gantt import exceptions
+from gantt.cmd import manage_hosts
+from gantt.core.adoption import GUESTS_MAX, Guest
+from gantt.db.store import SqlStore
+from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid, uuid_of
+
+
+@pytest.fixture
+def store(synced):
+    found = SqlStore.for_url(f'sqlite:///{synced}/gantt.db')
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def host(store):
+    return a_host('cmp-1').on(store)
+
+
+def a_line(host='cmp-1', consumer=None, vcpu=1, **fields):
+    guest = {'host': host, 'consumer': consumer or new_uuid(), 'resources': {'VCPU': vcpu}}
+    return json.dumps({**guest, **fields})
+
+
+@pytest.fixture
+def tell(site, manage):
+    """``tell(*lines)``: adopt the guests of these lines."""
+
+    def run(*lines, options=()):
+        (site / 'guests').write_text('\n'.join(lines) + '\n')
+        return manage('adopt', str(site / 'guests'), *options)
+
+    return run
+
+
+def names(store):
+    return [change.row.name for change in store.load_everything().hosts]
+
+
+# -- rename -----------------------------------------------------------------------------------
+def test_a_host_that_reports_is_not_renamed_behind_its_back(store, host, manage):
+    code, out, error = manage('host', 'rename', 'cmp-1', 'rack1-07')
+    assert (code, out) == (1, '')
+    assert 'stop its agent' in error and '--now' in error
+    assert names(store) == ['cmp-1']
+    code, out, error = manage('host', 'rename', 'cmp-1', 'rack1-07', '--now')
+    assert (code, error) == (0, '')
+    assert 'cmp-1 is rack1-07 now' in out
+    assert names(store) == ['rack1-07']
+
+
+def test_a_name_that_nobody_has_or_that_is_none_is_one_line(store, host, manage):
+    code, out, error = manage('host', 'rename', 'cmp-9', 'x')
+    assert (code, out) == (1, '')
+    assert "host 'cmp-9' is not known" in error
+    for new in ('a\tb', 'bad name!', 'az:cmp-2', 'x' * 256, ''):
+        code, _, error = manage('host', 'rename', 'cmp-1', new, '--now')
+        assert code == 1
+        assert 'NEW: expected a name of 1 to 255 letters' in error
+        assert 'Traceback' not in error
+    assert names(store) == ['cmp-1']
+
+
+# -- decommission --------------------------------------------------------------------------------
+def test_a_host_goes_for_good_in_steps(store, host, manage):
+    claim = claimed(store, a_draft().taking(host))[0]
+    code, _, error = manage('host', 'decommission', 'cmp-1')
+    assert code == 1
+    assert f'cmp-1 has 1 live claims: {claim.consumer}' in error
+    assert host.row.disabled == 'decommissioned'
+    store.force_release(claim.id, '')
+    code, _, error = manage('host', 'decommission', 'cmp-1')
+    assert code == 1
+    assert 'stop its agent' in error
+    assert names(store) == ['cmp-1']
+    code, out, _ = manage('host', 'decommission', 'cmp-1', '--now')
+    assert (code, out) == (0, 'cmp-1 is forgotten, and in no aggregate any more\n')
+    assert names(store) == []
+    assert manage('host', 'decommission', 'cmp-1')[0] == 1
+
+
+def test_decommission_waits_no_longer_than_it_is_told_and_keeps_the_reason(store, host, manage):
+    claimed(store, a_draft().taking(host))
+    store.disable_host('cmp-1', 'disk swap', 'ops')
+    code, _, error = manage('host', 'decommission', 'cmp-1', '--wait', '0.1', '--now')
+    assert (code, 'stays disabled' in error) == (1, True)
+    assert host.row.disabled == 'disk swap'
+
+
+@pytest.mark.parametrize('seconds', ['nan', 'inf', '-1', '1e9', 'soon'])
+def test_decommission_waits_for_a_time_that_ends(store, host, manage, seconds):
+    code, _, error = manage('host', 'decommission', 'cmp-1', '--now', f'--wait={seconds}')
+    assert code == 64
+    assert '--wait' in error
+    assert host.row.disabled is None
+
+
+# -- adopt -------------------------------------------------------------------------------------
+def test_what_runs_is_adopted_and_may_be_told_again(store, host, tell):
+    lines = [a_line(vcpu=2, flavor='m1.small', project_id='p1') for _ in range(3)]
+    code, out, error = tell(*lines, options=['--dry-run'])
+    assert (code, out.splitlines()[0]) == (0, 'nothing is written:'), error
+    assert live(store) == []
+    code, out, error = tell(*lines, '')
+    assert (code, out) == (
+        0, '3 adopted, 0 adopted beyond capacity, 0 known already, 0 on another host, '
+        '0 on unknown hosts\n',
+    ), error  # fmt: skip
+    assert [(c.flavor, c.project_id, c.adopted) for c in live(store)] == [
+        ('m1.small', 'p1', True)
+    ] * 3
+    code, out, _ = tell(*lines)
+    assert code == 0
+    assert out.startswith('0 adopted, 0 adopted beyond capacity, 3 known already')
+    assert host.row.used == {'VCPU': 6}
+    assert store.audit() == CLEAN
+
+
+def test_what_is_wrong_with_a_guest_is_listed(store, host, tell):
+    a_host('cmp-2').on(store)
+    placed = claimed(store, a_draft().taking(host))[0]
+    lines = [a_line('cmp-2', placed.consumer), a_line('cmp-9'), a_line(vcpu=20), a_line('cmp-2')]
+    code, out, _ = tell(*lines, options=['-f', 'json', '--batch', '1'])
+    said = json.loads(out)
+    assert code == 1
+    assert said['counts'] == {
+        'adopted': 1, 'over_full': 1, 'known': 0, 'elsewhere': 1, 'unknown_host': 1,
+    }  # fmt: skip
+    assert {one['fate']: one['note'] for one in said['trouble']} == {
+        'over_full': 'VCPU 21 of 8',
+        'elsewhere': 'it has a live claim on cmp-1',
+        'unknown_host': 'it must register before its guests come',
+    }
+    assert host.row.over_committed
+    assert store.audit() == CLEAN
+
+
+@pytest.mark.parametrize(
+    ('line', 'said'),
+    [
+        pytest.param('{', 'line 2: not valid JSON', id='no-json'),
+        pytest.param(a_line(vcpu=0), 'line 2.resources', id='nothing'),
+        pytest.param(a_line(vcpus=1), 'line 2.vcpus: unknown field', id='unknown-field'),
+        pytest.param(a_line(resources={'VCPUS': 1}), "resource class 'VCPUS'", id='unknown-class'),
+        pytest.param(a_line(consumer='x'), 'line 2.consumer: expected a UUID', id='no-uuid'),
+        pytest.param(a_line(consumer=uuid_of('first')), 'got that of line 1 again', id='twice'),
+    ],
+)
+def test_a_line_that_is_wrong_is_named(line, said):
+    lines = [f'{one}\n'.encode() for one in (a_line(consumer=uuid_of('first')), line)]
+    with pytest.raises(exceptions.InvalidMessage) as met:
+        manage_hosts._guests(lines, frozenset())
+    assert said in met.value.message
+
+
+@pytest.mark.parametrize(
+    ('line', 'said'),
+    [
+        ('{', 'not valid JSON'),
+        ('{"host": 1, "x"', 'not valid JSON'),
+        ('[' * 50_000, 'nested too deeply'),
+    ],
+    ids=['cut', 'cut-after-a-wrong-field', 'deep'],
+)
+def test_where_a_line_is_wrong_nothing_is_done(store, host, tell, line, said):
+    code, out, error = tell(a_line(), line)
+    assert (code, out) == (1, '')
+    assert f'gantt-manage: line 2: {said}' in error
+    assert 'Traceback' not in error
+    assert live(store) == []
+
+
+def test_a_file_that_is_not_there_is_one_line(synced, manage):
+    code, out, error = manage('adopt', str(synced / 'no-such'))
+    assert (code, out) == (1, '')
+    assert 'no-such: No such file' in error
+    assert manage('adopt', 'x', '--batch', '0')[0] == 64
+
+
+def test_a_batch_has_whole_hosts():
+    guests = [
+        Guest(host=f'cmp-{n % 3}', consumer=new_uuid(), resources={'VCPU': 1}) for n in range(9)
+    ]
+    found = list(manage_hosts.batches(guests, 4))
+    assert [len(batch) for batch in found] == [6, 3]
+    assert [{guest.host for guest in batch} for batch in found] == [{'cmp-0', 'cmp-1'}, {'cmp-2'}]
+    crowd = [guests[0]] * (GUESTS_MAX + 1)
+    with pytest.raises(exceptions.InvalidMessage, match="'cmp-0' has 5001 guests"):
+        list(manage_hosts.batches(crowd, 1))

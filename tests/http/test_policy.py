@@ -1,0 +1,493 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may do what, with real tokens on every route; and what a policy file may say."""
+
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import httpx
+import msgspec
+import pytest
+
+from gantt import exceptions, policies
+from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.http import app as http_app
+from gantt.http import auth, policy
+from gantt.http.app import make_app
+from gantt.http.world import Caller
+from tests.http import identity
+from tests.http.identity import Keystone
+from tests.http.site import Site, fixed
+
+#: Who asks: role, project, and what else the token says.
+CALLERS: dict[str, tuple[str, dict[str, Any]]] = {
+    'reader': ('reader', {}),
+    'member': ('member', {}),
+    'manager': ('manager', {}),
+    'admin': ('admin', {}),
+    'service': ('service', {'project': 'service', 'user': 'nova'}),
+    'system reader': ('reader', {'system': True}),
+    'system member': ('member', {'system': True}),
+    'system admin': ('admin', {'system': True}),
+    'domain admin': ('admin', {'domain': 'default'}),
+    'unscoped': ('reader', {'project': None}),
+}
+EVERYBODY = {*CALLERS, 'nobody', 'a bad token'}
+ADMINS = {'admin', 'system admin'}
+OPERATORS = {*ADMINS, 'system reader', 'system member'}
+PROJECT = {'reader', 'member', 'manager'}
+READERS = {*OPERATORS, *PROJECT, 'service'}
+MEMBERS = {*ADMINS, 'member', 'manager', 'service'}
+CLASS_READERS = {*READERS, 'unscoped'}
+
+#: Rule of a route -> who is let in.
+MAY: dict[str, set[str]] = {
+    'gantt:root:show': EVERYBODY,
+    'gantt:health:show': EVERYBODY,
+    'gantt:dashboard:show': EVERYBODY,
+    'gantt:metrics:show': OPERATORS,
+    'gantt:status:show': OPERATORS,
+    'gantt:activity:show': OPERATORS,
+    'gantt:refused:show': OPERATORS,
+    'gantt:hosts:list': OPERATORS,
+    'gantt:hosts:show': OPERATORS,
+    'gantt:hosts:disable': ADMINS,
+    'gantt:hosts:enable': ADMINS,
+    'gantt:hosts:remove': ADMINS,
+    'gantt:aggregates:list': OPERATORS,
+    'gantt:aggregates:show': OPERATORS,
+    'gantt:aggregates:set': ADMINS,
+    'gantt:aggregates:remove': ADMINS,
+    'gantt:server_groups:list': READERS,
+    'gantt:server_groups:show': READERS,
+    'gantt:server_groups:create': MEMBERS,
+    'gantt:server_groups:remove': MEMBERS,
+    'gantt:requests:create': MEMBERS,
+    'gantt:requests:show': READERS,
+    'gantt:requests:cancel': MEMBERS,
+    'gantt:decisions:list': READERS,
+    'gantt:decisions:show': READERS,
+    'gantt:decisions:replay': OPERATORS,
+    'gantt:what_if:show': OPERATORS,
+    'gantt:claims:list': {*OPERATORS, 'service'},
+    'gantt:claims:show': {*OPERATORS, 'service'},
+    'gantt:claims:release': ADMINS,
+    'gantt:capacity:show': OPERATORS,
+    'gantt:resource_classes:list': CLASS_READERS,
+    'gantt:resource_classes:set': ADMINS,
+    'gantt:declared_metrics:list': OPERATORS,
+    'gantt:declared_metrics:set': ADMINS,
+    'gantt:declared_metrics:remove': ADMINS,
+}
+LATEST = {'OpenStack-API-Version': 'scheduler latest'}
+
+
+class Cloud(NamedTuple):
+    """A site behind keystone, and a token of everybody."""
+
+    site: Site
+    client: httpx.Client
+    tokens: dict[str, str]
+
+    def ask(self, who: str, method: str, path: str, body: Any = None, **query: Any) -> Any:
+        headers = {**LATEST, **({'X-Auth-Token': self.tokens[who]} if self.tokens[who] else {})}
+        return self.client.request(method, path, headers=headers, json=body, params=query)
+
+
+def _cloud(keystone: Keystone, folder: pathlib.Path, **more: dict[str, Any]) -> Cloud:
+    said = {'keystone_authtoken': identity.options(keystone.url), **more}
+    conf = identity.configuration(folder, said)
+    site = Site()
+    app = make_app(
+        site.insights,
+        site.world.store,
+        site.client,
+        site.metrics,
+        strategy=auth.strategy('keystone', conf),
+        rules=policy.Policy(conf),
+    )
+    tokens = {name: keystone.issue(role, **more) for name, (role, more) in CALLERS.items()}
+    tokens['other member'] = keystone.issue('member', 'blue', user='bob')
+    client = httpx.Client(transport=httpx.WSGITransport(app), base_url='http://gantt')
+    return Cloud(site, client, {**tokens, 'nobody': '', 'a bad token': 'token-of-nobody'})
+
+
+@pytest.fixture(scope='module')
+def keystone() -> Iterator[Keystone]:
+    made = Keystone()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope='module')
+def quiet(keystone: Keystone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    """A cloud that nothing is written to."""
+    made = _cloud(keystone, tmp_path_factory.mktemp('quiet'))
+    with made.client:
+        yield made
+
+
+@pytest.fixture
+def cloud(keystone: Keystone, tmp_path: pathlib.Path) -> Iterator[Cloud]:
+    made = _cloud(keystone, tmp_path)
+    with made.client:
+        yield made
+
+
+# -- every route ------------------------------------------------------------------------
+def test_the_table_has_the_rule_of_every_route() -> None:
+    assert {route.rule for route in http_app.ROUTES} == set(MAY)
+
+
+def test_a_rule_names_the_operations_that_ask_for_it() -> None:
+    asked: dict[str, set[tuple[str, str]]] = {}
+    for route in http_app.ROUTES:
+        asked.setdefault(route.rule, set()).add((route.method, route.path))
+    for rule in policies.list_rules():
+        if rule.name in asked:
+            named = {(operation['method'], operation['path']) for operation in rule.operations}
+            assert named == asked[rule.name], rule.name
+
+
+def test_a_rule_within_a_route_names_routes_that_there_are() -> None:
+    routes = {(route.method, route.path) for route in http_app.ROUTES}
+    for rule in policies.list_rules():
+        for operation in getattr(rule, 'operations', ()):
+            assert (operation['method'], operation['path']) in routes, rule.name
+
+
+@pytest.mark.parametrize(
+    'route', http_app.ROUTES, ids=lambda route: f'{route.method}-{route.path.strip("/")}'
+)
+def test_who_is_let_in(quiet: Cloud, route: Any) -> None:
+    path = route.path.replace('{file}', 'dashboard.js')
+    path = path.replace('{', 'no-such-').replace('}', '')
+    let_in = set()
+    for who in EVERYBODY:
+        answer = quiet.ask(who, route.method, path)
+        assert answer.status_code < 500, answer.text
+        if answer.status_code == 401:
+            assert who in ('nobody', 'a bad token')
+        elif answer.status_code == 403:
+            [error] = answer.json()['errors']
+            assert error['code'] == 'gantt.forbidden'
+            assert route.rule in error['detail']
+            assert 'rule:' not in error['detail'].replace('rule gantt', '')
+        else:
+            let_in.add(who)
+    assert let_in == MAY[route.rule]
+
+
+def test_no_method_of_a_path_is_without_a_rule(quiet: Cloud) -> None:
+    ruled = {(route.method, route.path) for route in http_app.ROUTES}
+    for path in {route.path for route in http_app.ROUTES}:
+        for method in ('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'TRACE', 'CONNECT'):
+            if (method, path) not in ruled:
+                asked = path.replace('{', '').replace('}', '')
+                assert quiet.ask('admin', method, asked).status_code == 405, (method, path)
+
+
+# -- what a rule says beside that of the route ----------------------------------------------
+def _request(number: int, **spec: Any) -> SelectDestinations:
+    return SelectDestinations(
+        request_id=fixed(number),
+        consumers=[fixed(number * 1000)],
+        spec=RequestSpec(resources={'VCPU': 1}, **spec),
+    )
+
+
+def _place(cloud: Cloud, who: str, request: SelectDestinations) -> httpx.Response:
+    return cloud.ask(who, 'POST', '/v1/requests', msgspec.to_builtins(request))
+
+
+@pytest.mark.parametrize(
+    ('changes', 'may'),
+    [
+        ({'purpose': 'migrate'}, {'manager', 'service', *ADMINS}),
+        ({'purpose': 'live_migrate'}, {'manager', 'service', *ADMINS}),
+        ({'purpose': 'evacuate'}, {'service', *ADMINS}),
+        ({'purpose': 'resize'}, MEMBERS),
+        ({'force_hosts': ['cmp-1']}, {'service', *ADMINS}),
+        ({'force_nodes': ['cmp-1']}, {'service', *ADMINS}),
+        ({'destination': {'host': 'cmp-1'}}, {'service', *ADMINS}),
+        ({'lifecycle': 'api'}, {'service', *ADMINS}),
+        ({'ignore_hosts': ['cmp-1']}, MEMBERS),
+        ({'hints': {'rules': ['name == "cmp-1"']}}, MEMBERS),
+    ],
+    ids=['migrate', 'live', 'evacuate', 'resize', 'hosts', 'nodes', 'destination', 'lifecycle',
+         'ignore', 'rules'],
+)  # fmt: skip
+def test_who_may_ask_for_what(quiet: Cloud, changes: dict[str, Any], may: set[str]) -> None:
+    body = msgspec.to_builtins(_request(7))
+    body['dry_run'] = True
+    if 'lifecycle' in changes:
+        body.update(changes)
+    else:
+        body['spec'].update(changes)
+    allowed = {
+        who for who in CALLERS if quiet.ask(who, 'POST', '/v1/requests', body).status_code != 403
+    }
+    assert allowed == may
+
+
+@pytest.mark.parametrize(
+    'spec',
+    [
+        {'hints': {'rules': ['name == "cmp-1"']}},
+        {'hints': {'query': ['["=", "$host", "cmp-1"]']}},
+        {'ignore_hosts': ['cmp-1']},
+    ],
+    ids=['rules', 'query', 'ignore'],
+)
+def test_a_site_may_keep_its_hosts_from_being_tried_out(
+    keystone: Keystone, tmp_path: pathlib.Path, spec: dict[str, Any]
+) -> None:
+    file = tmp_path / 'policy.yaml'
+    file.write_text('"gantt:requests:create:rules": "rule:admin_api or rule:service_api"\n')
+    made = _cloud(keystone, tmp_path, oslo_policy={'policy_file': file})
+    with made.client:
+        asked = _request(8, **spec)
+        assert _place(made, 'member', asked).status_code == 403
+        assert _place(made, 'member', _request(9)).status_code == 200
+        assert _place(made, 'service', asked).status_code != 403
+
+
+def test_hosts_are_told_to_operators_and_services_alone(cloud: Cloud) -> None:
+    for number, who in enumerate(('member', 'manager', 'service', 'admin'), 10):
+        answer = _place(cloud, who, _request(number))
+        assert answer.status_code == 200, answer.text
+        shown = cloud.ask(who, 'GET', f'/v1/requests/{fixed(number)}')
+        [[selection, *others]] = answer.json()['answer']['selections']
+        assert selection['claim_id'] == shown.json()['claims'][0]['id']
+        knows = who in ('service', 'admin')
+        for text in (answer.text, shown.text):
+            assert ('cmp-' in text) is knows
+        assert bool(others) is knows
+    reads = cloud.ask('system reader', 'GET', f'/v1/requests/{fixed(10)}')
+    assert 'cmp-' in reads.text
+
+
+def test_what_a_member_places_is_its_project_s(cloud: Cloud) -> None:
+    assert _place(cloud, 'member', _request(10)).status_code == 200
+    [claim] = cloud.site.world.store.claims()
+    assert (claim.project_id, claim.user_id) == ('red', 'id-of-eve')
+    for field in ('project_id', 'user_id'):
+        answer = _place(cloud, 'member', _request(11, **{field: 'blue'}))
+        assert answer.status_code == 400
+        assert f'body.spec.{field}' in answer.text
+
+
+# -- what belongs to another project ------------------------------------------------------------
+@pytest.fixture
+def theirs(cloud: Cloud) -> Cloud:
+    """A request that was placed, one that was refused and a group, all of project blue."""
+    assert _place(cloud, 'other member', _request(20)).status_code == 200
+    body = msgspec.to_builtins(_request(21))
+    body['spec']['resources'] = {'VCPU': 400}
+    assert cloud.ask('other member', 'POST', '/v1/requests', body).status_code == 409
+    made = {'uuid': fixed(22), 'policy': 'affinity'}
+    assert cloud.ask('other member', 'POST', '/v1/server-groups', made).status_code == 200
+    cloud.site.world.turn()
+    return cloud
+
+
+PATHS = (
+    ('GET', f'/v1/requests/{fixed(20)}'),
+    ('GET', f'/v1/requests/{fixed(21)}'),
+    ('GET', f'/v1/requests/{fixed(21)[:8]}'),
+    ('DELETE', f'/v1/requests/{fixed(20)}'),
+    ('GET', f'/v1/decisions/{fixed(21)}'),
+    ('GET', f'/v1/server-groups/{fixed(22)}'),
+    ('DELETE', f'/v1/server-groups/{fixed(22)}'),
+)
+
+
+def test_what_is_of_another_project_is_not_there(theirs: Cloud) -> None:
+    before = [claim.state for claim in theirs.site.world.store.claims()]
+    for method, path in PATHS:
+        for who in ('reader', 'member', 'manager'):
+            answer = theirs.ask(who, method, path)
+            wanted = 403 if who == 'reader' and method == 'DELETE' else 404
+            assert answer.status_code == wanted, (who, method, path, answer.text)
+    assert [claim.state for claim in theirs.site.world.store.claims()] == before
+    for method, path in PATHS:
+        # A refused request leaves a decision and no request.
+        there = not path.startswith(f'/v1/requests/{fixed(21)[:8]}')
+        answer = theirs.ask('other member', method, path)
+        assert answer.status_code == (200 if there else 404), (method, path, answer.text)
+
+
+def test_lists_have_what_is_of_the_own_project(theirs: Cloud) -> None:
+    for path, key in (('/v1/decisions', 'decisions'), ('/v1/server-groups', 'server_groups')):
+        assert theirs.ask('manager', 'GET', path).json()[key] == []
+        for who in ('other member', 'system reader', 'service'):
+            assert theirs.ask(who, 'GET', path).json()[key] != [], (who, path)
+
+
+def test_a_group_of_another_project_is_of_no_use(theirs: Cloud) -> None:
+    joining = _request(30)
+    body = msgspec.to_builtins(joining)
+    body['spec']['group'] = {'uuid': fixed(22)}
+    assert theirs.ask('member', 'POST', '/v1/requests', body).status_code == 404
+    again = {'uuid': fixed(22), 'policy': 'affinity'}
+    taken = theirs.ask('member', 'POST', '/v1/server-groups', again)
+    assert taken.status_code == 400
+    assert 'blue' not in taken.text
+    foreign = {'uuid': fixed(31), 'policy': 'affinity', 'project_id': 'blue'}
+    assert theirs.ask('member', 'POST', '/v1/server-groups', foreign).status_code == 400
+
+
+CONSUMER = fixed(20 * 1000)
+TAKING = ('create', 'resize', 'unshelve', 'rebuild')
+
+
+def _taking(purpose: str, number: int = 50) -> SelectDestinations:
+    """A request for the consumer that project blue has placed."""
+    made = _request(number, purpose=purpose)
+    return msgspec.structs.replace(made, consumers=[fixed(number * 1000), CONSUMER])
+
+
+@pytest.mark.parametrize('running', [False, True], ids=['reserved', 'runs'])
+@pytest.mark.parametrize('dry', [False, True], ids=['', 'dry'])
+@pytest.mark.parametrize('purpose', TAKING)
+def test_a_consumer_of_another_project_is_not_there(
+    theirs: Cloud, purpose: str, dry: bool, running: bool
+) -> None:
+    store = theirs.site.world.store
+    if running:
+        [claim] = store.claims()
+        theirs.site.run(claim.host, CONSUMER, claim.id, VCPU=1)
+    before = store.claims()
+    body = msgspec.structs.replace(_taking(purpose), dry_run=dry)
+    for who in ('member', 'manager'):
+        answer = _place(theirs, who, body)
+        assert answer.status_code == 404, answer.text
+        [error] = answer.json()['errors']
+        assert error['detail'] == f'consumer {CONSUMER!r} is not known here'
+        assert not any(word in answer.text for word in ('cmp-', 'blue', before[0].id))
+    assert store.claims() == before
+
+
+def test_a_consumer_of_another_project_that_comes_meanwhile_is_left_alone(cloud: Cloud) -> None:
+    place = cloud.site.client.select_destinations
+
+    def meanwhile(request: SelectDestinations) -> Any:
+        cloud.site.client.select_destinations = place  # type: ignore[method-assign]
+        theirs = RequestSpec(resources={'VCPU': 1}, project_id='blue', user_id='bob')
+        place(SelectDestinations(request_id=fixed(20), consumers=[CONSUMER], spec=theirs))
+        return place(request)
+
+    cloud.site.client.select_destinations = meanwhile  # type: ignore[method-assign]
+    answer = _place(cloud, 'member', _taking('create'))
+    assert answer.status_code == 404, answer.text
+    assert 'cmp-' not in answer.text
+    [claim] = cloud.site.world.store.claims()
+    assert (claim.state, claim.project_id) == ('reserved', 'blue')
+
+
+def test_where_an_own_consumer_runs_is_told_to_who_may_know_hosts(theirs: Cloud) -> None:
+    [claim] = theirs.site.world.store.claims()
+    theirs.site.run(claim.host, CONSUMER, claim.id, VCPU=1)
+    told = _place(theirs, 'other member', _taking('create'))
+    assert told.status_code == 400
+    [error] = told.json()['errors']
+    assert error['detail'] == f'consumer {CONSUMER} has a place already'
+    assert 'cmp-' not in told.text
+    assert claim.id not in told.text
+    whole = _place(theirs, 'service', _taking('create', 51))
+    assert f'runs on {claim.host} under claim {claim.id}' in whole.text
+
+
+@pytest.mark.parametrize('purpose', TAKING)
+def test_a_service_places_the_consumers_of_all(theirs: Cloud, purpose: str) -> None:
+    assert _place(theirs, 'service', _taking(purpose)).status_code == 200
+
+
+def test_an_unknown_request_is_cancelled_by_who_may_cancel_all(cloud: Cloud) -> None:
+    path = f'/v1/requests/{fixed(40)}'
+    assert cloud.ask('member', 'DELETE', path).status_code == 404
+    assert cloud.ask('service', 'DELETE', path).status_code == 200
+
+
+def test_a_refusal_is_explained_whole_to_operators(theirs: Cloud) -> None:
+    path = f'/v1/decisions/{fixed(21)}'
+    whole = theirs.ask('system reader', 'GET', path, explain='true', host='cmp-1')
+    assert 'ResourcesFilter' in whole.text
+    brief = theirs.ask('other member', 'GET', path, explain='true')
+    assert 'the amounts asked for' in brief.json()['reason']
+    assert 'Filter' not in brief.text
+    assert 'cmp-' not in brief.text
+
+
+# -- policy files ---------------------------------------------------------------------------
+Read = Callable[..., policy.Policy]
+
+
+@pytest.fixture
+def read(tmp_path: pathlib.Path) -> Read:
+    """``read(text)``: the rules with a policy file of that text."""
+
+    def one(text: str | None, **said: object) -> policy.Policy:
+        file = tmp_path / 'policy.yaml'
+        if text is not None:
+            file.write_text(text)
+        sections = {'oslo_policy': {'policy_file': file, **said}}
+        return policy.Policy(identity.configuration(tmp_path, sections))
+
+    return one
+
+
+MEMBER = Caller(user='eve', project='red', roles=('member', 'reader'))
+
+
+def test_a_file_changes_the_rules_that_it_names(read: Read) -> None:
+    rules = read(
+        '"gantt:hosts:list": "rule:project_member_api"\n'
+        '"gantt:metrics:show": "@"\n'
+        '"operators": "role:operator"\n'
+        '"gantt:claims:release": "rule:operators or rule:admin_api"\n'
+    )
+    assert rules.allows('gantt:hosts:list', MEMBER)
+    assert not rules.allows('gantt:hosts:show', MEMBER)
+    assert 'gantt:metrics:show' in rules.open
+    assert rules.allows('gantt:claims:release', Caller(project='red', roles=('operator',)))
+
+
+def test_a_rule_is_refused_in_the_words_of_the_file(read: Read) -> None:
+    rules = read('"gantt:hosts:list": "role:operator or rule:admin_api"\n')
+    with pytest.raises(policy.Forbidden, match='asks for role:operator or role:admin; you have'):
+        rules.check('gantt:hosts:list', MEMBER)
+
+
+@pytest.mark.parametrize(
+    ('text', 'said'),
+    [
+        (
+            '"gantt:hosts:lst": "@"',
+            'gantt:hosts:lst: there is no such rule; did you mean gantt:h',
+        ),
+        ('"gantt:hosts:list": "role:admin and admin"', "'role:admin and admin' is not understood"),
+        (
+            '"gantt:hosts:list": "rule:admin_ap"',
+            'rule:admin_ap is not defined; did you mean rule',
+        ),
+        ('"gantt:hosts:list": "not rule:nobody"', 'rule:nobody is not defined'),
+        ('"a": "rule:b"\n"b": "rule:a"', 'in a circle'),
+        ('"gantt:hosts:list": [', 'policy.yaml: while parsing'),
+        ('- gantt', 'expected a mapping'),
+        ('gantt', 'expected a mapping'),
+        ('"gantt:hosts:list": 5', 'expected a mapping'),
+        (None, 'there is no such file'),
+    ],
+    ids=range(10),
+)
+def test_a_wrong_file_is_told_at_start(read: Read, text: str | None, said: str) -> None:
+    with pytest.raises(exceptions.Misconfigured) as caught:
+        read(text)
+    assert '[oslo_policy] policy_file: ' in caught.value.message
+    assert said in caught.value.message
+
+
+def test_no_file_at_all_is_well(tmp_path: pathlib.Path) -> None:
+    conf = identity.configuration(tmp_path, {'api': {}})
+    assert not policy.Policy(conf).allows('gantt:hosts:list', MEMBER)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A PostgreSQL of a test's own with a synchronous standby, of which the test may fail the first.
+
+    with postgres.pair() as pair:
+        pair.url              # of both: connects to whoever takes writes
+        pair.fail()           # the primary ends as in a crash
+        pair.promote()        # the standby takes its place
+
+The servers run as the system's user ``postgres`` where the test runs as root,
+which they refuse to be.
+"""
+
+import contextlib
+import glob
+import os
+import pathlib
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+
+PROGRAMS = '/usr/lib/postgresql/*/bin'
+START_SECONDS = 60
+DATABASE = 'gantt'
+
+
+class Pair:
+    """Primary and standby; every commit waits for both.
+
+    :param folder: for their files; theirs
+    :param programs: where initdb and the others are
+    :param user: whose processes they are; empty: of whoever runs this
+    """
+
+    def __init__(self, folder: pathlib.Path, programs: pathlib.Path, user: str) -> None:
+        self._folder, self._programs = folder, programs
+        self._as = ['runuser', '-u', user, '--'] if user else []
+        self._ports = {'first': _free_port(), 'second': _free_port()}
+        self._run('initdb', '-D', folder / 'first', '-U', DATABASE, '-A', 'trust', '-E', 'UTF8',
+                  '--locale=C', '--no-sync')  # fmt: skip
+        self._start('first')
+        self._sql('first', f'CREATE DATABASE {DATABASE}', database='postgres')
+        source = f'host=127.0.0.1 port={self._ports["first"]} user={DATABASE}'
+        self._run('pg_basebackup', '-D', folder / 'second', '-d', source, '-c', 'fast',
+                  '-X', 'stream', '-R', '--no-sync')  # fmt: skip
+        self._start('second')
+        self._sql('first', "ALTER SYSTEM SET synchronous_standby_names = '*'")
+        self._sql('first', 'SELECT pg_reload_conf()')
+        self._wait_for_standby()
+
+    @property
+    def url(self) -> str:
+        """Whichever of the two takes writes."""
+        hosts = '&'.join(f'host=127.0.0.1:{port}' for port in self._ports.values())
+        user = f'postgresql+psycopg://{DATABASE}@/{DATABASE}'
+        return f'{user}?{hosts}&target_session_attrs=read-write'
+
+    def fail(self) -> None:
+        """The primary ends at once, and has written nothing more."""
+        self._control('first', 'stop', '-m', 'immediate')
+
+    def promote(self) -> None:
+        """The standby takes writes; returns when it does."""
+        self._control('second', 'promote', '-w', '-t', str(START_SECONDS))
+
+    def close(self) -> None:
+        """End what runs."""
+        for name in self._ports:
+            if (self._folder / name / 'postmaster.pid').exists():
+                with contextlib.suppress(AssertionError):
+                    self._control(name, 'stop', '-m', 'immediate')
+
+    # -- programs ------------------------------------------------------------------------
+    def _start(self, name: str) -> None:
+        options = (f'-c port={self._ports[name]} -c listen_addresses=127.0.0.1 '
+                   f'-c unix_socket_directories={self._folder} -c max_connections=60 '
+                   '-c shared_buffers=64MB')  # fmt: skip
+        log = self._folder / f'{name}.log'
+        self._control(name, 'start', '-w', '-t', str(START_SECONDS), '-l', str(log), '-o', options)
+
+    def _control(self, name: str, *words: str) -> None:
+        self._run('pg_ctl', '-D', self._folder / name, '-s', *words)
+
+    def _run(self, program: str, *words: object) -> None:
+        command = [*self._as, str(self._programs / program), *map(str, words)]
+        # To a file: what runs on would keep a pipe open.
+        with open(self._folder.parent / f'{self._folder.name}.said', 'w+') as said:
+            done = subprocess.run(
+                command, cwd='/', stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False,
+                timeout=2 * START_SECONDS,
+            )  # fmt: skip
+            said.seek(0)
+            assert done.returncode == 0, f'{program}: {said.read()}'
+
+    def _sql(self, name: str, statement: str, database: str = DATABASE) -> object:
+        url = f'postgresql+psycopg://{DATABASE}@127.0.0.1:{self._ports[name]}/{database}'
+        engine = sa.create_engine(url, isolation_level='AUTOCOMMIT')
+        try:
+            with engine.connect() as connection:
+                found = connection.exec_driver_sql(statement)
+                return found.scalar() if found.returns_rows else None
+        finally:
+            engine.dispose()
+
+    def _wait_for_standby(self) -> None:
+        end = time.monotonic() + START_SECONDS
+        question = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+        while self._sql('first', question) != 1:
+            assert time.monotonic() < end, 'the standby does not follow'
+            time.sleep(0.1)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def pair() -> Iterator[Pair]:
+    """Both, running, until the end of the block; skips where PostgreSQL is not installed."""
+    found = sorted(glob.glob(PROGRAMS))
+    user = 'postgres' if os.getuid() == 0 else ''
+    if not found:
+        pytest.skip(f'NO POSTGRESQL: no programs of it in {PROGRAMS}; install postgresql')
+    folder = pathlib.Path(tempfile.mkdtemp(prefix='gantt-pg-'))
+    try:
+        if user:
+            owner = pwd.getpwnam(user)
+            os.chown(folder, owner.pw_uid, owner.pw_gid)
+        made = Pair(folder, pathlib.Path(found[-1]), user)
+        try:
+            yield made
+        finally:
+            made.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.with_name(f'{folder.name}.said').unlink(missing_ok=True)

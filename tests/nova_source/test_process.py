@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt-nova-source`` as it is run: options, a broker, APIs over HTTP, a scheduler."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gantt import client, plugins
+from gantt.core.nova_events import Guest, GuestSettled
+from gantt.core.nova_source import AskMoves, GuestList, GuestsHeard, GuestsSettled
+from gantt.db.memory import MemoryStore
+from gantt.scheduler.recorder import MemoryRecorder
+from gantt.scheduler.service import Scheduler
+from gantt.scheduler.settings import Settings
+from tests.builders import a_draft, a_host, claimed, new_uuid
+from tests.nemesis.site import until
+from tests.nova_source.openstack import PASSWORD
+from tests.rpc.bus import Bus, a_conf
+
+pytestmark = pytest.mark.rabbit
+
+
+@pytest.fixture
+def scheduler(rabbit_url: str) -> Iterator[Scheduler]:
+    made = Scheduler(
+        MemoryStore(), plugins.load_pipeline(), MemoryRecorder(), Settings(worker='worker-1')
+    )
+    made.start()
+    bus = Bus(rabbit_url, facade=made)
+    yield made
+    bus.close()
+    made.stop(5.0)
+
+
+def command(folder: Path, broker: str, openstack, password: str = PASSWORD) -> list[str]:
+    path = folder / 'gantt.conf'
+    path.write_text(f"""
+[DEFAULT]
+transport_url = {broker}
+[nova_source]
+interval_seconds = 5
+[nova]
+auth_type = password
+auth_url = {openstack.url}/identity
+username = gantt
+password = {password}
+project_name = service
+user_domain_name = Default
+project_domain_name = Default
+region_name = one
+""")
+    return [sys.executable, '-m', 'gantt.cmd.nova_source', '--config-file', str(path)]
+
+
+def test_a_process_tells_what_it_reads_and_stops_when_told(
+    tmp_path, rabbit_url, openstack, scheduler
+):
+    openstack.host('cmp-1')
+    guest = openstack.server('cmp-1')
+    rack = openstack.aggregate('rack', 'cmp-1', availability_zone='north')
+    group = openstack.group('affinity', guest)
+    log = tmp_path / 'log'
+    with log.open('wb') as out:
+        process = subprocess.Popen(
+            command(tmp_path, rabbit_url, openstack), stdout=out, stderr=out,
+            env=os.environ | {'PYTHONWARNINGS': 'ignore'},
+        )  # fmt: skip
+    store = scheduler.store
+    try:
+        (claim,) = until(lambda: store.claims(consumer=guest), f'its guest: {log.read_text()}', 60)
+        assert (claim.host, claim.state, claim.adopted) == ('cmp-1', 'confirmed', True)
+        (host,) = until(
+            lambda: [c.row for c in store.load_everything().hosts if c.row.reported_at],
+            f'its report: {log.read_text()}',
+        )
+        assert host.cap('MEMORY_MB') == 32768
+        assert claim.group == group
+        assert store.load_group(group).policy == 'affinity'
+        (found,) = store.load_everything().aggregates
+        assert (found.uuid, found.hosts) == (rack['uuid'], ['cmp-1'])
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0, log.read_text()
+
+
+def test_moves_are_asked_for_and_settled_over_the_broker(rabbit_url, scheduler):
+    store, carrier = scheduler.store, client.get_transport(a_conf(rabbit_url))
+    one, two = (a_host(name).on(store, speaks_for='nova') for name in ('cmp-1', 'cmp-2'))
+    guest = new_uuid()
+    nova = client.NovaClient(carrier, timeout=10.0)
+    try:
+        claimed(store, a_draft().taking(one, guest))
+        for host in (one, two):
+            guests = [Guest(consumer=guest)] if host is one else []
+            heard = nova.list_guests(GuestList(host=host.name, asked_at=1.0, guests=guests))
+            assert heard == GuestsHeard()
+        move = a_draft().taking(two, guest, purpose='resize', move_id=new_uuid())
+        claimed(store, move)
+        asked = nova.open_moves(AskMoves(seconds=0.0))
+        assert [(m.consumer, m.source, m.target) for m in asked.moves] == [
+            (guest, 'cmp-1', 'cmp-2')
+        ]  # fmt: skip
+        told = GuestSettled(consumer=guest, host='cmp-1', before=asked.before + 60.0)
+        nova.settle_guests(GuestsSettled(guests=[told]))
+        live = [(c.host, c.state) for c in store.claims(consumer=guest) if c.is_live]
+        assert live == [('cmp-1', 'confirmed')]
+        assert nova.open_moves(AskMoves(seconds=0.0)).moves == []
+    finally:
+        carrier.cleanup()
+
+
+def test_wrong_credentials_end_it_with_one_line(tmp_path, rabbit_url, openstack):
+    done = subprocess.run(
+        command(tmp_path, rabbit_url, openstack, 'wrong'),
+        capture_output=True, text=True, timeout=60,
+        env=os.environ | {'PYTHONWARNINGS': 'ignore'},
+    )  # fmt: skip
+    assert done.returncode == 1
+    (line,) = [one for one in done.stderr.splitlines() if one.startswith('gantt-nova-source: ')]
+    assert '[nova]' in line
+    assert 'requires authentication' in line

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A nova-compute that was left on a host with an agent of its own: it is heard, and that is all."""
+
+import logging
+
+from gantt.core.nova_events import Cast, GuestDeleted, GuestsListed
+from gantt.scheduler.nova_words import AGAIN_SECONDS
+from tests.builders import new_uuid
+from tests.world import World, a_request, hosts_of
+
+
+class Counted:
+    """How often what was counted."""
+
+    def __init__(self, recorder):
+        self.found = {}
+        self._count, recorder.count = recorder.count, self
+
+    def __call__(self, name, value=1, **labels):
+        key = (name, *labels.values())
+        self.found[key] = self.found.get(key, 0) + value
+        self._count(name, value, **labels)
+
+
+def test_its_words_are_counted_and_told_now_and_then(caplog):
+    world = World(hosts=2)
+    counted = Counted(world.recorder)
+    answer = world.select(a_request())
+    (name,) = hosts_of(answer)
+    claim = answer.selections[0][0]
+    host = world.hosts[name]
+    assert host.confirm(claim.claim_id) == ['ok']
+    caplog.set_level(logging.WARNING)
+
+    def hear():
+        for word in (
+            GuestsListed(host=name, consumers=[]), GuestDeleted(host=name, consumer=claim.consumer),
+        ):  # fmt: skip
+            now = world.clock.wall() + 60.0
+            world.scheduler.nova_event(Cast(id=new_uuid(), asked_at=now, word=word))
+        world.scheduler.nova.step()
+        world.clock.advance(AGAIN_SECONDS / 4)
+
+    for _ in range(5):
+        hear()
+    assert [c.state for c in world.store.claims(consumer=claim.consumer)] == ['confirmed']
+    events = 'gantt_nova_events_total'
+    assert counted.found[events, 'GuestsListed', 'not_novas'] == 5
+    assert counted.found[events, 'GuestDeleted', 'not_novas'] == 5
+    told = [one for one in caplog.messages if 'an agent of its own' in one]
+    assert len(told) == 2
+    assert f'host {name}' in told[0]

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request that nobody can place for a defect of ours costs the others nothing."""
+
+import threading
+
+import pytest
+
+from gantt import plugins
+from gantt.core.decision import Outcome
+from gantt.db.memory import MemoryStore
+from gantt.scheduler.clock import SystemClock
+from gantt.scheduler.recorder import MemoryRecorder
+from gantt.scheduler.service import Scheduler, Waiter
+from gantt.scheduler.settings import Settings
+from tests.builders import CLEAN, a_host
+from tests.world import a_request
+
+
+class Touchy(MemoryStore):
+    """A store that cannot take some requests, before a batch is written or after it."""
+
+    def __init__(self, when):
+        super().__init__(clock=SystemClock())
+        self.open = threading.Event()
+        self.entered = threading.Event()
+        self.poison = set()
+        self._when = when
+
+    def commit(self, batch):
+        self.entered.set()
+        self.open.wait(20)
+        is_poisoned = any(draft.id in self.poison for draft in batch)
+        if is_poisoned and self._when == 'before':
+            raise OverflowError('a number that is too large')
+        result = super().commit(batch)
+        if is_poisoned:
+            raise ZeroDivisionError('afterwards')
+        return result
+
+
+@pytest.fixture(params=['before', 'after'])
+def store(request):
+    return Touchy(request.param)
+
+
+@pytest.fixture
+def scheduler(store):
+    a_host('cmp-1').with_room(vcpu=100, ram=1_000_000, disk=10_000).on(store).report()
+    made = Scheduler(
+        store, plugins.load_pipeline(), MemoryRecorder(), Settings(worker='w', order_by_cost=False)
+    )
+    made.start()
+    yield made
+    store.open.set()
+    assert made.stop(10)
+
+
+def test_the_others_of_its_batch_are_placed_and_it_alone_fails(store, scheduler):
+    first, bad, *good = [a_request(budget_ms=20_000) for _ in range(9)]
+    store.poison = {bad.request_id}
+    waiting = {}
+    for request in (first, *good[:4], bad, *good[4:]):
+        waiting[request.request_id] = request, Waiter()
+        scheduler.submit(request, None, waiting[request.request_id][1])
+        if request is first:
+            # The rest comes while this one is being committed, and is a batch.
+            assert store.entered.wait(10)
+    store.open.set()
+    answers = {rid: waiter.wait(request, 20) for rid, (request, waiter) in waiting.items()}
+    failed = answers.pop(bad.request_id)
+    assert {answer.outcome for answer in answers.values()} == {Outcome.PLACED}
+    assert failed.outcome is not Outcome.PLACED
+    live = {claim.request_id for claim in store.claims() if claim.is_live}
+    assert set(answers) <= live <= {*answers, bad.request_id}
+    assert store.audit() == CLEAN
+    assert scheduler.recorder.counts['gantt_batches_failed_total'] >= 2

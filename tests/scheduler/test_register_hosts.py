@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts that register together: each gets its own answer."""
+
+import threading
+
+import pytest
+
+from gantt import exceptions
+from gantt.core.report import RegisterHost
+from gantt.db.memory import MemoryStore
+from gantt.scheduler import register_hosts
+from gantt.scheduler.claims import Claims
+from gantt.scheduler.clock import SystemClock
+from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.recorder import MemoryRecorder
+from gantt.scheduler.register_hosts import Registrations
+from gantt.scheduler.settings import Settings
+
+
+class Gate(MemoryStore):
+    """A store that registers when it may, notes how many at a time, and fails on demand."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = threading.Event()
+        self.asked = threading.Event()
+        self.sizes = []
+        self.broken = set()
+        self.away = False
+        self.locked = set()
+
+    def register_hosts(self, messages):
+        self.asked.set()
+        self.open.wait(20)
+        self.sizes.append(len(messages))
+        if self.away or self.locked & {one.name for one in messages}:
+            raise exceptions.DatabaseUnavailable(problem='no answer')
+        if self.broken & {one.name for one in messages}:
+            raise ZeroDivisionError('of one of them')
+        return super().register_hosts(messages)
+
+
+def a_claims(store):
+    cache = HostCache(store, SystemClock(), 60)
+    return Claims(store, cache, MemoryRecorder(), Settings(report_seconds=7))
+
+
+@pytest.fixture
+def gate():
+    return Gate()
+
+
+@pytest.fixture
+def registrations(gate):
+    made = Registrations(a_claims(gate))
+    made.lane.start()
+    yield made
+    gate.open.set()
+    assert made.lane.stop(5)
+
+
+def said(name, nonce='n'):
+    return RegisterHost(name=name, boot_nonce=nonce)
+
+
+def held(registrations, gate, *messages):
+    """Futures of what came while something else was being registered."""
+    first = registrations.submit(said('first'))
+    assert gate.asked.wait(10)
+    futures = [registrations.submit(one) for one in messages]
+    gate.open.set()
+    assert first.result(10).epoch == 1
+    return futures
+
+
+def test_what_comes_meanwhile_is_registered_in_one_go(registrations, gate):
+    futures = held(registrations, gate, *[said(f'cmp-{n}') for n in range(30)])
+    told = [one.result(10) for one in futures]
+    assert [one.name for one in told] == [f'cmp-{n}' for n in range(30)]
+    assert {one.report_seconds for one in told} == {7}
+    assert gate.sizes == [1, 30]
+
+
+def test_a_host_that_comes_twice_sees_its_first_word_done(registrations, gate):
+    words = [said('cmp-1', 'a'), said('cmp-2'), said('cmp-1', 'b'), said('cmp-1', 'b')]
+    futures = held(registrations, gate, *words)
+    assert [one.result(10).epoch for one in futures] == [1, 1, 2, 2]
+
+
+def test_one_that_cannot_be_stored_costs_the_others_nothing(registrations, gate):
+    gate.broken = {'cmp-2'}
+    one, two, three = held(registrations, gate, said('cmp-1'), said('cmp-2'), said('cmp-3'))
+    assert (one.result(10).name, three.result(10).name) == ('cmp-1', 'cmp-3')
+    with pytest.raises(ZeroDivisionError):
+        two.result(10)
+
+
+def test_one_that_somebody_has_locked_costs_the_others_nothing(registrations, gate):
+    gate.locked = {'cmp-2', 'cmp-4'}
+    futures = held(registrations, gate, *[said(f'cmp-{n}') for n in range(1, 7)])
+    told = [type(one.exception(10)) for one in futures]
+    away = exceptions.DatabaseUnavailable
+    assert told == [type(None), away, type(None), away, type(None), type(None)]
+
+
+def test_where_the_database_is_away_two_tries_tell_all(registrations, gate):
+    gate.away = True
+    words = [said(f'cmp-{n}') for n in range(50)]
+    first = registrations.submit(said('first'))
+    assert gate.asked.wait(10)
+    futures = [registrations.submit(one) for one in words]
+    gate.open.set()
+    assert all(
+        isinstance(one.exception(10), exceptions.DatabaseUnavailable) for one in (first, *futures)
+    )
+    assert gate.sizes == [1, 50, 1, 1]
+
+
+def test_where_the_database_is_away_all_are_told(registrations, gate):
+    gate.away = True
+    gate.open.set()
+    with pytest.raises(exceptions.DatabaseUnavailable):
+        registrations.submit(said('cmp-1')).result(10)
+    gate.away = False
+    assert registrations.submit(said('cmp-1')).result(10).epoch == 1
+
+
+def test_there_is_a_bound(registrations, gate, monkeypatch):
+    monkeypatch.setattr(registrations.lane._queue, 'maxsize', 2)
+    first = registrations.submit(said('first'))
+    assert gate.asked.wait(10)
+    futures = [registrations.submit(said(f'cmp-{n}')) for n in range(2)]
+    with pytest.raises(exceptions.Busy, match='registered'):
+        registrations.submit(said('cmp-9'))
+    gate.open.set()
+    assert all(one.result(10) for one in (first, *futures))
+
+
+def test_what_was_taken_is_registered_before_it_stops(gate):
+    registrations = Registrations(a_claims(gate))
+    registrations.lane.start()
+    futures = held(registrations, gate, *[said(f'cmp-{n}') for n in range(250)])
+    assert registrations.lane.stop(10)
+    assert all(one.done() for one in futures)
+    assert max(gate.sizes) == register_hosts.BATCH_MAX

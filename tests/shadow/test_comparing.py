@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is heard, decided and compared: a scheduler in memory, its clock in our hands."""
+
+import pytest
+
+from gantt import exceptions, plugins
+from gantt.core.decision import error_of
+from gantt.core.message import derived_id
+from gantt.core.shadow import Asked, Begun, Ended, Seen, Verdict
+from gantt.scheduler.insights import Insights
+from gantt.scheduler.recorder import StoreRecorder
+from gantt.scheduler.shadow import EXPLAINED_SECONDS, Settings, Shadow
+from gantt.telemetry.metrics import Metrics
+from tests.world import World, a_request
+
+
+class Side:
+    """Nova's scheduler on one side, ours in its shadow on the other."""
+
+    def __init__(self, hosts: int = 3, **settings) -> None:
+        self.world = World(hosts=hosts)
+        self.recorder = self.world.recorder = StoreRecorder(self.world.store, Metrics(), 1000)
+        self.scheduler = self.world.another_scheduler()
+        self.insights = Insights(
+            self.world.store, plugins.load_pipeline(), clock=self.world.clock, max_age=0.0
+        )
+        self.counts: dict[tuple, float] = {}
+        self.error: exceptions.GanttError | None = None
+        self.shadow = Shadow(
+            self.world.store, self.decide, self.insights.explain, self.count, self.world.clock,
+            Settings(**settings),
+        )  # fmt: skip
+
+    def count(self, name, value=1, **labels):
+        key = (name.removeprefix('gantt_shadow_'), *labels.values())
+        self.counts[key] = self.counts.get(key, 0) + value
+
+    def decide(self, request):
+        """As a call over RPC: an answer, or an error."""
+        if self.error:
+            raise self.error
+        answer = self.world.select(request, by=self.scheduler)
+        error = error_of(answer)
+        if error:
+            raise error
+        return answer
+
+    def asked(self, count=1, source=None, origin='req-1', **spec):
+        request = a_request(count, dry_run=True, **spec)
+        self.shadow.hear(Asked(request=request, origin=origin, source=source))
+        while self.shadow.decide_one():
+            pass
+        self.recorder.flush()
+        return request
+
+    def seen(self, host, *requests):
+        for request in requests:
+            self.shadow.hear(Seen(host=host, consumers=request.consumers))
+
+    def look(self, seconds=EXPLAINED_SECONDS):
+        for host in self.world.hosts.values():
+            host.report()
+        self.world.turn(seconds)
+        while self.shadow.look():
+            pass
+        return self.world.store.shadows(None, 100)
+
+    def one(self, seconds=EXPLAINED_SECONDS):
+        (found,) = self.look(seconds)
+        return found
+
+
+def ours_of(side, request):
+    (pending,) = side.shadow._pending.values()
+    return pending.ours[request.consumers[0]]
+
+
+def test_the_same_host():
+    side = Side(hosts=1)
+    request = side.asked()
+    side.seen('cmp-1', request)
+    found = side.one()
+    assert (found.verdict, found.ours, found.theirs, found.why) == ('same', 'cmp-1', 'cmp-1', '')
+    assert (found.request_id, found.origin, found.purpose) == (
+        request.request_id, 'req-1', 'create',
+    )  # fmt: skip
+    assert side.counts == {
+        ('requests_total', 'heard'): 1, ('requests_total', 'decided'): 1,
+        ('compared_total', 'same'): 1,
+    }  # fmt: skip
+
+
+def test_another_host_that_fits_is_ranked():
+    side = Side()
+    side.world.hosts['cmp-3'].facts['foreign'] = {'MEMORY_MB': 20_000}
+    side.look()
+    request = side.asked()
+    assert ours_of(side, request) != 'cmp-3'
+    side.seen('cmp-3', request)
+    found = side.one()
+    assert found.verdict == 'other'
+    assert 'cmp-3 is number 3 of 3' in found.why
+    assert 'RAMWeigher' in found.why
+
+
+def test_a_host_that_a_filter_removes_is_told_with_its_reason():
+    side = Side()
+    side.world.hosts['cmp-2'].facts['disabled'] = 'new disk'
+    side.look()
+    request = side.asked()
+    side.seen('cmp-2', request)
+    found = side.one()
+    assert found.verdict == 'removed'
+    assert 'cmp-2 was removed by ComputeFilter' in found.why
+
+
+def test_where_there_is_no_host_here_nova_has_one():
+    side = Side()
+    request = side.asked(vcpu=1000)
+    side.seen('cmp-2', request)
+    found = side.one()
+    assert (found.verdict, found.ours, found.theirs) == ('removed', None, 'cmp-2')
+    assert 'ResourcesFilter' in found.why
+
+
+def test_a_host_that_is_not_known_here():
+    side = Side()
+    request = side.asked()
+    side.seen('strange', request)
+    assert side.one().verdict == 'not_known'
+
+
+@pytest.mark.parametrize(
+    ('words', 'vcpu', 'verdict'),
+    [
+        pytest.param([Begun], 1, 'nova_none', id='refused'),
+        pytest.param([Begun], 1000, 'neither', id='refused-by-both'),
+        pytest.param([Begun, Ended], 1, 'not_heard', id='placed-and-lost'),
+        pytest.param([], 1, 'not_heard', id='silence'),
+    ],
+)
+def test_what_became_of_it_is_concluded_when_time_is_up(words, vcpu, verdict):
+    side = Side(outcome_seconds=60.0)
+    side.asked(vcpu=vcpu)
+    for word in words:
+        side.shadow.hear(word(origin='req-1'))
+    assert side.look(30.0) == []
+    assert side.one(31.0).verdict == verdict
+
+
+def test_a_notice_that_names_a_guest_is_about_its_request():
+    side = Side(outcome_seconds=60.0)
+    request = side.asked(origin='req-1')
+    side.shadow.hear(Begun(consumer=request.consumers[0]))
+    side.shadow.hear(Ended(consumer='somebody else'))
+    assert side.one(61.0).verdict == 'nova_none'
+
+
+def test_without_notifications_nobody_says_that_nova_refused():
+    side = Side(outcome_seconds=60.0)
+    side.asked(origin='req-2')
+    assert side.one(61.0).verdict == 'not_heard'
+
+
+def test_the_source_of_a_move_does_not_tell_where_it_goes():
+    side = Side()
+    request = side.asked(source='cmp-1', purpose='live_migrate', ignore_hosts=['cmp-1'])
+    side.seen('cmp-1', request)
+    assert side.look() == []
+    side.seen('cmp-2', request)
+    assert side.one().theirs == 'cmp-2'
+
+
+def test_of_a_move_that_may_stay_nothing_tells():
+    side = Side(outcome_seconds=60.0)
+    request = side.asked(purpose='resize')
+    side.seen('cmp-2', request)
+    assert side.one(61.0).verdict == 'not_heard'
+
+
+def test_members_are_compared_one_by_one():
+    side = Side()
+    request = side.asked(3)
+    for consumer, host in zip(request.consumers, side.world.hosts, strict=True):
+        side.shadow.hear(Seen(host=host, consumers=[consumer]))
+    found = {one.consumer: one for one in side.look()}
+    assert [found[c].theirs for c in request.consumers] == ['cmp-1', 'cmp-2', 'cmp-3']
+    assert len({one.id for one in found.values()}) == 3
+
+
+def test_what_is_not_decided_says_why():
+    side = Side()
+    side.error = exceptions.HostsUnknown(problem='nobody has reported')
+    request = side.asked()
+    side.seen('cmp-1', request)
+    found = side.one()
+    assert found.verdict == 'not_decided'
+    assert 'nobody has reported' in found.why
+
+
+def test_a_repeat_is_one_request():
+    side = Side(hosts=1)
+    request = side.asked()
+    side.shadow.hear(Asked(request=request, origin='req-1'))
+    assert side.shadow.pending == 1
+    side.seen('cmp-1', request)
+    assert len(side.look()) == 1
+
+
+def test_what_is_remembered_is_bounded():
+    side = Side(pending_most=2, kept=3)
+    for number in range(5):
+        side.asked(origin=f'req-{number}')
+    assert side.shadow.pending == 2
+    assert side.counts['requests_total', 'dropped'] == 3
+    for number in range(4):
+        side.shadow._settings = Settings(kept=3)
+        request = side.asked(origin=f'more-{number}')
+        side.seen('cmp-1', request)
+    assert len(side.look()) == 3
+    assert len(side.look(400.0)) == 3
+    assert side.shadow.pending == 0
+    assert not side.shadow._of_guest
+
+
+def test_a_dry_run_changes_nothing():
+    side = Side()
+    before = [(c.row, c.placed) for c in side.world.store.load_everything().hosts]
+    for number in range(20):
+        request = side.asked(2, origin=f'req-{number}')
+        side.seen('cmp-1', request)
+    assert [(c.row, c.placed) for c in side.world.store.load_everything().hosts] == before
+    assert len(side.look()) == 40
+    assert side.world.store.claims(limit=10) == []
+    assert side.world.store.load_request(request.request_id) is None
+    assert not any(side.world.store.audit().values())
+
+
+def test_comparisons_wait_for_a_database_that_is_away():
+    side = Side(hosts=1)
+    keep, side.world.store.save_shadows = side.world.store.save_shadows, away
+    side.seen('cmp-1', side.asked())
+    assert side.look() == []
+    side.world.store.save_shadows = keep
+    assert side.one().verdict is Verdict.SAME
+
+
+def away(*_):
+    raise exceptions.DatabaseUnavailable(problem='on purpose')
+
+
+def test_ids_are_those_of_the_guest_and_the_request():
+    side = Side(hosts=1)
+    request = side.asked()
+    side.seen('cmp-1', request)
+    assert side.one().id == derived_id('compared', request.request_id, request.consumers[0])
