@@ -92,3 +92,11 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     if isinstance(val, str) and ':' in val:
         return val.replace(':', ';')
     return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse other ids with colons by name: the plugin's own words say nothing of the test."""
+    for item in items:
+        if ':' in item.name and item.path.name != 'test_gabbi.py':
+            raise pytest.UsageError(f'{item.nodeid}: the id of a test may hold no colon')
