@@ -65,7 +65,9 @@ def test_in_a_batch_only_the_words_about_hosts_of_nova_count(store, host, guest)
     assert [change.provider_id for change in result.hosts] == [other.id]
 
 
-@pytest.mark.parametrize('said', [{'journal': True}, {'speaks_for': 'host'}], ids=['journal', 'host'])
+@pytest.mark.parametrize(
+    'said', [{'journal': True}, {'speaks_for': 'host'}], ids=['journal', 'host']
+)
 def test_an_agent_that_registers_takes_the_host_back_from_nova(store, said):
     host = a_host().on(store, speaks_for='nova')
     store.hear_guests([listed()])
