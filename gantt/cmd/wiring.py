@@ -151,12 +151,18 @@ def read_again(conf: Any) -> tuple[Pipeline, Settings]:
 
     :raises cfg.Error, GanttError: they are wrong; ``conf`` is as it was
     """
-    before = conf._mutable_ns
+    before, hooks = conf._mutable_ns, conf._mutate_hooks
     try:
-        conf.mutate_config_files()
+        # What acts on other options, as logging on its levels, does so once all is right.
+        conf._mutate_hooks = set()
+        fresh = conf.mutate_config_files()
         finite.check(conf)
         pipeline = plugins.from_conf(conf)
-        return pipeline, settings(conf, pipeline)
+        found = settings(conf, pipeline)
+        with log.changing(conf):
+            for hook in hooks:
+                hook(conf, fresh)
+        return pipeline, found
     except (cfg.Error, exceptions.GanttError, ValueError, OSError) as e:
         # oslo.config has no way back of its own; clearing any option drops what it remembers.
         conf._mutable_ns = before
@@ -166,6 +172,8 @@ def read_again(conf: Any) -> tuple[Pipeline, Settings]:
         # Bytes that are no text, a directory in place of a file.
         path, problem = files.unreadable(conf.config_file) or ('a configuration file', str(e))
         raise exceptions.Misconfigured(option=path, problem=problem, fix='Correct it') from e
+    finally:
+        conf._mutate_hooks = hooks
 
 
 def say_unread(conf: Any) -> None:

@@ -48,20 +48,66 @@ def register_opts(conf: Any) -> None:
 def setup(conf: Any, program: str = 'gantt') -> None:
     """Start logging as configured, masking what looks like a secret.
 
-    :raises Misconfigured: the log file cannot be written
+    :raises Misconfigured: the log file cannot be written, or an option is wrong
     """
     try:
         log.setup(conf, program)
-    except OSError as e:
-        raise exceptions.Misconfigured(
-            option='[DEFAULT] log_dir or log_file',
-            problem=f'{e.filename}: {e.strerror}',
-            fix='Make the directory, writable for the user that runs this, or choose another',
-        ) from None
+    except Exception as e:  # whatever stands in the options reaches Python's logging
+        raise _misconfigured(conf, e) from None
+    _mask_all(conf)
+
+
+@contextlib.contextmanager
+def changing(conf: Any) -> Iterator[None]:
+    """Logging is configured anew inside: as a whole, or it is as it was.
+
+    :raises Misconfigured: an option of logging is wrong, or a file that it names
+    """
+    before = [
+        (one, one.level, list(one.handlers), one.propagate, one.disabled) for one in _loggers()
+    ]
+    try:
+        yield
+    except Exception as e:  # as above
+        for one, level, handlers, propagate, disabled in before:
+            one.setLevel(level)
+            one.handlers[:] = handlers
+            one.propagate, one.disabled = propagate, disabled
+        raise _misconfigured(conf, e) from None
+    _mask_all(conf)
+
+
+def _loggers() -> list[stdlib_logging.Logger]:
+    root = stdlib_logging.getLogger()
+    known = list(root.manager.loggerDict.values())
+    return [root, *(one for one in known if isinstance(one, stdlib_logging.Logger))]
+
+
+def _mask_all(conf: Any) -> None:
     for handler in stdlib_logging.getLogger().handlers:
         inner = handler.formatter or stdlib_logging.Formatter()
         if not isinstance(inner, Masking):
             handler.setFormatter(formatter_for(inner, conf))
+
+
+def _misconfigured(conf: Any, error: Exception) -> exceptions.Misconfigured:
+    """What the logging of Python and of oslo raises, with the option that it comes from."""
+    said = getattr(error, 'err_msg', '') or str(error) or type(error).__name__
+    option, fix = 'an option of logging', 'Correct it'
+    if conf.log_config_append:
+        option, fix = 'log_config_append', 'Name a readable file in the form of logging.config'
+        said = f'{conf.log_config_append}: {said.splitlines()[0]}'
+    elif isinstance(error, OSError):
+        option = 'log_dir or log_file'
+        said = f'{error.filename}: {error.strerror}'
+        fix = 'Make the directory, writable for the user that runs this, or choose another'
+    elif 'Unknown level' in said:
+        option, fix = 'default_log_levels', 'Write each as logger=LEVEL, such as amqp=WARN'
+    elif 'syslog' in said:
+        option = 'use_syslog or syslog_log_facility'
+    elif conf.use_journal:
+        option, fix = 'use_journal', 'Install systemd-python, or leave it out'
+    return exceptions.Misconfigured(option=f'[DEFAULT] {option}', problem=said, fix=fix)
 
 
 def masked(text: str) -> str:

@@ -56,6 +56,16 @@ def test_what_is_worth_an_alarm_has_one():
     assert len({rule['alert'] for rule in RULES}) == len(RULES)
 
 
+def test_hosts_of_nova_that_stay_out_raise_an_alarm_whatever_the_reason():
+    (rule,) = [rule for rule in RULES if rule['alert'] == 'GanttNovaHostsUnsaid']
+    (asked,) = re.findall(r'said=~"([^"]*)"', rule['expr'])
+    told = METRICS['gantt_nova_source_hosts'].help
+    values = re.findall(r', (yes|no|fenced|refused)\b', told)
+    assert len(values) == 4
+    # Those that another source reads, fenced, are said there.
+    assert [value for value in values if re.fullmatch(asked, value)] == ['no', 'refused']
+
+
 def test_a_section_names_the_metric_of_its_alert():
     text = (PAGES / 'runbook.rst').read_text()
     for alert, metric in (

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that are read again: all of them, or none."""
 
+import logging
+import subprocess
+import sys
+import textwrap
+
 import pytest
 from oslo_config import cfg
 from oslo_messaging import conffixture
@@ -9,6 +14,7 @@ from gantt import conf as options
 from gantt.cmd import wiring, workers
 from gantt.db.memory import MemoryStore
 from gantt.scheduler.clock import SystemClock
+from gantt.telemetry import log
 from gantt.telemetry.metrics import Metrics
 
 GOOD = '[scheduler]\nqueue_limit = {}\n[claims]\nlease_seconds = {}\n'
@@ -34,6 +40,7 @@ def conf(path):
     made = cfg.ConfigOpts()
     conffixture.ConfFixture(made)
     options.register_opts(made)
+    log.register_opts(made)
     made(['--config-file', str(path)], project='gantt')
     return made
 
@@ -67,3 +74,103 @@ def test_a_file_that_is_gone_changes_nothing(conf, path, scheduler):
     path.unlink()
     wiring.reload(conf, scheduler)
     assert in_force(conf, scheduler) == (10, 110, 10, 110)
+
+
+@pytest.fixture
+def level():
+    """Of everything that is logged; as it was, afterwards."""
+    root = logging.getLogger()
+    before = root.level
+    yield lambda: root.level
+    root.setLevel(before)
+
+
+def test_what_is_refused_changes_no_level_of_the_log(conf, path, scheduler, level):
+    before = level()
+    wanted = logging.DEBUG if before != logging.DEBUG else logging.INFO
+    debug = f'[DEFAULT]\ndebug = {wanted == logging.DEBUG}\n'
+    path.write_text(debug + GOOD.format(0, 120))
+    wiring.reload(conf, scheduler)
+    assert level() == before
+    path.write_text(debug + GOOD.format(20, 120))
+    wiring.reload(conf, scheduler)
+    assert level() == wanted
+    assert in_force(conf, scheduler) == (20, 120, 20, 120)
+
+
+LOGGING = """
+[loggers]
+keys = root
+[handlers]
+keys = file
+[formatters]
+keys =
+[logger_root]
+level = {level}
+handlers = file
+[handler_file]
+class = FileHandler
+args = ({target!r},)
+"""
+
+
+def test_a_file_for_the_log_that_is_wrong_leaves_the_log_as_it_was(tmp_path):
+    """In a process of its own: it is all loggers of the process that change."""
+    path, form = tmp_path / 'gantt.conf', tmp_path / 'logging.conf'
+    path.write_text(f'[DEFAULT]\nlog_config_append = {form}\n' + GOOD.format(10, 110))
+    form.write_text(LOGGING.format(level='INFO', target=str(tmp_path / 'first.log')))
+    code = f"""
+        import logging, os, pathlib
+        from oslo_config import cfg
+        from gantt import conf as options
+        from gantt.cmd import wiring
+        from gantt.telemetry import log
+        conf, path, form = cfg.ConfigOpts(), {str(path)!r}, {str(form)!r}
+        options.register_opts(conf)
+        log.register_opts(conf)
+        conf(['--config-file', path], project='gantt')
+        log.setup(conf)
+        LOG = logging.getLogger('gantt.example')
+
+        def read(number):
+            os.utime(form, (number, number))
+            try:
+                wiring.read_again(conf)
+            except Exception as e:
+                LOG.error('%s: %s', type(e).__name__, e)
+            LOG.info('rabbit://gantt:secret@broker/ at %d', number)
+
+        right = pathlib.Path(form).read_text()
+        for number, level in enumerate(('LOUD', 'WARNING')):
+            pathlib.Path(form).write_text(right.replace('INFO', level))
+            read(number + 1)
+        pathlib.Path(form).write_text(right.replace('first.log', 'second.log'))
+        read(3)
+    """
+    subprocess.run([sys.executable, '-c', textwrap.dedent(code)], check=True, timeout=60)
+    lines = (tmp_path / 'first.log').read_text().splitlines()
+    (said,) = [line for line in lines if line.startswith('Misconfigured')]
+    assert said.startswith(f'Misconfigured: [DEFAULT] log_config_append: {form}: ')
+    assert [line for line in lines if 'rabbit' in line] == ['rabbit://gantt:***@broker/ at 1']
+    (last,) = (tmp_path / 'second.log').read_text().splitlines()
+    assert last == 'rabbit://gantt:***@broker/ at 3'
+
+
+@pytest.mark.parametrize(
+    ('wrong', 'option'),
+    [
+        ('log_config_append = /nowhere/logging.conf', 'log_config_append'),
+        ('default_log_levels = amqp=LOUD', 'default_log_levels'),
+        ('use_syslog = true\nsyslog_log_facility = nope', 'syslog_log_facility'),
+    ],
+    ids=['file', 'level', 'facility'],
+)
+def test_an_option_of_the_log_that_is_wrong_is_named_at_the_start(tmp_path, wrong, option):
+    path = tmp_path / 'gantt.conf'
+    path.write_text(f'[DEFAULT]\n{wrong}\n')
+    command = [sys.executable, '-m', 'gantt.cmd.manage', '--config-file', str(path)]
+    command += ['db', 'version']
+    ended = subprocess.run(command, check=False, timeout=60, capture_output=True, text=True)
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith('gantt-manage: [DEFAULT] ') and option in line
