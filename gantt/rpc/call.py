@@ -4,6 +4,9 @@
 import time
 from typing import Any
 
+#: As long as callers of oslo.messaging wait where nobody has told them otherwise.
+CALLER_SECONDS = 60.0
+
 
 class Call:
     """A received message on its way to an answer.
@@ -48,6 +51,17 @@ class Call:
     def age_ms(self) -> float:
         """Milliseconds since it was received."""
         return (time.monotonic() - self.arrived) * 1000
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether its caller may still wait, as far as is known here."""
+        return self.age_ms < 1000 * (self.monitor_seconds or CALLER_SECONDS)
+
+    def left_seconds(self, most: float) -> float:
+        """How long to look for an answer: one that the caller still gets, and at most so long."""
+        if self.monitor_seconds is not None:
+            most = min(most, 0.75 * self.monitor_seconds)
+        return max(0.001, most - self.age_ms / 1000)
 
 
 def _is_short_text(value: Any) -> bool:

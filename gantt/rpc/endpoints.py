@@ -173,20 +173,26 @@ class StatsMethods:
     def _report(self, call: Call, report: HostReport) -> object:
         if not call.wants_answer:
             return self._scheduler.report(report)
-        return Promised(
+        told = Promised(
             self._scheduler.report_soon(report),
             lambda fate: message.to_builtins(self._scheduler.fate_of(report, fate)),
         )
+        if call.monitor_seconds is None:
+            return told
+        queued = exceptions.Busy(reason='the report is queued', retry_after_ms=1000)
+        return told._replace(seconds=call.left_seconds(REPORT_WAIT_SECONDS), overdue=queued)
 
     def _foreign_report(self, call: Call, facts: stats.Facts) -> Any:
         try:
-            fate = self._scheduler.report(
-                self._foreign.report(facts), wait_seconds=REPORT_WAIT_SECONDS
-            )
+            fate = self._folded(call, facts)
         except (exceptions.StaleEpoch, exceptions.NotFound):
             # Somebody registered the host anew, or removed it: once more, from the start.
             self._foreign.forget(facts.host)
-            fate = self._scheduler.report(
-                self._foreign.report(facts), wait_seconds=REPORT_WAIT_SECONDS
-            )
+            fate = self._folded(call, facts)
         return message.to_builtins(fate)
+
+    def _folded(self, call: Call, facts: stats.Facts) -> Any:
+        """The fate of a report, waited for as long as the caller has a use for it."""
+        report = self._foreign.report(facts)
+        left = call.left_seconds(REPORT_WAIT_SECONDS)
+        return self._scheduler.report(report, wait_seconds=left)

@@ -98,6 +98,10 @@ class StockReplies:
         with self._lock:
             self._open -= 1
 
+    def after(self, seconds: float, job: Callable[[], None]) -> bool:
+        """Let the timer thread do something short later; False where too much waits for it."""
+        return self._later.after(seconds, job)
+
     def send(self, answers: Sequence[tuple[Any, Answer]]) -> None:
         """Write the answers of a batch.  Called by the scheduling thread."""
         batch = []

@@ -53,10 +53,13 @@ class Promised(NamedTuple):
     """What a method returns whose answer another thread finds, together with others.
 
     :ivar told: from the future's result to what is answered; may raise errors
+    :ivar seconds: who has no answer after so long is told ``overdue``; None: waits on
     """
 
     future: Future[Any]
     told: Callable[[Any], Any]
+    seconds: float | None = None
+    overdue: exceptions.GanttError | None = None
 
 
 class Interface(NamedTuple):
@@ -168,20 +171,41 @@ class CheckedServer(driver.RPCServer):
     def _answer(self, call: Call, result: Any) -> None:
         if isinstance(result, Promised):
             self._replies.expect()
-            result.future.add_done_callback(functools.partial(self._kept, call, result.told))
-        elif result is not DEFERRED and call.wants_answer:
+            open_ = threading.Lock()  # whoever takes it answers
+            if result.overdue is not None and result.seconds is not None:
+                late = functools.partial(self._overdue, call, result.overdue, open_)
+                self._replies.after(result.seconds, late)
+            result.future.add_done_callback(functools.partial(self._kept, call, result.told, open_))
+        elif result is not DEFERRED and call.wants_answer and self._is_awaited(call):
             self._replies.result(call, result)
 
-    def _kept(self, call: Call, told: Callable[[Any], Any], future: Future[Any]) -> None:
+    def _kept(
+        self, call: Call, told: Callable[[Any], Any], open_: threading.Lock, future: Future[Any]
+    ) -> None:
         """Called by the thread that did the work, and has others to answer as well."""
+        if not open_.acquire(blocking=False):
+            return
         try:
             result = told(future.result())
         except Exception as e:
             self._fail(call, e)
         else:
-            self._replies.soon(call, result)
+            if self._is_awaited(call):
+                self._replies.soon(call, result)
         finally:
             self._replies.settle()
+
+    def _overdue(self, call: Call, error: exceptions.GanttError, open_: threading.Lock) -> None:
+        """Called by the timer thread."""
+        if open_.acquire(blocking=False):
+            self._fail(call, error)
+            self._replies.settle()
+
+    def _is_awaited(self, call: Call) -> bool:
+        """Whether to answer at all: nobody reads what comes after the caller gave up."""
+        if not call.is_awaited:
+            self._count('gantt_rpc_replies_lost_total', 1, reason='late')
+        return call.is_awaited
 
     def _checked(self, call: Call) -> Method:
         """The method that the message asks for.
@@ -224,7 +248,7 @@ class CheckedServer(driver.RPCServer):
         # The whole body is looked at only where it says more than the error does.
         body = undecoded.original(call.raw) if dead_letters.at_fault(error) else b''
         self._refused(error, what, call.log_id, body)
-        if call.wants_answer:
+        if call.wants_answer and self._is_awaited(call):
             self._replies.failure(call, error)
 
     def _undecodable(self, error: Exception, body: bytes) -> None:

@@ -9,6 +9,7 @@ import oslo_messaging as om
 import pytest
 
 from gantt import client, exceptions, plugins
+from gantt.core import message
 from gantt.core.report import HostReport, RegisterHost
 from gantt.core.request import RequestSpec
 from gantt.core.resources import Inventory
@@ -29,8 +30,13 @@ class HeldStore(MemoryStore):
 
     def __init__(self):
         super().__init__()
-        self.answers = threading.Event()
+        self.answers, self.folds = threading.Event(), threading.Event()
         self.answers.set()
+        self.folds.set()
+
+    def apply_reports(self, reports):
+        self.folds.wait(20)
+        return super().apply_reports(reports)
 
     def declared_classes(self):
         self.answers.wait(20)
@@ -62,6 +68,7 @@ def served():
     until(lambda: len(scheduler.cache.fold()) == len(HOSTS))
     yield bus, store
     store.answers.set()
+    store.folds.set()
     bus.close()
     assert scheduler.stop(5)
 
@@ -204,3 +211,41 @@ def test_a_cast_report_of_a_class_unknown_here_is_folded(served):
             return None
 
     assert until(lands, 5).selections[0][0].host == HOSTS[1]
+
+
+DICTIONARY = {'vcpus': 4, 'memory_mb': 1024, 'local_gb': 10}
+
+
+@pytest.mark.parametrize('form', ['typed', 'dictionary'])
+def test_who_calls_with_a_report_is_answered_before_he_gives_up(served, form):
+    bus, store = served
+    claims = client.ClaimsClient(bus.carrier())
+    epoch = claims.register_host(RegisterHost(name='cmp-9', boot_nonce='n')).epoch
+    stats = DICTIONARY if form == 'dictionary' else message.to_builtins(a_report('cmp-9', epoch, 1))
+    name = 'cmp-8' if form == 'dictionary' else 'cmp-9'
+    raw = bus.raw('gantt-stats').prepare(call_monitor_timeout=2, timeout=20)
+    store.folds.clear()
+    with pytest.raises(exceptions.Busy, match='the report is queued'):
+        raw.call({}, 'update_resource_stats', name=name, stats=stats)
+    # It is folded all the same, and who has been answered is not answered again.
+    store.folds.set()
+
+    def folded():
+        rows = [change.row for change in store.load_everything().hosts]
+        return [row for row in rows if row.name == name and row.cap('VCPU')]
+
+    assert until(folded)
+    assert bus.service.health()['calls_pending'] == 0
+
+
+def test_nobody_is_answered_who_has_given_up(served):
+    bus, store = served
+    raw = bus.raw('gantt-stats').prepare(call_monitor_timeout=1, timeout=20)
+    store.answers.clear()
+    inventories = {'CUSTOM_NEW': {'total': 1}}
+    stats = message.to_builtins(a_report(HOSTS[0], 1, 2)) | {'inventories': inventories}
+    with pytest.raises(om.MessagingTimeout):
+        raw.call({}, 'update_resource_stats', name=HOSTS[0], stats=stats)
+    store.answers.set()
+    key = ('gantt_rpc_replies_lost_total', 'late')
+    assert until(lambda: bus.counts.values.get(key)) == 1
