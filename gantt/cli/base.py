@@ -3,6 +3,7 @@
 
 import argparse
 import csv
+import difflib
 import functools
 import json
 import math
@@ -16,6 +17,12 @@ from gantt.cli import login, text
 from gantt.cli.endpoint import Endpoint, Exit, Failure, Unwritable
 
 PAGE = 500
+#: What people call resources -> how they are asked for.
+_RESOURCES = {
+    'vcpu': 'VCPU=2', 'cpu': 'VCPU=2', 'core': 'VCPU=2', 'pcpu': 'PCPU=2',
+    'ram': 'MEMORY_MB=4096', 'memory': 'MEMORY_MB=4096', 'memory-mb': 'MEMORY_MB=4096',
+    'disk': 'DISK_GB=20', 'disk-gb': 'DISK_GB=20',
+}  # fmt: skip
 ROWS_MAX = 100_000
 
 
@@ -26,6 +33,25 @@ class Parser(argparse.ArgumentParser):
         """Say it and exit."""
         self.print_usage(sys.stderr)
         self.exit(Exit.USAGE, f'{self.prog}: error: {message}\n')
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse; what is left over is named with what was meant, as far as that can be told."""
+        found, rest = self.parse_known_args(args, namespace)
+        if rest:
+            self.error(self._unknown(rest))
+        return found
+
+    def _unknown(self, rest: Sequence[str]) -> str:
+        options = [word.partition('=')[0] for word in rest if word.startswith('-')]
+        if not options:
+            return f'{rest[0]!r} is one argument too many'
+        known = self._option_string_actions
+        near = difflib.get_close_matches(options[0], known, 3, 0.7)
+        said = f'there is no option {options[0]}'
+        resource = _RESOURCES.get(options[0].strip('-').lower().removesuffix('s'))
+        if resource is not None and '--resource' in known:
+            return f'{said}; say --resource {resource}'
+        return f'{said}; did you mean {" or ".join(near)}?' if near else f'{said}; see --help'
 
 
 class Base(command.Command):
@@ -237,7 +263,9 @@ def whole_number(least: int, most: int) -> Any:
         except ValueError:
             number = least - 1
         if not least <= number <= most:
-            raise argparse.ArgumentTypeError(f'expected {least} to {most}, got {value!r}')
+            raise argparse.ArgumentTypeError(
+                f'expected a whole number from {least} to {most}, got {value!r}'
+            )
         return number
 
     return parse

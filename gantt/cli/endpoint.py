@@ -223,8 +223,10 @@ def load_body(path: str) -> Any:
         else:
             with open(path, encoding='utf-8') as file:
                 text = file.read()
-    except (OSError, UnicodeDecodeError) as e:
-        raise Failure(f'{path}: {e}', Exit.USAGE) from None
+    except UnicodeDecodeError as e:
+        raise Failure(f'{path}: is not text in UTF-8: {e}', Exit.USAGE) from None
+    except OSError as e:
+        raise Failure(f'{path}: {e.strerror or e}', Exit.USAGE) from None
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong usage: the option, or the file, and what was expected."""
+
+import pytest
+
+from tests.cli.conftest import run
+
+
+@pytest.mark.parametrize(
+    ('argv', 'said'),
+    [
+        ('select --vcpu two', 'there is no option --vcpu; say --resource VCPU=2'),
+        ('capacity --memory_mb=9', 'there is no option --memory_mb; see --help'),
+        ('capacity --RAM 9', 'there is no option --RAM; say --resource MEMORY_MB=4096'),
+        ('select --cout 3', 'there is no option --cout; did you mean --count?'),
+        ('host list extra', "'extra' is one argument too many"),
+        ('select --count two', 'argument --count: expected a whole number from 1 to 1000, got '),
+        ('select --budget 1.5', 'argument --budget: expected a whole number from 1 to 600, got '),
+        ('select --lease x', 'argument --lease: expected a whole number from 5 to 86400, got '),
+        ('select --alternates x', 'argument --alternates: expected a whole number from 0 to 20'),
+        ('claim list --limit x', 'argument --limit: expected a whole number from 1 to 100000'),
+        ('metric set m --lower x', 'argument --lower: expected a number from '),
+        ('replay d --seed x', 'argument --seed: expected a whole number from '),
+        ('replay d --subset-size x', 'argument --subset-size: expected a whole number from '),
+        ('group create g --policy affinity --max-per-host x', 'argument --max-per-host: expected '),
+    ],
+)
+def test_a_wrong_option_is_named_with_what_was_expected(
+    argv: str, said: str, capsys: pytest.CaptureFixture
+) -> None:
+    assert run(*argv.split()).code == 64
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f'error: {said}' in last
+
+
+def test_a_file_that_is_not_there_is_named_once() -> None:
+    said = run('select', '--request-file', '/nonexistent/request').err
+    assert said == 'gantt: /nonexistent/request: No such file or directory\n'
