@@ -114,6 +114,9 @@ class Resource:
         for method, route in routes.items():
             responder = functools.partial(_respond, route, world, strategy)
             setattr(self, f'on_{method.lower()}', responder)
+            if method == 'GET':
+                # What watches a service often asks without wanting the body, which falcon drops.
+                self.on_head = responder
 
 
 def _respond(

@@ -5,12 +5,19 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from gantt import exceptions
 from gantt.core.claim import State
 from gantt.core.decision import Outcome
-from gantt.core.message import Message, Name, Text
+from gantt.core.message import Message, Name, Text, Uuid
 from gantt.scheduler.views import HostCondition
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+
+
+def unknown_marker(marker: str, kind: str) -> exceptions.InvalidMessage:
+    """A list is asked for from an entry on that there is not."""
+    problem = f'no {kind} {marker!r} is known, or not any more; begin without a marker'
+    return exceptions.InvalidMessage(field='query.marker', problem=problem)
 
 
 class Page(Message, frozen=True, kw_only=True):
@@ -18,6 +25,13 @@ class Page(Message, frozen=True, kw_only=True):
 
     limit: Limit = 100
     marker: Name | None = None
+
+
+class PageOfUuids(Message, frozen=True, kw_only=True):
+    """The same where entries stand in the order of their ids, whether or not that one is left."""
+
+    limit: Limit = 100
+    marker: Uuid | None = None
 
 
 class DryRun(Message, frozen=True, kw_only=True):
@@ -53,10 +67,10 @@ class CancelQuery(Message, frozen=True, kw_only=True):
 
 
 class ClaimsQuery(Message, frozen=True, kw_only=True):
-    """Which claims."""
+    """Which claims, in the order of their ids."""
 
     limit: Limit = 100
-    marker: Name | None = None
+    marker: Uuid | None = None
     state: State | None = None
     host: Name | None = None
     consumer: Name | None = None
@@ -67,7 +81,7 @@ class DecisionsQuery(Message, frozen=True, kw_only=True):
     """Which decisions, newest first."""
 
     limit: Limit = 100
-    marker: Name | None = None
+    marker: Uuid | None = None
     outcome: Outcome | None = None
 
 

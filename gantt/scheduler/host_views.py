@@ -231,12 +231,18 @@ class HostReader:
     def page(self, asked: Asked, table_age: float) -> HostPage:
         """The hosts that match, in order.
 
-        :raises InvalidMessage: an unknown sort key
-        :raises NotFound: the marker or the aggregate is not known
+        :raises InvalidMessage: an unknown sort key, or a marker that is no host
+        :raises NotFound: the aggregate is not known
         """
         found = {row for row in range(len(self.table)) if self._matches(row, asked)}
         total = len(found)
-        marker = None if asked.marker is None else self.row(asked.marker)
+        marker = None if asked.marker is None else self.table.row_of(asked.marker)
+        if marker is None and asked.marker is not None:
+            raise exceptions.InvalidMessage(
+                field='query.marker',
+                problem=f'no host {asked.marker!r} is known, or not any more; begin without a '
+                'marker',
+            )
         # A host that matches no more since the last page still says where that ended.
         order = sorted(found | ({marker} if marker is not None else set()), key=self._name)
         descending = asked.sort.startswith('-')

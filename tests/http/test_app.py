@@ -341,3 +341,55 @@ def test_the_history_file_has_every_version() -> None:
     text = importlib.resources.files('gantt.http').joinpath('microversion_history.rst').read_text()
     for version in microversion.HISTORY:
         assert f'\n{version}\n---' in text
+
+
+LISTS = [
+    route.path
+    for route in http_app.ROUTES
+    if route.method == 'GET' and route.handler.__name__.startswith('list_')
+]
+PAGED = [path for path in LISTS if path != '/v1/resource-classes']
+
+
+@pytest.mark.parametrize('path', LISTS)
+def test_a_list_refuses_what_it_does_not_know_by_name(caller: httpx.Client, path: str) -> None:
+    answer = caller.get(path, params={'limits': '3'})
+    assert answer.status_code == 400
+    assert _error(answer)['detail'].startswith('query.limits: unknown field')
+
+
+@pytest.mark.parametrize('path', PAGED)
+def test_a_list_does_not_begin_at_what_is_no_marker(caller: httpx.Client, path: str) -> None:
+    answer = caller.get(path, params={'marker': 'nonsense'})
+    assert answer.status_code == 400
+    assert _error(answer)['detail'].startswith('query.marker: ')
+
+
+def test_decisions_do_not_end_after_one_that_is_not_there(caller: httpx.Client) -> None:
+    answer = caller.get('/v1/decisions', params={'marker': fixed(77)})
+    assert answer.status_code == 400
+    assert 'begin without a marker' in _error(answer)['detail']
+
+
+def test_claims_go_on_after_one_that_is_there_no_more(caller: httpx.Client) -> None:
+    placed = caller.post('/v1/requests', json=BODY).json()['answer']
+    claim = placed['selections'][0][0]['claim_id']
+    before = '00000000-0000-0000-0000-000000000000'
+    found = caller.get('/v1/claims', params={'marker': before}).json()['claims']
+    assert [one['id'] for one in found] == [claim]
+
+
+@pytest.mark.parametrize('path', ['/v1/health', '/v1/hosts', '/metrics', '/dashboard', '/v1'])
+def test_the_head_of_an_answer_is_that_of_the_answer(caller: httpx.Client, path: str) -> None:
+    head, whole = caller.head(path), caller.get(path)
+    assert (head.status_code, head.content) == (whole.status_code, b'')
+    assert head.headers['content-type'] == whole.headers['content-type']
+
+
+def test_the_head_of_health_says_what_is_wrong(site: Site, caller: httpx.Client) -> None:
+    site.world.store.ping = _away
+    assert caller.head('/v1/health').status_code == 503
+
+
+def _away() -> None:
+    raise exceptions.DatabaseUnavailable(url='sqlite://', problem='away')

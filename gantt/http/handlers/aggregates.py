@@ -11,7 +11,7 @@ from gantt.core.host import Aggregate
 from gantt.core.message import Message, Name, Text, Uuid
 from gantt.core.request import Names
 from gantt.core.rules import layers
-from gantt.http.queries import DryRun, Page
+from gantt.http.queries import DryRun, Page, unknown_marker
 from gantt.http.world import Caller, World
 from gantt.scheduler.views import Change
 
@@ -40,6 +40,8 @@ class SetAggregate(Message, frozen=True, kw_only=True):
 def list_aggregates(world: World, caller: Caller, query: Page) -> Aggregates:
     """List the aggregates."""
     everything = sorted(world.insights.aggregates(), key=lambda a: a.name)
+    if query.marker is not None and all(a.name != query.marker for a in everything):
+        raise unknown_marker(query.marker, 'aggregate')
     after = [a for a in everything if query.marker is None or a.name > query.marker]
     page = after[: query.limit]
     marker = page[-1].name if len(after) > len(page) else None

@@ -5,7 +5,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.http.dispatch import Raw
-from gantt.http.queries import DecisionsQuery, ExplainQuery
+from gantt.http.queries import DecisionsQuery, ExplainQuery, unknown_marker
 from gantt.http.world import Caller, World
 from gantt.scheduler.decision_reader import Replayed
 from gantt.scheduler.replaying import Otherwise
@@ -28,6 +28,8 @@ def list_decisions(world: World, caller: Caller, query: DecisionsQuery) -> Decis
     found = world.insights.decisions(
         outcome=outcome, project=caller.only, limit=query.limit + 1, marker=query.marker
     )
+    if not found and query.marker and world.store.load_decision(query.marker) is None:
+        raise unknown_marker(query.marker, 'decision')
     page = found[: query.limit]
     marker = page[-1].id if len(found) > len(page) else None
     if not world.policy.allows(WHOLE, caller):

@@ -11,7 +11,7 @@ from gantt.core import message, metrics
 from gantt.core.host_table import HostTable
 from gantt.core.message import Message, Name, Text
 from gantt.core.metrics import DeclaredMetric
-from gantt.http.queries import DryRun, Page
+from gantt.http.queries import DryRun, Page, unknown_marker
 from gantt.http.world import Caller, World
 from gantt.scheduler.views import Change
 
@@ -56,6 +56,8 @@ class SetMetric(Message, frozen=True, kw_only=True):
 def list_metrics(world: World, caller: Caller, query: Page) -> MetricViews:
     """List the declared metrics, and those that hosts report."""
     everything = _views(world.insights.table())
+    if query.marker is not None and all(one.name != query.marker for one in everything):
+        raise unknown_marker(query.marker, 'metric')
     after = [one for one in everything if query.marker is None or one.name > query.marker]
     page = after[: query.limit]
     marker = page[-1].name if len(after) > len(page) else None

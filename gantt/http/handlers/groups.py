@@ -9,7 +9,7 @@ from gantt import exceptions
 from gantt.core.host import Group
 from gantt.core.message import Message, Text, Uuid
 from gantt.core.request import Policy
-from gantt.http.queries import DryRun, Page
+from gantt.http.queries import DryRun, PageOfUuids
 from gantt.http.world import Caller, World
 from gantt.scheduler.views import Change
 
@@ -31,7 +31,7 @@ class CreateGroup(Message, frozen=True, kw_only=True):
     project_id: Text | None = None
 
 
-def list_groups(world: World, caller: Caller, query: Page) -> Groups:
+def list_groups(world: World, caller: Caller, query: PageOfUuids) -> Groups:
     """List the server groups."""
     found = world.store.groups(query.limit + 1, query.marker, caller.only)
     page = found[: query.limit]
