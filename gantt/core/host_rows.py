@@ -10,17 +10,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
-import numpy as np
 
-from gantt.core import platforms, resources
-from gantt.core.columns import BY_CLASS, ROWS_MIN, Codes, FloatArray, IntArray, words_of
-from gantt.core.fresh_picks import FreshPicks
+from gantt.core import platforms
+from gantt.core.columns import ROWS_MIN, Codes, FloatArray, words_of
 from gantt.core.group import PlacedIndex
-from gantt.core.host import Aggregate, HostFacts, HostRow, Placed
-from gantt.core.inside_rows import InsideRows
+from gantt.core.host import Aggregate, HostFacts, HostRow
 from gantt.core.interned import Interned
 from gantt.core.kept_masks import KeptArrays, KeptMasks, Versions
 from gantt.core.metrics import DeclaredMetric
+from gantt.core.usage_rows import UsageRows, counters_only
 
 #: Metric columns at most; a metric beyond them stays visible per host only.
 METRICS_MAX = 1024
@@ -28,7 +26,7 @@ METRICS_MAX = 1024
 _TRAIT_SETS_MAX = 4096
 
 
-class HostRows(InsideRows):
+class HostRows(UsageRows):
     """Rows, their names and their columns.
 
     :ivar names: service host names, by row
@@ -36,9 +34,6 @@ class HostRows(InsideRows):
     :ivar now: seconds of the database's clock, set by the owner
     :ivar seq: counts folds and picks
     :ivar default_zone: the zone of a host that is in no other
-    :ivar largest_floor: by class, no inventory takes less than this in one piece
-    :ivar min_ceiling: by class, no inventory has a larger min_unit
-    :ivar has_step: by class, whether any inventory has a step other than 1
     """
 
     def __init__(self, *, default_zone: str = 'nova', rows: int = ROWS_MIN) -> None:
@@ -52,7 +47,6 @@ class HostRows(InsideRows):
         self.nodes: list[str] = []
         self.hosts: list[HostRow] = []
         self.placed = PlacedIndex()
-        self.classes = Codes()
         self.zones = Codes([''])  # code 0: the default zone, whatever it is called
         self.cells = Codes([''])
         self.locations = Codes([''])
@@ -67,29 +61,18 @@ class HostRows(InsideRows):
         #: Kept by :mod:`gantt.core.overrides`.
         self.minima: dict[str, tuple[int, FloatArray | None]] = {}
         self.declared_metrics: dict[str, DeclaredMetric] = {}
-        self.largest_floor: list[int] = []
-        self.min_ceiling: list[int] = []
-        self.has_step: list[bool] = []
-        self.pooled: frozenset[int] = frozenset()
-        self.pool_ids: dict[tuple[int, int], int] = {}
-        self.pool_free: IntArray = np.zeros(0, np.int64)
-        self.pool_cap: IntArray = np.zeros(0, np.int64)
         self._whole: list[int] = []
         self._by_id: dict[int, int] = {}
         self._by_name: dict[str, int] = {}
         self._by_lower: dict[str, tuple[int, ...]] = {}
         self._by_node: dict[str, tuple[int, ...]] = {}
         self._shared_names = False
-        self._pending: dict[int, dict[str, tuple[Mapping[str, int], Placed]]] = {}
         #: Picks of claims that are there without them: a repeat may pick its own place.
         self._there: set[tuple[int, str]] = set()
-        self._fresh = FreshPicks()
         self._groups: dict[str, int] = {}
         self._aggregates_of: dict[str, tuple[str, ...]] = {}
         self._trait_sets: dict[tuple[str, ...], tuple[list[str], dict[int, int]]] = {}
         self._packed_ids: bytes | None = None
-        for name in resources.HOT:
-            self.add_class(name)
 
     # -- looking things up ---------------------------------------------------
 
@@ -122,25 +105,6 @@ class HostRows(InsideRows):
         rows = map(self._by_id.get, self.placed.where(consumer))
         return [row for row in rows if row is not None]
 
-    def class_code(self, name: str) -> int | None:
-        """The line of a resource class in the arrays, None where no host ever had it."""
-        return self.classes.get(name)
-
-    def free_of(self, code: int) -> IntArray:
-        """Free amount of a class by row; a sharer shows what its pool has left."""
-        if code not in self.pooled:
-            return self.free[code]
-        index = self.pool[code]
-        shared = self.pool_free.take(index, mode='wrap')
-        return np.where(index >= 0, shared, self.free[code])
-
-    def cap_of(self, code: int) -> IntArray:
-        """Capacity of a class by row; of a sharer, its pool's."""
-        if code not in self.pooled:
-            return self.cap[code]
-        index = self.pool[code]
-        return np.where(index >= 0, self.pool_cap.take(index, mode='wrap'), self.cap[code])
-
     def aggregate_bits(self, names: Iterable[str]) -> dict[int, int]:
         """Aggregates by uuid or name as word -> bits; the unknown ones have none."""
         wanted = set(names)
@@ -157,17 +121,6 @@ class HostRows(InsideRows):
     def cell_name(self, row: int) -> str | None:
         """The cell of a row, None where it has none."""
         return self.cells.names[self.cell[row]] or None
-
-    def add_class(self, name: str) -> int:
-        """The line of a resource class, a new one where needed."""
-        code = self.classes.add(name)
-        if code == len(self.has_step):
-            self.largest_floor.append(resources.AMOUNT_MAX)
-            self.min_ceiling.append(1)
-            self.has_step.append(False)
-            self.widen(BY_CLASS, code + 1)
-            self.facts_seq += 1
-        return code
 
     # -- writing ---------------------------------------------------------------
 
@@ -242,6 +195,10 @@ class HostRows(InsideRows):
     def _write(self, i: int, row: HostRow) -> None:
         """Every column of a row; facts only where they differ from what is there."""
         old = self.hosts[i]
+        if counters_only(old, row):
+            self.hosts[i] = row
+            self._follow_counters(i, old, row)
+            return
         node = row.node or row.name
         if (self.names[i], self.nodes[i]) != (row.name, node):
             self._rename(i, row.name, node)
@@ -257,48 +214,8 @@ class HostRows(InsideRows):
         self.hosts[i] = row
         self.versions.note(old, row)
         self._facts_changed(i, old.facts, row.facts)
-        arrays = self.arrays
-        arrays['enabled'][i] = row.disabled is None and row.service_disabled is None
-        arrays['over_committed'][i] = row.over_committed
-        arrays['open'][i] = row.is_open
-        arrays['reported_at'][i] = row.reported_at
-        arrays['generation'][i] = row.generation
-        arrays['version'][i] = row.version
-        self._write_usage(i)
-
-    def _write_usage(self, i: int) -> None:
-        row, used, free = self.hosts[i], self.arrays['used'], self.arrays['free']
-        codes = [self.add_class(name) for name in (*row.used, *row.foreign)]
-        if codes:
-            used, free = self.arrays['used'], self.arrays['free']
-        used[:, i] = 0
-        for code, amount in zip(codes, row.used.values(), strict=False):
-            used[code, i] = amount
-        free[:, i] = self.arrays['cap'][:, i] - used[:, i]
-        for code, amount in zip(codes[len(row.used) :], row.foreign.values(), strict=True):
-            free[code, i] -= amount
-        for amounts, _ in self._pending.get(row.id, _NO_PICKS).values():
-            self._add(i, amounts, 1, pools=False)
-        self._count_io(i)
-
-    def _count_io(self, i: int) -> None:
-        """Guests being built or moved, as the host says, and picks of ours since."""
-        row = self.hosts[i]
-        pending = self._pending.get(row.id, _NO_PICKS)
-        self.arrays['io_ops'][i] = self._fresh.operations(row, pending)
-
-    def _add(self, i: int, amounts: Mapping[str, int], sign: int, pools: bool = True) -> None:
-        for name, amount in amounts.items():
-            code = self.classes.get(name)
-            if code is None:
-                code = self.add_class(name)
-            arrays = self.arrays
-            k = arrays['pool'][code, i] if code in self.pooled else -1
-            if k < 0:
-                arrays['used'][code, i] += sign * amount
-                arrays['free'][code, i] -= sign * amount
-            elif pools:
-                self.pool_free[k] -= sign * amount
+        self.arrays['enabled'][i] = row.disabled is None and row.service_disabled is None
+        self._write_counters(i, row)
 
     def _write_facts(self, i: int, facts: HostFacts) -> None:
         codes = [self.add_class(name) for name in facts.inventories]
@@ -389,4 +306,3 @@ class HostRows(InsideRows):
 
 
 _BLANK = HostFacts(location='\0')
-_NO_PICKS: dict[str, tuple[Mapping[str, int], Placed]] = {}

@@ -230,12 +230,13 @@ class HostTable(HostRows):
             raise exceptions.Bug(invariant=f'a pick is on a known host, not {provider_id}')
         self._add(i, amounts, 1)
         self._pending.setdefault(provider_id, {})[placed.claim_id] = (amounts, placed)
-        if placed.claim_id in self.placed.on(provider_id):
+        here = self.placed.on(provider_id)
+        is_new = placed.claim_id not in here
+        if not is_new:
             self._there.add((provider_id, placed.claim_id))
-        is_new = placed.claim_id not in self.placed.on(provider_id)
         self.placed.add(placed)
         self._lay(i, placed, is_new)
-        self.instances[i] = len(self.placed.on(provider_id))
+        self.instances[i] = len(here) + is_new
         self._count_io(i)
         self.seq += 1
 

@@ -93,6 +93,10 @@ class Pipeline:
             f for f in self.filters if type(f).check_request is not Filter.check_request
         ]
         self.asked_again = [k for k, changes in enumerate(self.volatile) if changes]
+        #: Those that may have no say in a request.
+        self.choosy = [
+            k for k, f in enumerate(self.filters) if type(f).concerns is not Filter.concerns
+        ]
         self.explains = [type(f).detail is not Filter.detail for f in self.filters]
         self.general = [_general(f) for f in self.filters]
         self.unmoved = [FilterCount(f.name, 0, '') for f in self.filters]

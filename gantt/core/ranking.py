@@ -71,21 +71,19 @@ class Part:
         multiplier = self.multiplier
         return multiplier.item(i) if isinstance(multiplier, np.ndarray) else multiplier
 
-    def lines(self, indices: list[int]) -> tuple[list[float], list[float], list[float]]:
-        """Raw values, shares and weights of some of the survivors."""
-        raw, scaled = self.raw.item, self.scaled
-        given = [float(raw(i)) for i in indices]
+    def line(self, i: int) -> tuple[float, float, float]:
+        """Raw value, share and weight of one survivor."""
+        raw, scaled = float(self.raw.item(i)), self.scaled
         if scaled is None:
-            nothing = [0.0] * len(indices)
-            return given, nothing, nothing
-        if self.is_plain or self.is_turned:
-            weights = [scaled.item(i) for i in indices]
-            if self.is_plain:
-                return given, weights, weights
-            return given, [0.0 - weight for weight in weights], weights
-        shares = [self.scale.one(value, i) for value, i in zip(given, indices, strict=True)]
-        pairs = zip(shares, indices, strict=True)
-        return given, shares, [share * self.multiplier_of(i) for share, i in pairs]
+            return raw, 0.0, 0.0
+        if self.is_plain:
+            share = scaled.item(i)
+            return raw, share, share
+        if self.is_turned:
+            weight = scaled.item(i)
+            return raw, 0.0 - weight, weight
+        share = self.scale.one(raw, i)
+        return raw, share, share * self.multiplier_of(i)
 
     def follow(self, i: int, now: float) -> bool:
         """Take over the raw value of one survivor.
@@ -115,7 +113,9 @@ class Ranking:
         self.rows = rows
         self.total: FloatArray = np.zeros(len(rows))
         self.parts: list[Part | None] = []
+        self._asked: list[tuple[int, Part]] | None = None
         self._lively: list[Part] | None = None  # those that a pick may move
+        self._added: list[FloatArray] = []  # what the total is the sum of, likewise
         #: (-total, index) of the best, in order; empty: not known.
         self._kept: list[tuple[float, int]] = []
         self._last = (0.0, 0)
@@ -139,20 +139,27 @@ class Ranking:
         i = int(np.searchsorted(self.rows, row))
         moved = False
         if self._lively is None:
-            self._lively = [p for p in self.parts if p is not None and not p.weigher.is_steady]
+            self._lively = [part for _, part in self._said() if not part.weigher.is_steady]
+            self._add_up()
         for part in self._lively:
             moved = part.follow(i, part.weigher.value(table, spec, row)) or moved
-        scaled = [part.scaled for part in self.parts if part and part.scaled is not None]
         if moved:
+            self._add_up()
             self.total[:] = 0.0
-            for values in scaled:
+            for values in self._added:
                 self.total += values
             self._kept.clear()
         else:
-            before = self.total.item(i)
-            self.total[i] = sum((values.item(i) for values in scaled), 0.0)
+            before, now = self.total.item(i), 0.0
+            for values in self._added:
+                now += values.item(i)
+            self.total[i] = now
             self._keep(i, before)
         return moved
+
+    def _add_up(self) -> None:
+        """Find what is added: weighed anew, a part has another array or none."""
+        self._added = [part.scaled for _, part in self._said() if part.scaled is not None]
 
     def best(self, count: int) -> list[int]:
         """Indices of the ``count`` best, best first, the earlier first where equal."""
@@ -187,22 +194,18 @@ class Ranking:
         if place <= self._last:
             bisect.insort(self._kept, place)
 
-    def scores(self, table: 'HostTable', finalists: list[int]) -> list[Score]:
-        """Lines of the score table for some of the survivors."""
-        nothing = [0.0] * len(finalists)
-        silent = (nothing, nothing, nothing)
-        said = [silent if part is None else part.lines(finalists) for part in self.parts]
-        rows = self.rows.take(finalists).tolist()
-        totals = self.total.take(finalists).tolist()
-        names, hosts = table.names, table.hosts
-        return [
-            Score(
-                names[row],
-                hosts[row].id,
-                totals[at],
-                [raws[at] for raws, _, _ in said],
-                [shares[at] for _, shares, _ in said],
-                [weights[at] for _, _, weights in said],
-            )
-            for at, row in enumerate(rows)
-        ]
+    def score(self, table: 'HostTable', i: int) -> Score:
+        """The line of the score table for one of the survivors."""
+        row = self.rows.item(i)
+        nothing = [0.0] * len(self.parts)
+        raws, shares, weights = nothing, nothing.copy(), nothing.copy()
+        for k, part in self._said():
+            raws[k], shares[k], weights[k] = part.line(i)
+        host = table.hosts[row]
+        return Score(table.names[row], host.id, self.total.item(i), raws, shares, weights)
+
+    def _said(self) -> list[tuple[int, Part]]:
+        """Those with a preference, by their place."""
+        if self._asked is None:
+            self._asked = [(k, part) for k, part in enumerate(self.parts) if part is not None]
+        return self._asked

@@ -89,8 +89,6 @@ class Run:
         row = int(ranking.rows[pick])
         self.finalists = finalists
         scores = self._scores_of(ranking, finalists)
-        reports = self.table.reported_at.take(ranking.rows.take(finalists))
-        self.oldest = min(self.oldest, *reports.tolist())
         self.survey.verdict[row] = CHOSEN
         # Before the pick is laid over the host: it may change what the host meets.
         given_up = self.survey.given_up(row) if self.pipeline.closing else []
@@ -121,12 +119,14 @@ class Run:
 
     def _scores_of(self, ranking: Ranking, finalists: list[int]) -> list[Score]:
         rows = ranking.rows.take(finalists).tolist()
-        known = self._scores
-        new = [(i, row) for i, row in zip(finalists, rows, strict=True) if row not in known]
-        if new:
-            made = ranking.scores(self.table, [i for i, _ in new])
-            known.update((row, score) for (_, row), score in zip(new, made, strict=True))
-        return [known[row] for row in rows]
+        known, found = self._scores, []
+        for i, row in zip(finalists, rows, strict=True):
+            score = known.get(row)
+            if score is None:
+                score = known[row] = ranking.score(self.table, i)
+                self.oldest = min(self.oldest, self.table.reported_at.item(row))
+            found.append(score)
+        return found
 
     def _pick(self, ranking: Ranking, member: int) -> tuple[list[int], int]:
         """Indices of the finalists, best first, and of the chosen one."""

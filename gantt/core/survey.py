@@ -9,6 +9,7 @@ the picked row is looked at, and only its score is made anew: the outcome is
 the same, bit for bit.
 """
 
+import contextlib
 from typing import TYPE_CHECKING, TypeGuard
 
 import msgspec
@@ -76,9 +77,11 @@ class Survey:
         self._is_local = not (table.pooled or pipeline.detailed)
         # A rebuild names its host by force and is checked all the same.
         forced = bool(spec.force_hosts or spec.force_nodes)
-        self._applies = pipeline.applying(
-            spec.purpose, forced and spec.purpose is not Purpose.REBUILD
+        self._applies = self._concerned(
+            pipeline.applying(spec.purpose, forced and spec.purpose is not Purpose.REBUILD)
         )
+        #: Those that a pick may change, of those that have a say.
+        self._again = [k for k in pipeline.asked_again if self._applies[k]]
 
     @property
     def counts(self) -> list[FilterCount]:
@@ -150,9 +153,7 @@ class Survey:
         if not (self._is_local and self._changed):
             return None
         row, pipeline = self._changed[-1], self.pipeline
-        for k in pipeline.asked_again:
-            if not self._applies[k]:
-                continue
+        for k in self._again:
             if pipeline.local[k]:
                 if not pipeline.filters[k].passes(self.table, self.spec, row):
                     return None
@@ -255,6 +256,15 @@ class Survey:
         return None
 
     # -- inside ------------------------------------------------------------------
+
+    def _concerned(self, applies: list[bool]) -> list[bool]:
+        """Per filter whether it has a say."""
+        filters, concerned = self.pipeline.filters, list(applies)
+        for k in self.pipeline.choosy:
+            # One that cannot tell says what is wrong when it is asked.
+            with contextlib.suppress(Exception):
+                concerned[k] = applies[k] and filters[k].concerns(self.spec)
+        return concerned
 
     def _keep_prefix(self, k: int, counts: list[FilterCount]) -> None:
         self._prefix = (

@@ -246,7 +246,13 @@ class _Looks:
 
     def _forms(self, rule: Filter, said: np.ndarray | None) -> Iterator[Finding]:
         rows = np.arange(len(self.table))
-        if isinstance(rule, PerHostFilter) and rule.concerns(self.spec):
+        with guard.inside():
+            concerned = rule.concerns(self.spec)
+        if not concerned:
+            if said is not None and not said.all():
+                yield self._found('form', 'removes hosts, and says the request does not concern it')
+            return
+        if isinstance(rule, PerHostFilter):
             with guard.inside():
                 each = [rule.mask_rows(self.table, self.spec, rows[i : i + 1])[0] for i in rows]
             yield from self._compare(said, each, 'mask_rows')

@@ -134,6 +134,16 @@ class LocalOnlyInName(Weigher):
         return 7
 
 
+class Disclaims(Filter):
+    columns = ('enabled',)
+
+    def concerns(self, spec):
+        return False
+
+    def mask(self, hosts, spec):
+        return hosts.enabled.copy()
+
+
 class AsksTheClock(Filter):
     columns = ('reported_at',)
 
@@ -239,6 +249,7 @@ BAD = {
     Writes: 'shape', Remembers: 'pure', Dices: 'same', Opens: 'inside', ByRow: 'place',
     ByCrowd: 'place', TwoMinds: 'form', Secretive: 'columns', Forgetful: 'shape',
     Miscounts: 'reasons', Numbers: 'shape', Infinite: 'shape', LocalOnlyInName: 'form',
+    Disclaims: 'form',
 }  # fmt: skip
 
 

@@ -55,6 +55,13 @@ class Filter(Plugin):
         :raises InvalidMessage: names the field and what was expected
         """
 
+    def concerns(self, spec: RequestSpec) -> bool:
+        """Whether the request asks for the rule at all; where not, every host passes.
+
+        It follows from the spec alone, so that it is asked once for all members.
+        """
+        return True
+
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         """Which hosts pass, one bool per row; None: all of them."""
         raise NotImplementedError
@@ -118,10 +125,6 @@ class PerHostFilter(Filter):
     """
 
     once: ClassVar[bool] = False
-
-    def concerns(self, spec: RequestSpec) -> bool:
-        """Whether the request asks for the rule at all; where not, every host passes."""
-        return True
 
     def host_passes(self, host: 'HostState', spec: RequestSpec) -> bool:
         """Whether the host passes."""

@@ -38,6 +38,9 @@ class ComputeCapabilitiesFilter(Filter):
     options = (AS_NOVA,)
     extra_specs_as_nova: bool
 
+    def concerns(self, spec: RequestSpec) -> bool:
+        return bool(spec.flavor.extra_specs)
+
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         mask: BoolArray | None = None
         for _, fits in self._each(hosts, spec):

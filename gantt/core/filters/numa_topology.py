@@ -46,6 +46,9 @@ class InsideFilter(Filter):
         if spec.purpose is not Purpose.REBUILD:
             self.wish(spec)
 
+    def concerns(self, spec: RequestSpec) -> bool:
+        return self.wish(spec) is not None
+
     def may(self, hosts: 'HostTable', wish: Wish, at: slice) -> BoolArray:
         """Which hosts may do, by row within ``at``."""
         raise NotImplementedError

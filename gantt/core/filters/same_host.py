@@ -18,6 +18,9 @@ class SameHostFilter(Filter):
     public_reason = 'the hint same_host'
     columns = ('placed',)
 
+    def concerns(self, spec: RequestSpec) -> bool:
+        return bool(spec.same_host)
+
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         if not spec.same_host:
             return None
@@ -30,6 +33,9 @@ class DifferentHostFilter(Filter):
     reason = 'has a consumer of different_host'
     public_reason = 'the hint different_host'
     columns = ('placed',)
+
+    def concerns(self, spec: RequestSpec) -> bool:
+        return bool(spec.different_host)
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         return all_but(hosts, _rows(hosts, spec.different_host))

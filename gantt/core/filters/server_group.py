@@ -25,6 +25,9 @@ class ServerGroupAntiAffinityFilter(PairwiseFilter):
     columns = ('placed',)
     always = True
 
+    def concerns(self, spec: RequestSpec) -> bool:
+        return spec.group is not None and spec.group.policy is Policy.ANTI_AFFINITY
+
     def mask_for(self, hosts: 'HostTable', spec: RequestSpec, consumer: str) -> BoolArray | None:
         group = spec.group
         if group is None or group.policy is not Policy.ANTI_AFFINITY:
@@ -47,6 +50,9 @@ class ServerGroupAffinityFilter(PairwiseFilter):
     public_reason = 'the rule of the server group'
     columns = ('placed', 'names')
     always = True
+
+    def concerns(self, spec: RequestSpec) -> bool:
+        return spec.group is not None and spec.group.policy is Policy.AFFINITY
 
     def mask_for(self, hosts: 'HostTable', spec: RequestSpec, consumer: str) -> BoolArray | None:
         group = spec.group
