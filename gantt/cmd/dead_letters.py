@@ -11,9 +11,12 @@ import amqp
 import msgspec
 
 from gantt import exceptions
+from gantt.cmd.doctor.broker import refusal_of
 from gantt.rpc import driver, transport
 
 CONNECT_SECONDS = 10.0
+#: For each word of the broker.
+ANSWER_SECONDS = 10.0
 _BODY_CHARACTERS = 200
 _WIDTH = 100
 
@@ -73,7 +76,8 @@ def opened(conf: Any) -> Iterator[tuple[Any, str]]:
 
     :raises Misconfigured: no queue is named
     :raises NotFound: it is not there: the first message that is refused makes it
-    :raises BrokerUnavailable:
+    :raises BrokerUnavailable: it does not answer, or not any more
+    :raises Misconfigured: it runs and refuses us
     """
     name = conf.rpc.dead_letter_queue
     if not name:
@@ -82,21 +86,42 @@ def opened(conf: Any) -> Iterator[tuple[Any, str]]:
             fix='Name one, e.g. gantt-dead-letters, where the schedulers run',
         )  # fmt: skip
     carrier = transport.own_transport(conf)
+    where = transport.address(carrier)
     try:
         with driver.connection_beside(carrier) as own:
             own.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
-            yield own.default_channel, name
+            with driver.answered_within(own, ANSWER_SECONDS):
+                yield own.default_channel, name
     except amqp.NotFound:
         raise exceptions.NotFound(
             f'the broker has no queue {name!r}: nothing was refused since it was named',
             kind='queue', name=name,
         ) from None  # fmt: skip
+    except exceptions.BrokerUnavailable as e:
+        raise _away(where, e.kwargs['problem']) from None
     except driver.AWAY as e:
-        raise exceptions.BrokerUnavailable(
-            url=transport.address(carrier), problem=f'{e}; start it, or correct transport_url'
-        ) from None
+        driver.drop_senders(carrier)  # the library would say goodbye to one that is silent
+        raise _away(where, e) from None
+    except amqp.AMQPError as e:
+        raise exceptions.Misconfigured(
+            option='transport_url', problem=f'the message broker at {where} refuses us: {e}',
+            fix=f'Correct {_wrong(e)}',
+        ) from None  # fmt: skip
     finally:
         carrier.cleanup()
+
+
+def _away(where: str, problem: object) -> exceptions.BrokerUnavailable:
+    return exceptions.BrokerUnavailable(
+        url=where, problem=f'{problem}; start it, or correct transport_url'
+    )
+
+
+def _wrong(error: amqp.AMQPError) -> str:
+    """What to correct where the broker runs and says no."""
+    if 'to queue' in str(error):
+        return 'the rights of the user in it'
+    return refusal_of(error) or 'it, or the broker'
 
 
 def read(channel: Any, name: str, limit: int) -> Iterator[Shown]:

@@ -26,6 +26,8 @@ from gantt.testing import conformance
 
 #: Of check-plugin.
 _CASES_MAX = 100_000
+#: Of dead-letters list.
+_LETTERS_MAX = 100_000
 #: Of host decommission: a week.
 _WAIT_MAX = 604_800
 LOG = logging.getLogger(__name__)
@@ -217,7 +219,11 @@ def add_commands(parsers: Any) -> None:
     add(parsers, 'purge', purge)
     letters = group('dead-letters', 'Messages that could not be handled.')
     add(letters, 'list', dead_letters.show, json_too=True).add_argument(
-        '--limit', type=int, default=20, metavar='N', help='how many, at most (20)'
+        '--limit',
+        type=_whole(_LETTERS_MAX),
+        default=20,
+        metavar='N',
+        help='how many, at most (20)',
     )
     add(letters, 'drop', dead_letters.drop)
     configuration = group('config', 'The configuration.')
@@ -234,10 +240,11 @@ def add_commands(parsers: Any) -> None:
         '--cases',
         type=_whole(_CASES_MAX),
         default=conformance.CASES,
-        metavar='N',
         help=f'random clouds to try ({conformance.CASES})',
     )
-    checked.add_argument('--seed', type=int, default=0, metavar='N', help='of the first one (0)')
+    checked.add_argument(
+        '--seed', type=_whole(2**63 - 1, 0), default=0, metavar='N', help='of the first one (0)'
+    )
     made = add(plugin, 'new-filter', dev.new_filter)
     # Not 'name': under that one oslo.config keeps the name of the command.
     made.add_argument('name_of_filter', metavar='NAME', help='e.g. GpuModel')
@@ -269,13 +276,15 @@ def _host_commands(add: Any, group: Any, parsers: Any) -> None:
     )  # fmt: skip
 
 
-def _whole(most: int) -> Callable[[str], int]:
-    """An argument type: a whole number from 1 on."""
+def _whole(most: int, least: int = 1) -> Callable[[str], int]:
+    """An argument type: a whole number."""
 
     def parse(text: str) -> int:
-        number = int(text) if text.isdecimal() and len(text) < 20 else 0
-        if not 1 <= number <= most:
-            raise argparse.ArgumentTypeError(f'expected 1 to {most}, got {text!r}')
+        number = int(text) if text.isdecimal() and len(text) < 20 else least - 1
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(
+                f'expected a whole number from {least} to {most}, got {text!r}'
+            )
         return number
 
     return parse

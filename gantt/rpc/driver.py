@@ -29,8 +29,8 @@ from gantt.rpc import straight, undecoded
 
 __all__ = [
     'AWAY',
-    'RPCServer', 'ReplyQueueMissing', 'acknowledge', 'attachment', 'attachment_of', 'body_bytes',
-    'connection_beside', 'drop_senders', 'envelope',
+    'RPCServer', 'ReplyQueueMissing', 'acknowledge', 'answered_within', 'attachment',
+    'attachment_of', 'body_bytes', 'connection_beside', 'drop_senders', 'envelope',
     'forget', 'hear_no_more', 'is_in_process', 'let_go', 'may_have_surrogates', 'new_connection',
     'options', 'probe', 'ready_for_calls', 'renew', 'reply',
     'sender', 'server_version', 'speaks_amqp', 'transport_url',
@@ -124,6 +124,22 @@ def connection_beside(transport: Any) -> Any:
     """
     with sender(transport._driver) as connection:
         return connection.connection.clone()
+
+
+@contextlib.contextmanager
+def answered_within(connection: Any, seconds: float) -> Iterator[None]:
+    """Wait no longer for each word of the broker, on an open connection of our own.
+
+    :raises OSError: inside, where it falls silent
+    """
+    inner = getattr(connection.connection, 'transport', None)
+    bound = getattr(inner, 'having_timeout', contextlib.nullcontext)  # none within a process
+    try:
+        with bound(seconds):
+            yield
+    except OSError:
+        connection.collect()  # to close it politely would take the broker's word again
+        raise
 
 
 @contextlib.contextmanager

@@ -128,7 +128,7 @@ def test_what_is_no_plugin_says_so(name):
 def test_no_cases_are_no_examination(manage, site, cases):
     code, out, error = manage('dev', 'check-plugin', 'ResourcesFilter', f'--cases={cases}')
     assert (code, out) == (64, '')
-    assert f"expected 1 to 100000, got '{cases}'" in error
+    assert f"expected a whole number from 1 to 100000, got '{cases}'" in error
 
 
 def test_the_commands_do_it_or_say_trouble_in_a_line(folder):

@@ -16,8 +16,10 @@ from oslo_messaging import conffixture
 
 from gantt import client, exceptions
 from gantt import conf as options
+from gantt.cmd import dead_letters
 from gantt.cmd import manage as command
 from gantt.core.report import HostReport
+from tests.nemesis.proxy import Proxy
 from tests.rabbit.test_bad_input import a_call, body
 from tests.rabbit.wire import envelope
 from tests.rpc.facade import until
@@ -244,13 +246,13 @@ def test_a_policy_of_the_broker_gets_what_cannot_be_decoded_too(bus, rabbit_url,
 def manage(rabbit_url, capsys):
     """``manage(queue, *arguments)``: exit code and output, in this process."""
 
-    def run(queue, *arguments):
+    def run(queue, *arguments, url=rabbit_url):
         conf = cfg.ConfigOpts()
         conffixture.ConfFixture(conf)
         options.register_opts(conf)
         conf.register_cli_opt(cfg.SubCommandOpt('command', handler=command.add_commands))
         conf(arguments, project='gantt', default_config_files=[])
-        conf.set_override('transport_url', rabbit_url)
+        conf.set_override('transport_url', url)
         conf.set_override('dead_letter_queue', queue, 'rpc')
         code = conf.command.run(conf)
         return code, capsys.readouterr().out
@@ -287,3 +289,38 @@ def test_a_queue_that_nothing_was_refused_for_yet_has_no_messages(manage):
     assert manage('no-such', 'dead-letters', 'list') == (0, f'0 messages: {none_yet}')
     assert manage('no-such', 'dead-letters', 'list', '-f', 'json') == (0, '[]\n')
     assert manage('no-such', 'dead-letters', 'drop') == (0, f'0 messages deleted: {none_yet}')
+
+
+@pytest.mark.parametrize('action', ['list', 'drop'])
+def test_a_broker_that_refuses_us_is_said_with_what_to_correct(manage, rabbit_url, action):
+    strange = re.sub('//[^@]*@', '//nobody-here:secret@', rabbit_url)
+    with pytest.raises(exceptions.Misconfigured) as told:
+        manage('dead', 'dead-letters', action, url=strange)
+    said = told.value.message
+    assert 'refuses us' in said and 'Correct the user or the password' in said
+    assert 'secret' not in said
+    nowhere = rabbit_url.rpartition('/')[0] + '/no-such-virtual-host'
+    with pytest.raises(exceptions.Misconfigured, match='Correct the virtual host'):
+        manage('dead', 'dead-letters', action, url=nowhere)
+
+
+def test_a_broker_that_is_not_there_is_named(manage):
+    with pytest.raises(exceptions.BrokerUnavailable, match=r'rabbit://gantt:\*\*\*@127.0.0.1:1/'):
+        manage('dead', 'dead-letters', 'list', url='rabbit://gantt:secret@127.0.0.1:1/')
+
+
+def test_a_broker_that_falls_silent_is_not_waited_for(manage, rabbit_url, monkeypatch):
+    monkeypatch.setattr(dead_letters, 'ANSWER_SECONDS', 0.5)
+    proxy = Proxy.of(rabbit_url)
+
+    def held(channel, name, limit):
+        proxy.hold()
+        return read(channel, name, limit)
+
+    read = dead_letters.read
+    monkeypatch.setattr(dead_letters, 'read', held)
+    try:
+        with pytest.raises(exceptions.BrokerUnavailable, match='timed out'):
+            manage('dead', 'dead-letters', 'list', url=proxy.url(rabbit_url))
+    finally:
+        proxy.close()
