@@ -91,7 +91,8 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
     service_disabled: str | None = None
     over_committed: bool = False
     reported_at: float = 0.0
-    speaks_for: str = 'host'  # 'host': an agent of ours confirms; 'nova': casts only
+    # 'host': an agent of ours confirms; 'nova': casts only; 'unsaid': see registering
+    speaks_for: str = 'host'
 
     def cap(self, resource_class: str) -> int:
         """How much of a class may be promised here."""

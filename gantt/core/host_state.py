@@ -100,7 +100,7 @@ class HostState:
 
     @property
     def speaks_for(self) -> str:
-        return self._row.speaks_for
+        return 'nova' if self._row.speaks_for == 'nova' else 'host'
 
     # -- resources -----------------------------------------------------------
     @property

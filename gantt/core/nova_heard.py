@@ -21,6 +21,7 @@ from gantt.core.claim import Claim
 from gantt.core.host import HostRow
 from gantt.core.nova_events import Cast, Guest, GuestDeleted, GuestsListed, GuestsUpdated
 from gantt.core.nova_host import NovaEffect
+from gantt.core.registering import UNSAID
 from gantt.core.report import DICTIONARY_NONCE
 
 #: Ids of broadcasts kept for each host: of an hour and more, syncs alone, and of a restart.
@@ -59,7 +60,8 @@ def counts(host: HostRow, cast: Cast | None = None) -> bool:
     if host.speaks_for == 'nova' or host.boot_nonce == DICTIONARY_NONCE:
         return True
     is_source = cast is not None and cast.by_source
-    return is_source and host.journal is None and not host.full_sequence
+    is_unsaid = host.speaks_for == UNSAID and host.journal is None
+    return is_source and is_unsaid and not host.full_sequence
 
 
 def noted(heard: Heard, cast: Cast) -> Heard:

@@ -15,6 +15,9 @@ from gantt.core.report import DICTIONARY_NONCE, RegisterHost
 
 #: So many periods of reports an agent may be silent before its host is free for Nova.
 HELD_REPORTS = 4
+#: ``speaks_for`` where nobody has said it: as an agent's, until a source that does not say
+#: it either lists the guests.
+UNSAID = 'unsaid'
 _replace = msgspec.structs.replace
 
 
@@ -52,6 +55,8 @@ def register(
         )
     is_moved = said.uuid is not None and said.uuid != row.uuid
     speaks_for = said.speaks_for or ('host' if said.journal is not None else row.speaks_for)
+    if said.speaks_for is None and speaks_for != 'nova' and said.journal is None and not is_repeat:
+        speaks_for = UNSAID
     row = _replace(
         row,
         uuid=said.uuid or row.uuid,

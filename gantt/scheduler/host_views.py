@@ -132,7 +132,7 @@ class HostReader:
             sequence=host.sequence,
             full_sequence=host.full_sequence,
             generation=host.generation,
-            speaks_for=host.speaks_for,
+            speaks_for='nova' if host.speaks_for == 'nova' else 'host',
             service_disabled=host.service_disabled,
             traits=sorted(facts.traits),
             hypervisor_type=facts.hypervisor.type,

@@ -82,6 +82,23 @@ def test_an_agent_that_registers_takes_the_host_back_from_nova(store, said):
     assert store.tell_facts(told).fate == 'refused'
 
 
+@pytest.mark.parametrize('was', [None, 'nova'], ids=['new', 'of-nova'])
+def test_a_list_that_comes_before_the_first_report_of_an_agent_has_no_say(store, was):
+    """The source goes on listing until its own report is refused."""
+    host = a_host().on(store, **({'speaks_for': was} if was else {}))
+    host.register(speaks_for='host')
+    assert store.hear_guests([listed(by_source=True)]).not_novas == ['cmp-1']
+    host.report()
+    claim = claimed(store, a_draft().taking(host))[0]
+    host.confirm(claim)
+    for number in range(1, 5):
+        cast = listed(number=number, by_source=True)
+        assert store.hear_guests([cast]).not_novas == ['cmp-1']
+    assert host.row.speaks_for == 'host'
+    assert state_of(store, claim) == 'confirmed'
+    assert store.audit() == CLEAN
+
+
 def test_nova_does_not_take_a_host_from_an_agent_that_reports(store, host, guest):
     before = host.row
     with pytest.raises(exceptions.HostHeld, match="'cmp-1': an agent .* --facts-only"):
