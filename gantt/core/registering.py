@@ -82,6 +82,11 @@ def register(
     )
 
 
+def begins_lists_anew(before: HostRow, row: HostRow) -> bool:
+    """Whether lists of Nova count from here on: what earlier ones lacked is long ago."""
+    return row.speaks_for == 'nova' and before.speaks_for != 'nova'
+
+
 def _check_free(row: HostRow, now: float, held: float) -> None:
     is_agents = row.speaks_for != 'nova' and row.boot_nonce not in ('', DICTIONARY_NONCE)
     if is_agents and row.reported_at and now - row.reported_at < held:

@@ -20,6 +20,7 @@ from gantt.db.arrays import Update
 from gantt.db.retry import Again
 
 _p = models.providers
+_c = models.claims
 _f = models.provider_facts
 _i = models.inventories
 _t = models.provider_traits
@@ -135,6 +136,12 @@ class Hosts:
         if row.uuid != before.uuid:
             self._check_uuid(row.uuid)
             self.tx.run(_p.update().where(_p.c.id == row.id).values(uuid=row.uuid))
+        if registering.begins_lists_anew(before, row):
+            self.tx.run(
+                _c.update()
+                .where(_c.c.provider_id == row.id, _c.c.live == 1, _c.c.absences != 0)
+                .values(absences=0)
+            )
         self.note(locked, msgspec.structs.replace(locked.templates[row.id], **_said(row)))
         counters.epoch, counters.generation = row.epoch, row.generation
         counters.sequence, counters.full_sequence = row.sequence, row.full_sequence

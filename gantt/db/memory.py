@@ -152,6 +152,9 @@ class MemoryStore(Shadows):
             now=self._now,
             report_seconds=self._report_seconds,
         )
+        if before is not None and registering.begins_lists_anew(before, row):
+            for claim in tables.live_on(row.id):
+                tables.put_claim(msgspec.structs.replace(claim, absences=0))
         tables.hosts[row.id] = row
         tables.ids[row.name] = row.id
         if before is None:

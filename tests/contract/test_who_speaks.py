@@ -122,6 +122,25 @@ def test_a_host_whose_agent_has_fallen_silent_may_become_one_of_nova(store, host
     assert store.hear_guests([listed(guest.consumer)]).not_novas == []
 
 
+def test_lists_of_before_an_agent_do_not_count_together_with_those_after_it(store, hand):
+    host = a_host().on(store, speaks_for='nova')
+    claim = claimed(store, a_draft().taking(host))[0]
+    there, gone = [claim.consumer], []
+    for number, guests in enumerate([there, there, gone, gone]):
+        store.hear_guests([listed(*guests, number=number)])
+    host.register(speaks_for='host')
+    for _ in range(3):
+        assert host.report([claim]).fate == 'applied'
+    hand.silent_since(host, 300.0)
+    host.register(speaks_for='nova')
+    for number in (6, 7):
+        store.hear_guests([listed(number=number)])
+    assert state_of(store, claim) == 'confirmed'
+    store.hear_guests([listed(number=8)])
+    assert state_of(store, claim) == 'released'
+    assert store.audit() == CLEAN
+
+
 def test_a_host_that_was_heard_of_by_dictionaries_only_follows_nova(store, host):
     host.register(DICTIONARY_NONCE)
     host.report()
