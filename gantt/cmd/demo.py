@@ -13,21 +13,25 @@ import threading
 import time
 
 from gantt import exceptions
+from gantt.cmd.arguments import Parser, whole
 from gantt.demo import acts, say
 from gantt.demo.stage import Stage
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog='gantt-demo', description=__doc__.splitlines()[0])
-    parser.add_argument('--hosts', type=int, default=200, help='fake hosts (200)')
-    parser.add_argument('--requests', type=int, default=1000, help='requests (1000)')
-    parser.add_argument('--seed', type=int, default=1, help='of hosts, requests and trouble')
+    parser = Parser(prog='gantt-demo', description=__doc__.splitlines()[0])
+    parser.add_argument('--hosts', type=whole(100_000, 20), default=200, help='fake hosts (200)')
+    parser.add_argument(
+        '--requests', type=whole(1_000_000, 10), default=1000, help='requests (1000)'
+    )
+    parser.add_argument(
+        '--seed', type=whole(least=0), default=1, help='of hosts, requests and trouble'
+    )
     parser.add_argument('--serve', action='store_true', help='stay up, with the HTTP interface')
-    parser.add_argument('--port', type=int, default=8790, help='of the HTTP interface (8790)')
-    given = parser.parse_args(argv)
-    if given.hosts < 20 or given.requests < 10:
-        parser.error('at least 20 hosts and 10 requests')
-    return given
+    parser.add_argument(
+        '--port', type=whole(65_535), default=8790, help='of the HTTP interface (8790)'
+    )
+    return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -17,6 +17,7 @@ from oslo_config import cfg
 
 from gantt import exceptions, plugins
 from gantt.cmd import USAGE, dead_letters, dev, doctor, manage_hosts, manage_shadow, wiring
+from gantt.cmd.arguments import whole
 from gantt.cmd.doctor import times
 from gantt.conf import files, opts, unknown
 from gantt.core.adoption import GUESTS_MAX
@@ -220,7 +221,7 @@ def add_commands(parsers: Any) -> None:
     letters = group('dead-letters', 'Messages that could not be handled.')
     add(letters, 'list', dead_letters.show, json_too=True).add_argument(
         '--limit',
-        type=_whole(_LETTERS_MAX),
+        type=whole(_LETTERS_MAX),
         default=20,
         metavar='N',
         help='how many, at most (20)',
@@ -238,12 +239,12 @@ def add_commands(parsers: Any) -> None:
     checked.add_argument('plugin', help='its name where it is installed, else module:Class')
     checked.add_argument(
         '--cases',
-        type=_whole(_CASES_MAX),
+        type=whole(_CASES_MAX),
         default=conformance.CASES,
         help=f'random clouds to try ({conformance.CASES})',
     )
     checked.add_argument(
-        '--seed', type=_whole(2**63 - 1, 0), default=0, metavar='N', help='of the first one (0)'
+        '--seed', type=whole(least=0), default=0, metavar='N', help='of the first one (0)'
     )
     made = add(plugin, 'new-filter', dev.new_filter)
     # Not 'name': under that one oslo.config keeps the name of the command.
@@ -271,23 +272,9 @@ def _host_commands(add: Any, group: Any, parsers: Any) -> None:
     told.add_argument('file', metavar='FILE', help='guests, a line of JSON each; - reads them')
     told.add_argument('--dry-run', action='store_true', help='say what would be; write nothing')
     told.add_argument(
-        '--batch', type=_whole(GUESTS_MAX), default=manage_hosts.BATCH, metavar='N',
+        '--batch', type=whole(GUESTS_MAX), default=manage_hosts.BATCH, metavar='N',
         help=f'guests in one transaction, about ({manage_hosts.BATCH})',
     )  # fmt: skip
-
-
-def _whole(most: int, least: int = 1) -> Callable[[str], int]:
-    """An argument type: a whole number."""
-
-    def parse(text: str) -> int:
-        number = int(text) if text.isdecimal() and len(text) < 20 else least - 1
-        if not least <= number <= most:
-            raise argparse.ArgumentTypeError(
-                f'expected a whole number from {least} to {most}, got {text!r}'
-            )
-        return number
-
-    return parse
 
 
 def _seconds(text: str) -> float:

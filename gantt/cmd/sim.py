@@ -6,19 +6,13 @@ import json
 import sys
 import time
 
-from gantt.cmd import USAGE
+from gantt.cmd.arguments import Parser, whole
 from gantt.sim.loop import Stacks
 from gantt.sim.world import Verdict, run
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]
-        self.print_usage(sys.stderr)
-        self.exit(USAGE, f'{self.prog}: {message}\n')
-
-
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = _Parser(
+    parser = Parser(
         prog='gantt-sim', description='Run the service in a simulated world.',
         epilog='exit codes: 0 all promises were kept, 1 some were not, 64 wrong usage',
     )  # fmt: skip
@@ -29,17 +23,14 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         'with lost, late, doubled and overtaken messages, deaths, wrong clocks and a database '
         'that goes away. When all is healed every promise is checked.',
     )  # fmt: skip
-    faults.add_argument('--seeds', type=int, default=200, help='how many (200)')
-    faults.add_argument('--first', type=int, default=0, help='the first seed (0)')
+    faults.add_argument('--seeds', type=whole(), default=200, help='how many (200)')
+    faults.add_argument('--first', type=whole(least=0), default=0, help='the first seed (0)')
     faults.add_argument('--trace', action='store_true', help='print all that happens')
     faults.add_argument(
         '-f', '--format', choices=('text', 'json'), default='text',
         help='text, or json: one object for each seed that failed, and a last one for all',
     )  # fmt: skip
-    given = parser.parse_args(argv)
-    if given.seeds < 1:
-        parser.error(f'--seeds: expected at least 1, got {given.seeds}')
-    return given
+    return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> int:

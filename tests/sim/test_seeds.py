@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from gantt import cmd
 from gantt.cmd import sim
 from gantt.sim import plan, world
 from gantt.sim.loop import Stacks
@@ -83,6 +84,6 @@ def test_a_seed_is_told_with_the_command_that_shows_it_again(monkeypatch, capsys
 
 
 def test_wrong_usage_is_told_apart(capsys):
-    assert sim.main(['faults', '--seeds', '0']) == sim.USAGE
-    assert sim.main(['nothing']) == sim.USAGE
-    assert 'expected at least 1' in capsys.readouterr().err
+    assert sim.main(['faults', '--seeds', '0']) == cmd.USAGE
+    assert sim.main(['nothing']) == cmd.USAGE
+    assert 'expected a whole number from 1 to' in capsys.readouterr().err
