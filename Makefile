@@ -8,6 +8,7 @@ SHELL := /bin/sh
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
 NOVA   ?= .venv-nova
+CLOUD  ?= .venv-openstack
 ARGS   ?=
 NAME   ?=
 JOBS   ?= 2
@@ -24,7 +25,7 @@ ifeq ($(PBR_VERSION)$(shell git describe --tags 2>/dev/null),)
 export PBR_VERSION := 0.1.0.dev0
 endif
 
-.PHONY: help demo test devstack-test lint format types imports docs genconfig genpolicy bench nightly clean venv venv-test venv-nova try-nova
+.PHONY: help demo test devstack-test openstack-test lint format types imports docs genconfig genpolicy bench nightly clean venv venv-test venv-nova try-nova
 
 help: ## this list
 	@echo 'make TARGET [ARGS="..."]     (PYTHON=$(PYTHON), environment in $(VENV)/)'
@@ -69,6 +70,15 @@ $(NOVA)/made: tests/oracle/requirements.txt
 
 venv-nova: $(NOVA)/made ## Nova beside it, to compare filters with (.venv-nova)
 
+$(CLOUD)/made: tests/openstack/requirements.txt setup.cfg
+	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed; found none.' >&2; exit 1; }
+	@echo 'Keystone, Glance, Placement and Nova in $(CLOUD)/: once, some minutes'
+	rm -rf $(CLOUD)
+	'$(PYTHON)' -m venv $(CLOUD)
+	$(CLOUD)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --requirement $<
+	$(CLOUD)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --no-build-isolation --no-deps .
+	@touch $@
+
 try-nova:
 	@$(MAKE) --no-print-directory venv-nova || echo 'NO NOVA: it could not be installed; filters are not compared with its own' >&2
 
@@ -87,6 +97,9 @@ nightly: $(VENV)/test-required try-nova ## all tests in their long form too
 
 devstack-test: $(VENV)/made ## the devstack plugin with devstack's own functions: DEVSTACK=path-to-a-copy; as root
 	@tests/devstack/run '$(DEVSTACK)' '$(abspath $(BIN))/python'
+
+openstack-test: $(VENV)/installed $(CLOUD)/made ## beside a real Keystone, Placement and Nova; ARGS="step ..." for some
+	$(CLOUD)/bin/python -m tests.openstack --gantt $(BIN) $(ARGS)
 
 bench: $(VENV)/test-required ## one bench, e.g. NAME=decide ARGS="--hosts 10000"; without NAME the list of them
 	@$(BIN)/python -m bench $(if $(NAME),$(NAME) --json $(ARGS),--help)
