@@ -27,7 +27,7 @@ from gantt.core.host import HostRow
 from gantt.core.nova_adopted import adopted
 from gantt.core.nova_events import Guest, GuestSettled
 from gantt.core.reconcile import ended
-from gantt.core.request import Purpose
+from gantt.core.request import Lifecycle, Purpose
 
 #: Syncs in a row that must list a consumer before its claim is confirmed.
 PRESENCES = 2
@@ -267,6 +267,24 @@ def overdue_moves(claims: Iterable[Claim], now: float, seconds: float) -> list[M
     """Moves that have been open for longer than ``seconds``: ask Nova, or raise an alarm."""
     moves = (open_move(mine) for mine in _by_consumer(claims).values())
     return [move for move in moves if move and move.target.created_at + seconds < now]
+
+
+def awaited(claims: Iterable[Claim], now: float, seconds: float) -> list[Claim]:
+    """Claims that nobody has confirmed for longer than ``seconds``, in no move: ask Nova.
+
+    A build that failed leaves such a claim, also where it went on to an alternate.
+
+    :param claims: live ones
+    """
+    return [
+        claim
+        for mine in _by_consumer(claims).values()
+        if open_move(mine) is None
+        for claim in mine
+        if claim.state is State.RESERVED
+        and claim.lifecycle is Lifecycle.HOST
+        and claim.created_at + seconds < now
+    ]
 
 
 def _synced(claim: Claim, move: Move | None, is_listed: bool, now: float) -> Claim:

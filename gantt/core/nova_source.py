@@ -65,14 +65,16 @@ class AskMoves(Message, frozen=True, kw_only=True):
     """Which moves are still open?
 
     :ivar seconds: only those that have been open for longer
+    :ivar reserved: also claims that nobody has confirmed for as long, in no move
     """
 
     seconds: Annotated[float, msgspec.Meta(ge=0, le=31_536_000)]
     limit: Annotated[int, msgspec.Meta(ge=1, le=MOVES_MOST)] = MOVES_MOST
+    reserved: bool = False
 
 
 class MoveAsked(Message, frozen=True, kw_only=True):
-    """A guest between two hosts."""
+    """A guest between two hosts; where both are one host, it has been awaited there."""
 
     consumer: Uuid
     source: Name

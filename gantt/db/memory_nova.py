@@ -161,17 +161,22 @@ class NovaWords(Operators):
         return FactsResult(fate=effect.fate, sequence=sequence, hosts=self._tables.write([row.id]))
 
     @atomic
-    def open_moves(self, seconds: float, limit: int) -> list[OpenMove]:
+    def open_moves(self, seconds: float, limit: int, reserved: bool = False) -> list[OpenMove]:
         """Moves between hosts of Nova that have been open for longer, oldest first."""
         late = nova_host.overdue_moves(self._tables.all_live(), self._now, seconds)
         late.sort(key=lambda move: (move.target.created_at, move.target.id))
+        late = late[:limit]
+        if reserved:
+            found = nova_host.awaited(self._tables.all_live(), self._now, seconds)
+            found.sort(key=lambda claim: (claim.created_at, claim.id))
+            late += [nova_host.Move(source=claim, target=claim) for claim in found[:limit]]
         return [
             OpenMove(
                 source=move.source,
                 target=move.target,
                 seconds=self._now - move.target.created_at,
             )
-            for move in late[:limit]
+            for move in late
             if (host := self._tables.hosts.get(move.target.provider_id))
             and host.speaks_for == 'nova'
         ]

@@ -53,6 +53,17 @@ MOVED = (
     .order_by(_c.c.created_at)
     .limit(sa.bindparam('most'))
 )
+AWAITED = (
+    sa.select(_c.c.consumer)
+    .where(
+        _c.c.state == 'reserved',
+        _c.c.live == 1,
+        _c.c.expires_at.is_not(None),
+        _c.c.created_at < sa.bindparam('before'),
+    )
+    .order_by(_c.c.created_at)
+    .limit(sa.bindparam('most'))
+)
 NAME_OF = sa.select(_a.c.name).where(_a.c.uuid == sa.bindparam('uuid'))
 UUID_OF = sa.select(_a.c.uuid).where(_a.c.name == sa.bindparam('name'))
 
@@ -260,20 +271,31 @@ def settle(changes: Changes, said: GuestSettled) -> HeardResult:
     )
 
 
-def open_moves(tx: session.Tx, seconds: float, limit: int) -> list[OpenMove]:
-    """Moves on hosts of Nova that have been open for longer, oldest first."""
-    moved = {row.consumer for row in tx.all(MOVED, before=tx.now - seconds, most=limit)}
-    found: list[Claim] = []
-    for some in _parts(sorted(moved)):
-        found += load_claims(tx, where=[_c.c.consumer.in_(some), _c.c.live != 0])
-    late = nova_host.overdue_moves(found, tx.now, seconds)
+def open_moves(
+    tx: session.Tx, seconds: float, limit: int, reserved: bool = False
+) -> list[OpenMove]:
+    """Moves on hosts of Nova that have been open for longer, oldest first; see the port."""
+    late = nova_host.overdue_moves(_live_of(tx, MOVED, seconds, limit), tx.now, seconds)
     late.sort(key=lambda move: (move.target.created_at, move.target.id))
+    if reserved:
+        found = nova_host.awaited(_live_of(tx, AWAITED, seconds, limit), tx.now, seconds)
+        found.sort(key=lambda claim: (claim.created_at, claim.id))
+        late += [nova_host.Move(source=claim, target=claim) for claim in found]
     templates = providers.read(tx, rows.Memory(), {m.target.provider_id for m in late}).templates
     return [
         OpenMove(source=move.source, target=move.target, seconds=tx.now - move.target.created_at)
         for move in late
         if (host := templates.get(move.target.provider_id)) and host.speaks_for == 'nova'
     ]
+
+
+def _live_of(tx: session.Tx, query: Any, seconds: float, limit: int) -> list[Claim]:
+    """All live claims of the guests that a query names."""
+    named = {row.consumer for row in tx.all(query, before=tx.now - seconds, most=limit)}
+    found: list[Claim] = []
+    for some in _parts(sorted(named)):
+        found += load_claims(tx, where=[_c.c.consumer.in_(some), _c.c.live != 0])
+    return found
 
 
 # -- aggregates -----------------------------------------------------------------------

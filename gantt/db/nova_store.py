@@ -39,6 +39,6 @@ class NovaStore:
         """See the port."""
         return self.database.write(lambda tx: beside.tell(self._changes(tx), self._hosts(tx), told))
 
-    def open_moves(self, seconds: float, limit: int) -> list[OpenMove]:
+    def open_moves(self, seconds: float, limit: int, reserved: bool = False) -> list[OpenMove]:
         """See the port."""
-        return self.database.read(lambda tx: nova_hosts.open_moves(tx, seconds, limit))
+        return self.database.read(lambda tx: nova_hosts.open_moves(tx, seconds, limit, reserved))

@@ -261,8 +261,8 @@ class Source:
 
     # -- moves -------------------------------------------------------------------------
     def _settle(self) -> None:
-        """Of moves that nobody has ended Nova knows where they led."""
-        asked = self._nova.open_moves(AskMoves(seconds=self._settle_seconds))
+        """Of moves that nobody has ended Nova knows where they led, and what became of builds."""
+        asked = self._nova.open_moves(AskMoves(seconds=self._settle_seconds, reserved=True))
         found = []
         for move in [one for one in asked.moves if self._is_ours(one)][:ASKED_MOST]:
             try:
@@ -274,12 +274,15 @@ class Source:
                 continue
             host, amounts = None, {}
             if where.server is not None:
+                if move.source == move.target and where.server.is_coming:
+                    continue
                 host = self._told.name_of(where.server)
                 amounts = facts.amounts_of(where.server)
                 if host in self._fenced or (host is None and where.server.host is not None):
                     continue  # somewhere that nothing is known of
-            LOG.info('Guest %s moved from %s to %s, and is at %s by Nova',
-                     move.consumer, move.source, move.target, host or 'no host')  # fmt: skip
+            way = move.target if move.source == move.target else f'{move.source} and {move.target}'
+            LOG.info('Guest %s has claims on %s that nobody has confirmed or ended, and is at %s '
+                     'by Nova', move.consumer, way, host or 'no host')  # fmt: skip
             found.append(
                 GuestSettled(
                     consumer=move.consumer, host=host, before=asked.before, resources=amounts

@@ -126,6 +126,11 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
         return self.vm_state == 'resized' or self.task_state in _MOVING
 
     @property
+    def is_coming(self) -> bool:
+        """Whether a host may still be found for it, or has just been."""
+        return self.vm_state == 'building' or bool(self.task_state)
+
+    @property
     def is_work(self) -> bool:
         """Whether it counts among the operations that load a host."""
         return self.vm_state == 'building' or self.task_state in _WORKING

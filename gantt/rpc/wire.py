@@ -12,6 +12,7 @@ History of the interface (topics ``gantt-scheduler``, ``gantt-claims``,
     1.4  gantt-stats: tell_facts, by an agent beside nova-compute
     1.5  select_destinations: repeat
     1.6  select_destinations: only_project; register_host: speaks_for
+    1.7  open_moves: reserved
 
 A server answers senders of its own major version.  From a sender whose minor
 version is newer, keys that the server does not know are dropped; from all
@@ -28,7 +29,7 @@ from gantt.core.decision import Answer
 
 T = TypeVar('T')
 
-MAJOR, MINOR = 1, 6
+MAJOR, MINOR = 1, 7
 VERSION = f'{MAJOR}.{MINOR}'
 #: Versions of senders that say nothing unknown to us.
 KNOWN = frozenset(f'{MAJOR}.{minor}' for minor in range(MINOR + 1))

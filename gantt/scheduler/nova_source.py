@@ -131,7 +131,7 @@ class NovaSource:
                     consumer=move.target.consumer, source=move.source.host,
                     target=move.target.host, seconds=round(move.seconds, 3),
                 )
-                for move in self._store.open_moves(asked.seconds, asked.limit)
+                for move in self._store.open_moves(asked.seconds, asked.limit, asked.reserved)
             ],
             before=before,
         )  # fmt: skip

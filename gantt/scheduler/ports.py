@@ -187,10 +187,10 @@ class Store(FactsStore, Protocol):
     def settle_guest(self, said: GuestSettled) -> HeardResult:
         """End the claims of a guest where Nova's API says that it is not."""
 
-    def open_moves(self, seconds: float, limit: int) -> list[OpenMove]:
+    def open_moves(self, seconds: float, limit: int, reserved: bool = False) -> list[OpenMove]:
         """Moves between hosts of Nova that have been open for longer, oldest first.
 
-        At most ``limit`` of the oldest guests that ever moved are looked at.
+        At most ``limit`` are looked at.  ``reserved``: and claims awaited, as from host to itself.
         """
 
     # -- for operators ------------------------------------------------------

@@ -255,6 +255,26 @@ def test_moves_that_nobody_ended_are_found_and_settled(store, nova, hosts):
     assert store.audit() == CLEAN
 
 
+def test_claims_that_nobody_confirmed_are_found_where_they_are_asked_for(store, nova, hosts):
+    failed, moving, alternate = new_uuid(), new_uuid(), new_uuid()
+    first = claimed(store, a_draft().taking(hosts[0], failed))[0]
+    second = claimed(store, a_draft().taking(hosts[0], alternate))[0]
+    claimed(store, a_draft().taking(hosts[0], moving))
+    nova.update(hosts[1], alternate)
+    nova.update(hosts[0], moving)
+    moved(store, hosts[1], moving, purpose='resize')
+    assert [one.target.consumer for one in store.open_moves(-1.0, 10)] == [moving]
+    assert len(store.open_moves(3600.0, 10, reserved=True)) == 0
+    found = store.open_moves(-1.0, 10, reserved=True)
+    assert [one.target.consumer for one in found] == [moving, failed, alternate]
+    assert [one.source.id for one in found[1:]] == [first.id, second.id]
+    assert store.settle_guest(GuestSettled(consumer=failed)).released == [first.id]
+    settled = store.settle_guest(GuestSettled(consumer=alternate, host='cmp-2'))
+    assert settled.released == [second.id]
+    assert [one.target.consumer for one in store.open_moves(-1.0, 10, reserved=True)] == [moving]
+    assert store.audit() == CLEAN
+
+
 # -- aggregates -----------------------------------------------------------------------
 def hear(store, *aggregates, deleted=False, cast=None):
     word = (
