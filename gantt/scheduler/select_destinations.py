@@ -12,28 +12,25 @@ request that cannot be completed had claimed is released by its id.
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from gantt import exceptions
 from gantt.core.commit import CommitResult, Fate, RequestFate
-from gantt.core.decision import Answer, Outcome
+from gantt.core.decision import Outcome
 from gantt.core.pipeline import Pipeline
-from gantt.core.request import Purpose, SelectDestinations
 from gantt.scheduler.admission import Admission, Call, refusal
 from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.outbox import OnAnswer, Outbox
 from gantt.scheduler.plan import Plan, back_off
 from gantt.scheduler.planning import Planner
-from gantt.scheduler.ports import Clock, Recorder, Replies, Store, StoredRequest
+from gantt.scheduler.ports import Clock, Recorder, Store, StoredRequest
+from gantt.scheduler.repeats import Repeats
 from gantt.scheduler.settings import Settings
 
 LOG = logging.getLogger(__name__)
 IDLE_SECONDS = 0.5
 FRESH_SECONDS = 0.02
 OPEN_SECONDS = 0.1  # between two looks at a request that another worker has open
-
-#: Told of every answer and the seconds from its request's arrival: for the log.
-OnAnswer = Callable[[Answer, float], None]
 
 
 class Placing:
@@ -53,14 +50,14 @@ class Placing:
         self._store = store
         self._cache = cache
         self._planner = planner
+        self._repeats = Repeats(store, planner, recorder)
         self._recorder = recorder
         self._clock = clock
         self._settings = settings
-        self._on_answer = on_answer
         self._owner = settings.worker
         self._thread: threading.Thread | None = None
         self._batch: list[Call] = []
-        self._outbox: list[tuple[Replies, Any, Answer]] = []
+        self._outbox = Outbox(self.admission, recorder, clock, on_answer)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -102,15 +99,13 @@ class Placing:
         )
         self._batch = calls = self._apart(calls)
         self._cache.fold()
-        if not calls:
-            return 0
-        if not self._cache.is_loaded:
+        if calls and not self._cache.is_loaded:
             self._wait_for_hosts(calls)
-            return len(calls)
-        plans = [plan for call in self._in_time(calls) if (plan := self._plan(call))]
-        if plans:
-            self._commit(plans)
-        self._send()
+        elif calls:
+            plans = [plan for call in self._in_time(calls) if (plan := self._plan(call))]
+            if plans:
+                self._commit(plans)
+        self._outbox.send()
         return len(calls)
 
     def _apart(self, calls: list[Call]) -> list[Call]:
@@ -127,13 +122,12 @@ class Placing:
         """Nothing was read from the database yet: wait within the budgets."""
         for call in calls:
             if call.deadline <= self._clock.monotonic():
-                self._answer(
+                self._outbox.put(
                     call,
                     refusal(call.request, Outcome.UNKNOWN, 'the database has not answered yet'),
                 )
             else:
                 self.admission.later(call, 0.1)
-        self._send()
 
     def _in_time(self, calls: Iterable[Call]) -> Iterable[Call]:
         now = self._clock.monotonic()
@@ -177,45 +171,22 @@ class Placing:
         if plan.claims_nothing:
             self._planner.undo(plan)
             self._recorder.record(plan.record())
-            self._answer(call, plan.answer())
+            self._outbox.put(call, plan.answer())
             return None
         return plan
 
     def _known_before(self, call: Call, outcome: Outcome, reason: str) -> bool:
-        """Whether the request was seen to before: its own claims may be what is in the way.
-
-        The commit guards against repeats; what never gets there is looked up here.  Of a
-        repeat that is to be refused the refusal is kept: its other copy may wait at another
-        scheduler, which must not place it when the caller was told no.
-        """
-        request = call.request
-        if call.continues or request.dry_run or request.spec.purpose is Purpose.REBUILD:
-            return False
-        try:
-            if call.repeats:
-                kept = self._planner.packed(refusal(request, outcome, reason))
-                stored = self._store.bar_request(request.request_id, call.fingerprint, kept)
-            else:
-                stored = self._store.load_request(request.request_id)
-        except exceptions.Unavailable as e:
-            self._answer(call, refusal(request, Outcome.FAILED, e.message))
-            return True
-        if stored is None:
-            return False
-        if stored.state == 'cancelled':
-            self._answer(call, self._cancelled(request, stored))
-        elif stored.fingerprint != call.fingerprint:
-            self._answer(call, refusal(request, Outcome.REUSED, 'used with another body'))
-        elif stored.state == 'open':
-            if stored.wait_seconds <= 0:
+        """Whether a call that is to be refused was seen to before, and so is seen to now."""
+        known = self._repeats.known(call, outcome, reason)
+        if isinstance(known, StoredRequest):
+            if known.wait_seconds <= 0:
                 # Its worker is gone; what it had claimed may be the room we need.
-                self._release(request.request_id, stored.owner, stored.attempt)
+                self._release(call.request.request_id, known.owner, known.attempt)
             call.tries -= 1  # its budget bounds it; no race was lost
             self.admission.later(call, OPEN_SECONDS)
-        else:
-            self._recorder.count('gantt_repeats_total')
-            self._answer(call, self._planner.stored(stored.answer))
-        return True
+        elif known is not None:
+            self._outbox.put(call, known)
+        return known is not None
 
     def _commit(self, plans: list[Plan]) -> None:
         started = self._clock.monotonic()
@@ -225,7 +196,8 @@ class Placing:
             # The outcome is not known: the caller asks again with the same id.
             for plan in plans:
                 self._planner.undo(plan)
-                self._answer(plan.call, refusal(plan.call.request, Outcome.FAILED, e.message))
+                refused = refusal(plan.call.request, Outcome.FAILED, e.message)
+                self._outbox.put(plan.call, refused)
             return
         self._recorder.observe('gantt_commit_seconds', self._clock.monotonic() - started)
         self._recorder.observe('gantt_batch_size', len(plans))
@@ -263,12 +235,11 @@ class Placing:
         match fate.fate:
             case Fate.PLACED:
                 self._recorder.count('gantt_claims_made_total', len(plan.members))
-                self._answer(call, plan.final_answer)
+                self._outbox.put(call, plan.final_answer)
             case Fate.PARTIAL | Fate.DROPPED | Fate.GROUP_CHANGED:
                 self._plan_again(call, plan.keep(fate))
             case Fate.REPEAT:
-                self._recorder.count('gantt_repeats_total')
-                self._answer(call, self._planner.stored(fate.answer))
+                self._outbox.put(call, self._repeats.placed(fate.answer))
             case Fate.OPEN | Fate.LOST:
                 call.continues = False
                 call.done.clear()
@@ -282,22 +253,9 @@ class Placing:
             case Fate.BARRED:
                 self._give_up(call, Outcome.REFUSED, fate.reason)
             case Fate.CANCELLED:
-                self._answer(call, self._cancelled(request, self._look_up(request)))
+                self._outbox.put(call, self._repeats.cancelled(request))
             case Fate.REUSED:
-                self._answer(call, refusal(request, Outcome.REUSED, 'used with another body'))
-
-    def _look_up(self, request: SelectDestinations) -> StoredRequest | None:
-        try:
-            return self._store.load_request(request.request_id)
-        except exceptions.Unavailable:
-            return None
-
-    def _cancelled(self, request: SelectDestinations, stored: StoredRequest | None) -> Answer:
-        """What is told of a request that is not placed any more: its refusal, if it had one."""
-        was_refused = stored is not None and stored.attempt == 0 and stored.answer
-        if stored is not None and was_refused and stored.fingerprint == request.fingerprint:
-            return self._planner.stored(stored.answer)
-        return refusal(request, Outcome.CANCELLED, 'it was cancelled')
+                self._outbox.put(call, refusal(request, Outcome.REUSED, 'used with another body'))
 
     def _plan_again(self, call: Call, lost: int) -> None:
         """Plan the rest of a call in a later batch.
@@ -325,7 +283,7 @@ class Placing:
             self._recorder.record(record)
             decision_id = record.id
         retry = self._settings.retry_after_ms if outcome is Outcome.BUSY else None
-        self._answer(call, refusal(call.request, outcome, reason, retry, decision_id))
+        self._outbox.put(call, refusal(call.request, outcome, reason, retry, decision_id))
 
     def _release(self, request_id: str, owner: str, attempt: int) -> None:
         try:
@@ -352,31 +310,12 @@ class Placing:
         calls = [c for c in self._batch if c.waiters and not self.admission.is_waiting(c)]
         for call in calls:
             if call.alone or len(calls) == 1:
-                self._answer(call, refusal(call.request, Outcome.FAILED, f'internal: {error}'))
+                self._outbox.put(call, refusal(call.request, Outcome.FAILED, f'internal: {error}'))
             else:
                 call.alone = True
                 self.admission.again(call)
         self._cache.forget()
-        self._send()
-
-    def _answer(self, call: Call, answer: Answer) -> None:
-        spent = call.request.budget_ms / 1000 - (call.deadline - self._clock.monotonic())
-        self._recorder.observe(
-            'gantt_decision_seconds', max(0.0, spent), outcome=answer.outcome.value
-        )
-        if self._on_answer is not None:
-            self._on_answer(answer, max(0.0, spent))
-        for handle, replies in self.admission.leave(call):
-            self._outbox.append((replies, handle, answer))
-
-    def _send(self) -> None:
-        """All answers of the batch, in one send per carrier."""
-        outbox, self._outbox = self._outbox, []
-        by_carrier: dict[int, tuple[Replies, list[tuple[Any, Answer]]]] = {}
-        for replies, handle, answer in outbox:
-            by_carrier.setdefault(id(replies), (replies, []))[1].append((handle, answer))
-        for replies, answers in by_carrier.values():
-            replies.send(answers)
+        self._outbox.send()
 
 
 def _out_of_time(call: Call) -> tuple[Outcome, str]:

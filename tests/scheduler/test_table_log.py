@@ -95,3 +95,27 @@ def test_a_gap_makes_no_false_table():
     assert table_log.rebuild(events, log.position) is not None
     del events[1]
     assert table_log.rebuild(events, log.position) is None
+
+
+def test_a_checkpoint_has_no_pick_that_is_not_committed(monkeypatch):
+    world = World(hosts=2, checkpoint_seconds=60.0)
+    cache, poll = world.scheduler.cache, world.store.poll
+    world.turn()
+
+    def slow(*args):
+        world.clock.advance(90.0)  # a checkpoint is due while a pick is open
+        return poll(*args)
+
+    # Out of room it reads the news again, with the first one's pick on the table.
+    world.ask(a_request(budget_ms=600_000))
+    world.ask(a_request(ram=10**6, budget_ms=600_000))
+    world.clock.advance(1.0)
+    monkeypatch.setattr(world.store, 'poll', slow)
+    before = cache.log.position
+    world.scheduler.placing.step()
+    monkeypatch.undo()
+    cache.fold()
+    noted = [event for position, event in cache.log._events if position >= before]
+    kinds = [type(event) for event in noted]
+    assert kinds.count(table_log.Checkpoint) == 1
+    assert kinds.index(table_log.Settled) < kinds.index(table_log.Checkpoint)
