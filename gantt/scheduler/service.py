@@ -25,10 +25,11 @@ from gantt.scheduler.housekeeping import Housekeeping
 from gantt.scheduler.nova_moves import NovaMoves, Then
 from gantt.scheduler.nova_source import NovaSource
 from gantt.scheduler.nova_words import NovaWords
+from gantt.scheduler.outbox import OnAnswer
 from gantt.scheduler.planning import Planner
 from gantt.scheduler.ports import ClaimFate, Clock, Recorder, Replies, ReportFate, Store
 from gantt.scheduler.register_hosts import Registrations
-from gantt.scheduler.select_destinations import OnAnswer, Placing
+from gantt.scheduler.select_destinations import Placing
 from gantt.scheduler.settings import Settings
 from gantt.scheduler.table_log import TableLog
 from gantt.scheduler.update_resource_stats import Intake
