@@ -57,7 +57,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True):
-    """The other scheduler has taken a request up.
+    """The other scheduler has taken a request up; where no end follows it found no host.
 
     :ivar origin: '' where it is not said
     :ivar consumer: one of its guests; '' where it is not said

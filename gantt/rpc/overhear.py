@@ -36,7 +36,11 @@ PAUSE_FIRST, PAUSE_MOST = 1.0, 10.0
 #: Of a claim that is never made: a request has to name one.
 LEASE_SECONDS = 900
 #: Where notifications go by default.
-NOTIFICATIONS = ('notifications.info', 'versioned_notifications.info')
+NOTIFICATIONS = tuple(
+    f'{topic}.{level}'
+    for topic in ('notifications', 'versioned_notifications')
+    for level in ('info', 'error')
+)
 
 #: What nova-compute notifies of when a guest is where it was placed; unversioned ones are
 #: called compute.instance.*.
@@ -47,7 +51,9 @@ ARRIVALS = frozenset(
         'finish_resize', 'live_migration.post.dest',
     )
 )  # fmt: skip
-_ARRIVED = re.compile('|'.join(map(re.escape, sorted(ARRIVALS))).encode()).search
+#: What the conductor notifies of when a task has failed begins so.
+TASK = 'compute_task.'
+_TOLD = re.compile('|'.join(map(re.escape, sorted({TASK, *ARRIVALS}))).encode()).search
 
 _NOTICES: dict[str, type[Begun] | type[Ended]] = {
     nova_notices.START: Begun, nova_notices.END: Ended,
@@ -80,7 +86,7 @@ def understood(body: bytes | str, terms: Terms) -> Heard | None:
     :raises InvalidMessage: it is, and cannot be understood
     """
     raw = body.encode() if isinstance(body, str) else body
-    if b'select_destinations' not in raw and b'instance_info' not in raw and not _ARRIVED(raw):
+    if b'select_destinations' not in raw and b'instance_info' not in raw and not _TOLD(raw):
         return None
     if len(raw) > terms.payload_bytes_max:
         raise exceptions.PayloadTooLarge(size=len(raw), limit=terms.payload_bytes_max)
@@ -113,12 +119,30 @@ def _notified(event: str, payload: Any, origin: str) -> Heard | None:
     notice = _NOTICES.get(event)
     if notice is not None:
         return notice(origin=origin, consumer=_guest_of(payload))
+    if event.startswith(TASK):
+        return _refused(payload, origin)
     if event.removeprefix('compute.') not in ARRIVALS or not isinstance(payload, dict):
         return None
     versioned = payload.get('nova_object.data')
     data, key = (versioned, 'uuid') if isinstance(versioned, dict) else (payload, 'instance_id')
     guest, host = str(data.get(key) or ''), str(data.get('host') or '')
     return Seen(host=host, consumers=[guest]) if guest and host else None
+
+
+def _refused(payload: Any, origin: str) -> Heard | None:
+    """Where Placement has no candidate, nova-scheduler sends nothing, and its caller this."""
+    if not isinstance(payload, dict):
+        return None
+    data = payload.get('nova_object.data')
+    if isinstance(data, dict):
+        reason = data.get('reason')
+        fault = reason.get('nova_object.data') if isinstance(reason, dict) else None
+        none = isinstance(fault, dict) and fault.get('exception') == 'NoValidHost'
+        guest = data.get('instance_uuid')
+    else:
+        none = str(payload.get('reason') or '').startswith('No valid host was found')
+        guest = payload.get('instance_id')
+    return Begun(origin=origin, consumer=str(guest)) if none and guest else None
 
 
 def _guest_of(payload: Any) -> str:

@@ -17,6 +17,7 @@ from tests.nemesis.proxy import Proxy
 from tests.rpc.bus import Bus, a_conf, load, stored
 
 TERMS = Terms()
+GUEST = '5b32382d-4506-4d79-b51e-7b55cbc183fc'
 
 
 def on_the_wire(name: str) -> bytes:
@@ -75,6 +76,35 @@ def test_notices_of_the_scheduler(event, kind):
         body = {'event_type': event, 'payload': payload, '_context_request_id': 'req-7'}
         word = understood(json.dumps({'oslo.message': json.dumps(body)}), TERMS)
         assert word == (kind(origin='req-7', consumer=guest) if kind else None)
+
+
+@pytest.mark.parametrize(
+    'event, payload',
+    [
+        ('compute_task.build_instances.error', {'nova_object.data': {
+            'instance_uuid': GUEST, 'state': 'error',
+            'reason': {'nova_object.data': {'exception': 'NoValidHost'}}}}),
+        ('compute_task.migrate_server', {
+            'instance_id': GUEST, 'reason': 'No valid host was found. ', 'request_spec': {}}),
+    ],
+    ids=['versioned', 'unversioned'],
+)  # fmt: skip
+def test_a_task_that_found_no_host_says_what_the_scheduler_leaves_out(event, payload):
+    assert understood(a_notice(event, payload), TERMS) == Begun(origin='req-7', consumer=GUEST)
+
+
+@pytest.mark.parametrize(
+    'payload',
+    [
+        None, {}, {'instance_id': GUEST, 'reason': 'Exceeded maximum number of retries.'},
+        {'reason': 'No valid host was found.'},
+        {'nova_object.data': {'instance_uuid': GUEST, 'reason': None}},
+        {'nova_object.data': {'instance_uuid': GUEST, 'reason': {
+            'nova_object.data': {'exception': 'MaxRetriesExceeded'}}}},
+    ],
+)  # fmt: skip
+def test_a_task_that_failed_otherwise_is_passed_over(payload):
+    assert understood(a_notice('compute_task.build_instances', payload), TERMS) is None
 
 
 def a_notice(event: str, payload: object) -> bytes:
