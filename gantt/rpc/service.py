@@ -157,9 +157,9 @@ class RpcService:
         except exceptions.GanttError:
             self.stop(0.0)
             raise
-        LOG.info(
-            'Listening on %s at %s', ', '.join(t.name for t in self._topics), self.address
-        )  # fmt: skip
+        for carrier in self._carriers:
+            names = ', '.join(t.name for t in self._topics if t.carrier is carrier)
+            LOG.info('Listening on %s at %s', names, transport.address(carrier))
         if not driver.is_in_process(self._own):
             self._self_ping.start()
 

@@ -2,6 +2,7 @@
 """Nova's topic, called as an unmodified nova-conductor calls it."""
 
 import datetime
+import logging
 import sys
 import time
 import types
@@ -12,7 +13,7 @@ import pytest
 
 from gantt.core.decision import Outcome
 from gantt.core.nova_events import GuestDeleted, GuestsListed, GuestsUpdated
-from tests.rpc.bus import load, stored
+from tests.rpc.bus import Bus, load, stored
 from tests.rpc.facade import until
 from tests.rpc.shape import shape
 
@@ -230,3 +231,11 @@ def test_broadcasts_about_aggregates_reach_it_too(bus):
     conductor.cast('update_aggregates')
     conductor.cast('delete_aggregate')
     until(lambda: len(bus.facade.events) == 2)
+
+
+def test_the_log_says_at_which_broker_nova_s_topic_is(caplog):
+    caplog.set_level(logging.INFO, 'gantt.rpc.service')
+    Bus().close()
+    own, novas = [one for one in caplog.messages if one.startswith('Listening on')]
+    assert own.startswith('Listening on gantt-scheduler, gantt-claims, gantt-stats at ')
+    assert novas.startswith('Listening on scheduler at ')
