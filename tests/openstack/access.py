@@ -46,6 +46,7 @@ def commands(trial: Trial) -> str:
     def ask(*words: str) -> str:
         return trial.cloud.run('openstack', 'scheduler', *words, **environment)
 
+    trial.up('explained')
     hosts = json.loads(ask('host', 'list', '-f', 'json'))
     expect('alpha' in str(hosts), str(hosts)[:500])
     for words in (('status',), ('claim', 'list'), ('capacity', '--resource', 'VCPU=1'),

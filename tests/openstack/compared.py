@@ -24,13 +24,15 @@ def change_over(trial: Trial) -> str:
         if one['state'] == 'up'
     ])  # fmt: skip
     cloud.up_gantt('gantt-scheduler', 'gantt-shadow')
+    log = cloud.root / 'log/gantt-shadow.log'
+    cloud.wait('gantt-shadow', lambda: log.exists() and 'is ready' in log.read_text())
     return 'the guest of before has its allocation'
 
 
 def shadow(trial: Trial) -> str:
     """boots, a refusal and moves that nova-scheduler decides"""
     hosts = []
-    for _ in range(6):
+    for _ in range(4):
         hosts.append(trial.up('by-nova')[0])
     several = [trial.settled(one) for one in trial.boot('by-nova', count=3)]
     none = trial.settled(trial.boot('huge', flavor='huge')[0], 'ERROR')
@@ -43,7 +45,7 @@ def shadow(trial: Trial) -> str:
     for server in (*hosts, *several[1:], forced):
         trial.holds(server['id'], {server['host']: ('confirmed', 1)}, 90)
     expect(none['fault']['message'].startswith('No valid host'), none['fault'])
-    said = trial.cloud.wait('verdicts', lambda: _verdicts(trial, 12), 120)
+    said = trial.cloud.wait('verdicts', lambda: _verdicts(trial, 10), 120)
     odd = {'removed', 'not_known', 'nova_none', 'not_decided'} & set(said)
     expect(not odd and said.get('neither') == 1, f'verdicts: {said}')
     return str(said)
