@@ -55,6 +55,8 @@ ARRIVALS = frozenset(
 TASK = 'compute_task.'
 _TOLD = re.compile('|'.join(map(re.escape, sorted({TASK, *ARRIVALS}))).encode()).search
 
+#: Its error, and how the conductor's copy of the scheduler's is called.
+_NO_HOST = ('NoValidHost', 'NoValidHost_Remote')
 _NOTICES: dict[str, type[Begun] | type[Ended]] = {
     nova_notices.START: Begun, nova_notices.END: Ended,
 }  # fmt: skip
@@ -137,10 +139,10 @@ def _refused(payload: Any, origin: str) -> Heard | None:
     if isinstance(data, dict):
         reason = data.get('reason')
         fault = reason.get('nova_object.data') if isinstance(reason, dict) else None
-        none = isinstance(fault, dict) and fault.get('exception') == 'NoValidHost'
+        none = isinstance(fault, dict) and fault.get('exception') in _NO_HOST
         guest = data.get('instance_uuid')
     else:
-        none = str(payload.get('reason') or '').startswith('No valid host was found')
+        none = any(f"'class': '{name}'" in str(payload.get('reason')) for name in _NO_HOST)
         guest = payload.get('instance_id')
     return Begun(origin=origin, consumer=str(guest)) if none and guest else None
 

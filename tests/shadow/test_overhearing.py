@@ -83,11 +83,16 @@ def test_notices_of_the_scheduler(event, kind):
     [
         ('compute_task.build_instances.error', {'nova_object.data': {
             'instance_uuid': GUEST, 'state': 'error',
+            'reason': {'nova_object.data': {'exception': 'NoValidHost_Remote'}}}}),
+        ('compute_task.migrate_server.error', {'nova_object.data': {
+            'instance_uuid': GUEST, 'state': 'active',
             'reason': {'nova_object.data': {'exception': 'NoValidHost'}}}}),
-        ('compute_task.migrate_server', {
-            'instance_id': GUEST, 'reason': 'No valid host was found. ', 'request_spec': {}}),
+        ('compute_task.build_instances', {
+            'instance_id': GUEST, 'request_spec': {},
+            'reason': "{'kwargs': {'reason': '', 'code': 500}, "
+                      "'message': 'No valid host was found. ', 'class': 'NoValidHost_Remote'}"}),
     ],
-    ids=['versioned', 'unversioned'],
+    ids=['versioned', 'its own', 'unversioned'],
 )  # fmt: skip
 def test_a_task_that_found_no_host_says_what_the_scheduler_leaves_out(event, payload):
     assert understood(a_notice(event, payload), TERMS) == Begun(origin='req-7', consumer=GUEST)
