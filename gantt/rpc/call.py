@@ -4,8 +4,8 @@
 import time
 from typing import Any
 
-#: As long as callers of oslo.messaging wait where nobody has told them otherwise.
-CALLER_SECONDS = 60.0
+#: So long our own callers wait at most (``call_seconds``); those of others by default half of it.
+CALLER_SECONDS = 120.0
 
 
 class Call:
@@ -52,16 +52,18 @@ class Call:
         """Milliseconds since it was received."""
         return (time.monotonic() - self.arrived) * 1000
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether its caller may still wait, as far as is known here."""
-        return self.age_ms < 1000 * (self.monitor_seconds or CALLER_SECONDS)
+    def is_awaited(self, seconds: float = CALLER_SECONDS) -> bool:
+        """Whether its caller may still wait.
+
+        :param seconds: how long one waits that does not say it
+        """
+        return self.age_ms < 1000 * (self.monitor_seconds or seconds)
 
     def left_seconds(self, most: float) -> float:
         """How long to look for an answer: one that the caller still gets, and at most so long."""
-        if self.monitor_seconds is not None:
-            most = min(most, 0.75 * self.monitor_seconds)
-        return max(0.001, most - self.age_ms / 1000)
+        if self.monitor_seconds is None:
+            return most  # also of a cast, however long it had to wait before
+        return max(0.001, min(most, 0.75 * self.monitor_seconds) - self.age_ms / 1000)
 
 
 def _is_short_text(value: Any) -> bool:

@@ -22,6 +22,7 @@ from kombu.exceptions import OperationalError
 from oslo_messaging._drivers import common as rpc_common
 from oslo_messaging._drivers.amqp import AMQPDestinationNotFound
 from oslo_messaging._drivers.amqpdriver import AMQPDriverBase
+from oslo_messaging.rpc import client as rpc_client
 from oslo_messaging.rpc.server import RPCServer
 
 from gantt import exceptions
@@ -30,9 +31,9 @@ from gantt.rpc import straight, undecoded
 __all__ = [
     'AWAY',
     'RPCServer', 'ReplyQueueMissing', 'acknowledge', 'answered_within', 'attachment',
-    'attachment_of', 'body_bytes', 'connection_beside', 'drop_senders', 'envelope',
-    'forget', 'hear_no_more', 'is_in_process', 'let_go', 'may_have_surrogates', 'new_connection',
-    'options', 'probe', 'ready_for_calls', 'renew', 'reply',
+    'attachment_of', 'body_bytes', 'caller_seconds', 'connection_beside', 'drop_senders',
+    'envelope', 'forget', 'hear_no_more', 'is_in_process', 'let_go', 'may_have_surrogates',
+    'new_connection', 'options', 'probe', 'ready_for_calls', 'renew', 'reply',
     'sender', 'server_version', 'speaks_amqp', 'transport_url',
 ]  # fmt: skip
 
@@ -76,6 +77,12 @@ def probe(transport: om.transport.RPCTransport) -> None:
     """
     with transport._driver._get_connection(rpc_common.PURPOSE_SEND, retry=0):
         pass
+
+
+def caller_seconds(conf: Any) -> float:
+    """How long callers wait that are configured as this process is: ``rpc_response_timeout``."""
+    conf.register_opts(rpc_client._client_opts)  # else only a client does
+    return float(conf.rpc_response_timeout)
 
 
 def body_bytes(incoming: Any) -> int:

@@ -10,17 +10,22 @@ from collections.abc import Callable
 
 LOG = logging.getLogger(__name__)
 
+#: So many places of jobs that were given up stay in the order, and as many as jobs wait.
+_GIVEN_UP = 64
+
 
 class Later:
     """A timer thread with a bound on what it keeps.
 
-    Jobs must be short and bounded themselves; one that raises is logged.
+    Jobs must be short and bounded themselves; one that raises is logged.  A job that is given
+    up is let go of at once, what it holds with it; only its place in the order stays a while.
     """
 
     def __init__(self, limit: int, name: str = 'rpc-later') -> None:
         self._limit = limit
-        self._jobs: list[tuple[float, int, Callable[[], None]]] = []
-        self._serial = itertools.count()
+        self._jobs: dict[int, Callable[[], None]] = {}
+        self._order: list[tuple[float, int]] = []
+        self._serial = itertools.count(1)
         self._changed = threading.Condition()
         self._stopping = False
         self._busy = False
@@ -29,14 +34,27 @@ class Later:
     def start(self) -> None:
         self._thread.start()
 
-    def after(self, seconds: float, job: Callable[[], None]) -> bool:
-        """Run ``job`` in ``seconds``; False where there is no room or it is stopping."""
+    def after(self, seconds: float, job: Callable[[], None]) -> int:
+        """Run ``job`` in ``seconds``.
+
+        :returns: its number, for :meth:`give_up`; 0 where there is no room or it is stopping
+        """
         with self._changed:
             if self._stopping or len(self._jobs) >= self._limit:
-                return False
-            heapq.heappush(self._jobs, (time.monotonic() + seconds, next(self._serial), job))
+                return 0
+            if len(self._order) > 2 * len(self._jobs) + _GIVEN_UP:
+                self._order = [place for place in self._order if place[1] in self._jobs]
+                heapq.heapify(self._order)
+            number = next(self._serial)
+            self._jobs[number] = job
+            heapq.heappush(self._order, (time.monotonic() + seconds, number))
             self._changed.notify()
-        return True
+        return number
+
+    def give_up(self, number: int) -> None:
+        """Do not run a job that waits; nothing where it has run."""
+        with self._changed:
+            self._jobs.pop(number, None)
 
     @property
     def depth(self) -> int:
@@ -49,6 +67,7 @@ class Later:
             self._stopping = True
             dropped = len(self._jobs)
             self._jobs.clear()
+            self._order.clear()
             self._changed.notify()
         if self._thread.is_alive():
             self._thread.join(5.0)
@@ -58,11 +77,15 @@ class Later:
         with self._changed:
             self._busy = False
             while not self._stopping:
-                wait = self._jobs[0][0] - time.monotonic() if self._jobs else 60.0
-                if wait <= 0:
-                    self._busy = True
-                    return heapq.heappop(self._jobs)[2]
-                self._changed.wait(wait)
+                wait = self._order[0][0] - time.monotonic() if self._order else 60.0
+                if wait > 0:
+                    self._changed.wait(wait)
+                    continue
+                self._busy = True  # before it is no job that waits any more
+                job = self._jobs.pop(heapq.heappop(self._order)[1], None)
+                if job is not None:
+                    return job
+                self._busy = False
         return None
 
     def _run(self) -> None:

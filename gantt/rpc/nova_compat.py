@@ -94,7 +94,7 @@ class NovaHandle:
         self._wait_ms = min(self._wait_ms * 2, _WAIT_MOST_MS)
         if time.monotonic() + wait >= self.deadline:
             return False
-        return self._methods.later.after(wait, functools.partial(self._methods.again, self))
+        return bool(self._methods.later.after(wait, functools.partial(self._methods.again, self)))
 
 
 class NovaMethods:

@@ -98,9 +98,13 @@ class StockReplies:
         with self._lock:
             self._open -= 1
 
-    def after(self, seconds: float, job: Callable[[], None]) -> bool:
-        """Let the timer thread do something short later; False where too much waits for it."""
+    def after(self, seconds: float, job: Callable[[], None]) -> int:
+        """Let the timer thread do something short later: see :class:`Later`."""
         return self._later.after(seconds, job)
+
+    def give_up(self, number: int) -> None:
+        """What the timer thread was to do later is not wanted any more."""
+        self._later.give_up(number)
 
     def send(self, answers: Sequence[tuple[Any, Answer]]) -> None:
         """Write the answers of a batch.  Called by the scheduling thread."""

@@ -20,7 +20,7 @@ import oslo_messaging as om
 
 from gantt import exceptions
 from gantt.rpc import dead_letters, driver, self_ping, straight, undecoded, wire
-from gantt.rpc.call import Call
+from gantt.rpc.call import CALLER_SECONDS, Call
 from gantt.rpc.dead_letters import DeadLetters
 from gantt.rpc.pool import WorkerPool
 from gantt.rpc.replies import Count, StockReplies, is_answer
@@ -101,6 +101,7 @@ class CheckedServer(driver.RPCServer):
         self._pool = pool
         self._bytes_max = payload_bytes_max
         self._count = count
+        self._patience = max(CALLER_SECONDS, driver.caller_seconds(transport.conf))
 
     def _create_listener(self) -> Any:
         """Called by the library when it starts to listen."""
@@ -171,20 +172,24 @@ class CheckedServer(driver.RPCServer):
     def _answer(self, call: Call, result: Any) -> None:
         if isinstance(result, Promised):
             self._replies.expect()
-            open_ = threading.Lock()  # whoever takes it answers
+            open_, timer = threading.Lock(), 0  # whoever takes the lock answers
             if result.overdue is not None and result.seconds is not None:
                 late = functools.partial(self._overdue, call, result.overdue, open_)
-                self._replies.after(result.seconds, late)
-            result.future.add_done_callback(functools.partial(self._kept, call, result.told, open_))
+                timer = self._replies.after(result.seconds, late)
+            kept = functools.partial(self._kept, call, result.told, open_, timer)
+            result.future.add_done_callback(kept)
         elif result is not DEFERRED and call.wants_answer and self._is_awaited(call):
             self._replies.result(call, result)
 
     def _kept(
-        self, call: Call, told: Callable[[Any], Any], open_: threading.Lock, future: Future[Any]
-    ) -> None:
+        self, call: Call, told: Callable[[Any], Any], open_: threading.Lock, timer: int,
+        future: Future[Any],
+    ) -> None:  # fmt: skip
         """Called by the thread that did the work, and has others to answer as well."""
         if not open_.acquire(blocking=False):
             return
+        if timer:
+            self._replies.give_up(timer)
         try:
             result = told(future.result())
         except Exception as e:
@@ -198,14 +203,17 @@ class CheckedServer(driver.RPCServer):
     def _overdue(self, call: Call, error: exceptions.GanttError, open_: threading.Lock) -> None:
         """Called by the timer thread."""
         if open_.acquire(blocking=False):
-            self._fail(call, error)
-            self._replies.settle()
+            try:
+                self._fail(call, error)
+            finally:
+                self._replies.settle()
 
     def _is_awaited(self, call: Call) -> bool:
         """Whether to answer at all: nobody reads what comes after the caller gave up."""
-        if not call.is_awaited:
+        is_awaited = call.is_awaited(self._patience)
+        if not is_awaited:
             self._count('gantt_rpc_replies_lost_total', 1, reason='late')
-        return call.is_awaited
+        return is_awaited
 
     def _checked(self, call: Call) -> Method:
         """The method that the message asks for.

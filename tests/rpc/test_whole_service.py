@@ -9,15 +9,21 @@ import oslo_messaging as om
 import pytest
 
 from gantt import client, exceptions, plugins
+from gantt.conf import compute, nova_source
 from gantt.core import message
 from gantt.core.report import HostReport, RegisterHost
 from gantt.core.request import RequestSpec
 from gantt.core.resources import Inventory
 from gantt.db.memory import MemoryStore
+from gantt.rpc import driver
+from gantt.rpc.call import Call
+from gantt.rpc.endpoints import StatsMethods
+from gantt.rpc.stats import Ratios
+from gantt.rpc.straight import Letter
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
-from tests.rpc.bus import Bus, stored
+from tests.rpc.bus import Bus, a_conf, stored
 from tests.rpc.facade import CELL, until
 from tests.rpc.shape import shape
 
@@ -236,6 +242,58 @@ def test_who_calls_with_a_report_is_answered_before_he_gives_up(served, form):
 
     assert until(folded)
     assert bus.service.health()['calls_pending'] == 0
+
+
+def aged(seconds, **said):
+    """A message that has waited for a thread for so long."""
+    call = Call(Letter(None, said, 100))
+    call.arrived -= seconds
+    return call
+
+
+@pytest.mark.parametrize('said', [{}, {'_msg_id': 'm', '_reply_q': 'q'}], ids=['cast', 'call'])
+def test_what_a_dictionary_leads_to_is_found_out_however_long_it_waited(served, said):
+    """Else an agent that comes again would be taken for the one of before as long as many wait."""
+    bus, store = served
+    methods = StatsMethods(bus.facade, Ratios(cpu=1.0, ram=1.0, disk=1.0))
+    call = aged(30.0, **said)
+    call.args = {'name': 'cmp-8', 'stats': DICTIONARY}
+    store.folds.clear()
+    timer = threading.Timer(0.3, store.folds.set)
+    timer.start()
+    assert methods.update_resource_stats(call).run(call)['fate'] == 'applied'
+    timer.join()
+
+
+def test_callers_are_answered_as_long_as_any_may_wait():
+    ours = {'_msg_id': 'm', '_reply_q': 'q'}
+    longest = max(
+        opt.type.max for opt in (*compute.OPTS, *nova_source.OPTS) if opt.name == 'call_seconds'
+    )
+    assert aged(longest - 1.0, **ours).is_awaited()
+    assert not aged(longest + 1.0, **ours).is_awaited()
+    assert aged(longest + 1.0, **ours).is_awaited(600.0)
+    assert not aged(31.0, _timeout=30, **ours).is_awaited(600.0)
+
+
+def test_how_long_callers_wait_is_read_where_the_library_has_it():
+    conf = a_conf()
+    assert driver.caller_seconds(conf) == 60.0
+    conf.set_override('rpc_response_timeout', 900)
+    assert driver.caller_seconds(conf) == 900.0
+
+
+def test_what_is_answered_in_time_leaves_nothing_behind(served):
+    bus, _ = served
+    raw = bus.raw('gantt-stats').prepare(call_monitor_timeout=600, timeout=20)
+    for sequence in range(2, 7):
+        stats = message.to_builtins(a_report(HOSTS[0], 1, sequence))
+        fate = raw.call({}, 'update_resource_stats', name=HOSTS[0], stats=stats)
+        assert fate['fate'] == 'applied'
+    # Neither are their bodies kept, nor is there less room for replies to be tried again,
+    # nor waits who stops.
+    assert until(lambda: bus.service.health()['calls_pending'] == 0)
+    assert bus.service.health()['replies_waiting'] == 0
 
 
 def test_nobody_is_answered_who_has_given_up(served):
