@@ -83,8 +83,9 @@ def register(
 
 
 def begins_lists_anew(before: HostRow, row: HostRow) -> bool:
-    """Whether lists of Nova count from here on: what earlier ones lacked is long ago."""
-    return row.speaks_for == 'nova' and before.speaks_for != 'nova'
+    """Whether lists of Nova may count from here on: what earlier ones lacked is long ago."""
+    changes = row.speaks_for != before.speaks_for and row.speaks_for != 'host'
+    return changes and before.boot_nonce != ''  # one that is new has no claims
 
 
 def _check_free(row: HostRow, now: float, held: float) -> None:

@@ -122,7 +122,8 @@ def test_a_host_whose_agent_has_fallen_silent_may_become_one_of_nova(store, host
     assert store.hear_guests([listed(guest.consumer)]).not_novas == []
 
 
-def test_lists_of_before_an_agent_do_not_count_together_with_those_after_it(store, hand):
+@pytest.mark.parametrize('says', [{'speaks_for': 'nova'}, {}], ids=['said', 'unsaid'])
+def test_lists_of_before_an_agent_do_not_count_together_with_those_after_it(store, hand, says):
     host = a_host().on(store, speaks_for='nova')
     claim = claimed(store, a_draft().taking(host))[0]
     there, gone = [claim.consumer], []
@@ -132,11 +133,11 @@ def test_lists_of_before_an_agent_do_not_count_together_with_those_after_it(stor
     for _ in range(3):
         assert host.report([claim]).fate == 'applied'
     hand.silent_since(host, 300.0)
-    host.register(speaks_for='nova')
+    host.register(**says)
     for number in (6, 7):
-        store.hear_guests([listed(number=number)])
+        assert store.hear_guests([listed(number=number, by_source=True)]).not_novas == []
     assert state_of(store, claim) == 'confirmed'
-    store.hear_guests([listed(number=8)])
+    store.hear_guests([listed(number=8, by_source=True)])
     assert state_of(store, claim) == 'released'
     assert store.audit() == CLEAN
 
