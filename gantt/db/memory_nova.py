@@ -168,6 +168,7 @@ class NovaWords(Operators):
         late = late[:limit]
         if reserved:
             found = nova_host.awaited(self._tables.all_live(), self._now, seconds)
+            found = [claim for claim in found if self._is_novas(claim.provider_id)]
             found.sort(key=lambda claim: (claim.created_at, claim.id))
             late += [nova_host.Move(source=claim, target=claim) for claim in found[:limit]]
         return [
@@ -177,6 +178,9 @@ class NovaWords(Operators):
                 seconds=self._now - move.target.created_at,
             )
             for move in late
-            if (host := self._tables.hosts.get(move.target.provider_id))
-            and host.speaks_for == 'nova'
+            if self._is_novas(move.target.provider_id)
         ]
+
+    def _is_novas(self, provider_id: int) -> bool:
+        host = self._tables.hosts.get(provider_id)
+        return host is not None and host.speaks_for == 'nova'

@@ -31,6 +31,7 @@ from gantt.db.retry import Again
 from gantt.scheduler.ports import HeardResult, OpenMove
 
 _c = models.claims
+_f = models.provider_facts
 _a = models.aggregates
 _l = models.allocations
 _n = models.nova_heard
@@ -53,9 +54,13 @@ MOVED = (
     .order_by(_c.c.created_at)
     .limit(sa.bindparam('most'))
 )
+# Of hosts of Nova alone: others, and groups that are planned, may have any number of such.
 AWAITED = (
     sa.select(_c.c.consumer)
+    .join(_f, _f.c.provider_id == _c.c.provider_id)
     .where(
+        _f.c.speaks_for == 'nova',
+        _c.c.lifecycle == 'host',
         _c.c.state == 'reserved',
         _c.c.live == 1,
         _c.c.expires_at.is_not(None),

@@ -275,6 +275,16 @@ def test_claims_that_nobody_confirmed_are_found_where_they_are_asked_for(store, 
     assert store.audit() == CLEAN
 
 
+def test_those_of_other_hosts_do_not_stand_in_the_way_of_what_is_asked_for(store, hosts):
+    other = a_host('cmp-9').on(store)
+    claimed(store, a_draft().taking(other))
+    planned = claimed(store, a_draft().taking(hosts[0], lifecycle='plan'))[0]
+    awaited = claimed(store, a_draft().taking(hosts[0]))[0]
+    assert planned.lifecycle == 'plan'
+    found = store.open_moves(-1.0, 1, reserved=True)
+    assert [one.target.id for one in found] == [awaited.id]
+
+
 # -- aggregates -----------------------------------------------------------------------
 def hear(store, *aggregates, deleted=False, cast=None):
     word = (
