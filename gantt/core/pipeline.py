@@ -32,6 +32,9 @@ from gantt.core.weighing import Weighing, Weighings
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
 
+#: Methods of filters that say who passes.
+_ASKED = frozenset({'mask', 'mask_among', 'mask_for', 'mask_rows', 'host_passes', 'passes'})
+
 
 class Pipeline:
     """Filters in order, weighers, and how the pick is made.
@@ -94,9 +97,7 @@ class Pipeline:
         ]
         self.asked_again = [k for k, changes in enumerate(self.volatile) if changes]
         #: Those that may have no say in a request.
-        self.choosy = [
-            k for k, f in enumerate(self.filters) if type(f).concerns is not Filter.concerns
-        ]
+        self.choosy = [k for k, f in enumerate(self.filters) if _is_choosy(type(f))]
         self.explains = [type(f).detail is not Filter.detail for f in self.filters]
         self.general = [_general(f) for f in self.filters]
         self.unmoved = [FilterCount(f.name, 0, '') for f in self.filters]
@@ -151,6 +152,17 @@ class Pipeline:
             k: list(v.items()) if isinstance(v, dict) else v for k, v in self.described().items()
         }
         return hashlib.blake2b(repr(body).encode(), digest_size=8).hexdigest()
+
+
+def _is_choosy(kind: type[Filter]) -> bool:
+    """Whether what ``concerns`` says is about the rule as it is.
+
+    A plugin may be made from a filter of ours and ask for more than that one did.
+    """
+    here = kind.__mro__
+    says = next(at for at, one in enumerate(here) if 'concerns' in vars(one))
+    asks = next(at for at, one in enumerate(here) if not _ASKED.isdisjoint(vars(one)))
+    return kind.concerns is not Filter.concerns and says <= asks
 
 
 def _general(rule: Filter) -> str:

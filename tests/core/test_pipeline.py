@@ -8,6 +8,7 @@ import pytest
 from gantt import exceptions, plugins
 from gantt.core.decision import CHOSEN, PASSED, Outcome
 from gantt.core.filters.base import Filter, PerHostFilter
+from gantt.core.filters.same_host import DifferentHostFilter
 from gantt.core.pipeline import Pipeline, undo
 from gantt.core.plugin import Option
 from gantt.core.request import GroupRef, Policy, Purpose
@@ -351,6 +352,26 @@ def test_a_filter_by_host_is_asked_about_survivors_and_again_about_changed_hosts
         a_table(a_change(a_host(1), a_guest(1, 1), a_guest(2, 1))), a_request(), pipeline
     )
     assert refused.reason == '0/1 hosts fit: 1 has 2 guests'
+
+
+class NotTheFirst(DifferentHostFilter):
+    """A rule of somebody else, made from one of ours that says which requests concern it."""
+
+    def mask(self, hosts, spec):
+        mask = np.ones(len(hosts), bool)
+        mask[0] = False
+        return mask
+
+
+class Hinted(NotTheFirst):
+    def concerns(self, spec):
+        return bool(spec.same_host)
+
+
+def test_a_rule_made_from_one_of_ours_is_asked_whatever_concerns_that_one():
+    table = a_table(a_host(1, ram=65536), a_host(2))
+    assert hosts_of(decide(table, a_request(), Pipeline([NotTheFirst()], []))) == ['cmp-2']
+    assert hosts_of(decide(table, a_request(), Pipeline([Hinted()], []))) == ['cmp-1']
 
 
 class Broken(Filter):
