@@ -213,6 +213,7 @@ def conflict_share(three, resource, count, units, attempts, threads):
     :param resource: a class that only these hosts have
     """
     hosts.add(three.store, [f'{resource}-{n}' for n in range(count)], **{resource: units})
+    time.sleep(1.0)  # so old may be what a scheduler knows of them, promise P5
     rng = random.Random(resource)
 
     def asking(members):
