@@ -299,13 +299,19 @@ class Several:
         """Those that run."""
         return list(self._ports)
 
-    def start(self, *names: str, seconds: float = 60) -> None:
-        """Start processes and wait until they are ready, each ``seconds`` at most."""
+    def start(
+        self, *names: str, seconds: float = 60, options: dict[str, dict[str, object]] | None = None
+    ) -> None:
+        """Start processes and wait until they are ready, each ``seconds`` at most.
+
+        :param options: more options of these, by group
+        """
+        common = self._options | (options or {})
         for name in names:
             self._ports[name] = free_port()
             more = self._made.folder / f'{name}.conf'
             own = {'host': name, 'metrics_port': self._ports[name]}
-            groups = self._options | {'DEFAULT': self._options.get('DEFAULT', {}) | own}
+            groups = common | {'DEFAULT': common.get('DEFAULT', {}) | own}
             more.write_text(written(groups))
             (self._made.folder / f'{name}.log').unlink(missing_ok=True)
             self._made.start(name, 'gantt-scheduler', '--config-file', str(more))

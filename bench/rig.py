@@ -85,7 +85,10 @@ def written(groups: Mapping[str, Mapping[str, object]]) -> str:
 
 
 class Rig:
-    """A folder, a configuration file and the processes started from it."""
+    """A folder, a configuration file and the processes started from it.
+
+    :param tree: whose code they run, where it is not this one's; None: as this process
+    """
 
     def __init__(
         self,
@@ -93,7 +96,9 @@ class Rig:
         broker: str,
         folder: pathlib.Path,
         options: dict[str, dict[str, object]] | None = None,
+        tree: pathlib.Path | None = None,
     ) -> None:
+        self.tree = tree
         self.database = database
         self.broker = broker
         self.folder = folder
@@ -115,7 +120,7 @@ class Rig:
         """
         done = subprocess.run(
             [sys.executable, '-m', COMMANDS[command], '--config-file', str(self.config), *words],
-            capture_output=True, text=True, timeout=seconds,
+            capture_output=True, text=True, timeout=seconds, cwd=self.tree,
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f'{command} {" ".join(words)}: {done.stdout}{done.stderr}')
@@ -126,7 +131,7 @@ class Rig:
         log = (self.folder / f'{name}.log').open('ab')
         process = subprocess.Popen(
             [sys.executable, '-m', COMMANDS[command], '--config-file', str(self.config), *words],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self.tree,
         )  # fmt: skip
         log.close()
         self.processes[name] = process

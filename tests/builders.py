@@ -372,6 +372,12 @@ def state_of(store: Store, claim: Claim | str) -> State:
     return found.state
 
 
+def generation_of(store: Store, group: str) -> int:
+    """The generation of a server group as it is now; 0: there is none."""
+    found = store.load_group(group)
+    return found.generation if found is not None else 0
+
+
 def live(store: Store, **where: Any) -> list[Claim]:
     """Live claims."""
     return [claim for claim in store.claims(limit=10_000, **where) if claim.is_live]
@@ -384,6 +390,6 @@ def changed(message: Any, **fields: Any) -> Any:
 
 __all__ = [
     'CLEAN', 'UNSET', 'a_decision', 'a_draft', 'a_group', 'a_guest', 'a_host', 'a_report',
-    'a_request', 'amounts', 'changed', 'claimed', 'commit', 'fate_of', 'live', 'new_uuid',
-    'state_of', 'uuid_of',
+    'a_request', 'amounts', 'changed', 'claimed', 'commit', 'fate_of', 'generation_of', 'live',
+    'new_uuid', 'state_of', 'uuid_of',
 ]  # fmt: skip

@@ -52,7 +52,8 @@ def store_url(
             shutil.copy(sqlite_template, path)
             return f'sqlite:///{path}'
         found = request.getfixturevalue(f'{kind}_url')
-        engine = session.build_engine(found)
+        # On a loaded machine a migration may well not get to run for a second or two.
+        engine = session.build_engine(found, waits=session.Waits(idle_transaction=60))
         migration.sync(engine)
         migration.empty(engine)
         engine.dispose()

@@ -15,6 +15,7 @@ from cliff import command
 
 from gantt.cli import login, text
 from gantt.cli.endpoint import Endpoint, Exit, Failure, Unwritable
+from gantt.core import quoting
 
 PAGE = 500
 #: What people call resources -> how they are asked for.
@@ -112,11 +113,11 @@ class Base(command.Command):
         except Failure as e:
             if getattr(parsed_args, 'form', '') == 'json' and e.error:
                 # A program reads the refusal where it would have read the answer.
-                self.say(json.dumps({'error': e.error}))
+                self._say_json({'error': e.error})
             if not hasattr(self.app, 'client_manager'):
                 raise
             for line in e.lines('openstack'):
-                self.app.stderr.write(line + '\n')
+                self.app.stderr.write(quoting.plain(line) + '\n')
             return e.exit_code
 
     def _run(self, parsed_args: argparse.Namespace) -> int:
@@ -136,14 +137,17 @@ class Base(command.Command):
         return text.width_of(self.app.stdout)
 
     def say(self, *lines: str) -> None:
-        """Print lines."""
+        """Print lines for people: nothing in them that a terminal would obey."""
         for line in lines:
-            self.app.stdout.write(line + '\n')
+            self.app.stdout.write(quoting.plain(line) + '\n')
+
+    def _say_json(self, data: Any, indent: int | None = None) -> None:
+        self.app.stdout.write(json.dumps(data, indent=indent, ensure_ascii=False) + '\n')
 
     def show(self, form: str, data: Any, lines: Sequence[str]) -> int:
         """Print ``data`` in a machine's form, or ``lines`` for people."""
         if form == 'json':
-            self.say(json.dumps(data, indent=2, ensure_ascii=False))
+            self._say_json(data, indent=2)
         elif form == 'yaml':
             import yaml
 

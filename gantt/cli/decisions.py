@@ -11,6 +11,12 @@ OUTCOMES = ('placed', 'no_valid_host', 'conflict', 'busy', 'expired', 'unknown',
             'reused', 'failed')  # fmt: skip
 
 
+_ID = (
+    'a decision id, a request id, or a unique prefix of either; else the uuid of a server or '
+    'the id of a request to Nova (req-...): of these the newest decision'
+)
+
+
 class DecisionList(base.Lister):
     """List the decisions, newest first."""
 
@@ -28,10 +34,13 @@ class DecisionList(base.Lister):
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         """Which."""
         parser.add_argument('--outcome', choices=OUTCOMES, help='only those that ended so')
+        parser.add_argument(
+            '--consumer', metavar='UUID', help='only those about this one, such as a server'
+        )
 
     def query(self, args: argparse.Namespace) -> dict[str, Any]:
         """As asked."""
-        return {'outcome': args.outcome}
+        return {'outcome': args.outcome, 'consumer': args.consumer}
 
 
 class DecisionShow(base.Base):
@@ -39,7 +48,7 @@ class DecisionShow(base.Base):
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         """Which."""
-        parser.add_argument('decision', help='its id, a request id, or a unique prefix of either')
+        parser.add_argument('decision', help=_ID)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Fetch and print."""
@@ -50,6 +59,8 @@ class DecisionShow(base.Base):
             f'  made      {text.age(decision["age_seconds"])} ago by {decision["worker"] or "-"}',
             f'  project   {decision["project_id"] or "-"}',
         ]
+        if decision.get('origin'):
+            lines.append(f'  asked as  {decision["origin"]}')
         if decision['reason']:
             lines += text.wrap(f'  because   {decision["reason"]}', self.width, ' ' * 12)
         lines.append(f'the whole story: gantt explain {text.short_id(decision["id"])}')
@@ -61,7 +72,7 @@ class Explain(base.Base):
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         """Which."""
-        parser.add_argument('id', help='a decision id, a request id, or a unique prefix of either')
+        parser.add_argument('id', help=_ID)
         parser.add_argument('--host', help='say what became of this host as well')
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:

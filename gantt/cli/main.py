@@ -13,6 +13,7 @@ from cliff import app, commandmanager
 
 from gantt.cli import base, endpoint
 from gantt.cli.endpoint import Exit, Failure, Unwritable
+from gantt.core import quoting
 from gantt.version import version_string
 
 #: Command -> class; a module is imported when its command is run.
@@ -172,7 +173,7 @@ def main(
         if isinstance(e, Unwritable):
             _drop_output()
         for line in e.lines('gantt'):
-            stderr.write(line + '\n')
+            stderr.write(quoting.plain(line) + '\n')
         return int(e.exit_code)
     except BrokenPipeError:
         _drop_output()

@@ -23,8 +23,7 @@ class RequestShow(base.Base):
 
 
 def _lines(request: dict[str, Any], width: int) -> list[str]:
-    attempt = f' (attempt {request["attempt"]})' if request['attempt'] > 1 else ''
-    lines = [f'request {request["request_id"]} is {request["state"]}{attempt}']
+    lines = [f'request {request["request_id"]} is {request["state"]}']
     if request['claims']:
         lines += ['', *text.table(COLUMNS, request['claims'], width)]
     else:

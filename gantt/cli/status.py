@@ -5,6 +5,7 @@ import argparse
 from typing import Any
 
 from gantt.cli import base, text
+from gantt.cli.endpoint import Failure
 from gantt.cli.text import Column
 
 _WORDS = {'over_committed': 'over-committed'}
@@ -16,7 +17,21 @@ class Status(base.Base):
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Fetch and print."""
         status = self.endpoint.get('/v1/status')
-        return self.show(parsed_args.form, status, _lines(status, self.width))
+        problems = self._problems()
+        lines = _lines(status, self.width)
+        if problems:
+            lines += ['', 'Not well']
+        for one in problems:
+            lines += text.wrap(f'  {one["name"]}: {one["detail"]}', self.width, ' ' * 4)
+        return self.show(parsed_args.form, status | {'problems': problems}, lines)
+
+    def _problems(self) -> list[dict[str, Any]]:
+        """What the service depends on and does not have: hosts and claims do not tell."""
+        try:
+            checks = self.endpoint.health()
+        except Failure:
+            return []  # who asks may not see it
+        return [{'name': one['name'], 'detail': one['detail']} for one in checks if not one['ok']]
 
 
 def _lines(status: dict[str, Any], width: int) -> list[str]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TextIO
 
+from gantt.core.quoting import plain
 from gantt.core.resources import format_amount as amount
 from gantt.scheduler.wording import age, count, shape
 
@@ -61,7 +62,8 @@ def table(
 ) -> list[str]:
     """Lines of a table: a header, a line per row, an indented note below where there is one."""
     rows = list(rows)
-    cells = [[column.show(row) for column in columns] for row in rows]
+    # Escaped here, so that columns are as wide as what is printed.
+    cells = [[plain(column.show(row)) for column in columns] for row in rows]
     sizes = [
         max(len(column.title), *(len(line[i]) for line in cells), 0)
         for i, column in enumerate(columns)
@@ -72,7 +74,7 @@ def table(
         lines.append(_line(line, columns, sizes))
         said = note(row) if note else ''
         if said:
-            lines.append('    ' + cut(said, width - 4))
+            lines.append('    ' + cut(plain(said), width - 4))
     return lines
 
 

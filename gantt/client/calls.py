@@ -3,7 +3,9 @@
 
 import logging
 import random
+import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -16,11 +18,92 @@ LOG = logging.getLogger(__name__)
 
 T = TypeVar('T')
 
+#: A first try waits for this share of the time that there is, within these bounds, and each
+#: next one so many times as long.
+_FIRST_SHARE, _GROWTH = 1 / 6, 1.5
+_FIRST_LEAST, _FIRST_MOST = 0.5, 2.0
+#: What is left after a try is added to it where that is too short for one of its own.
+_TRY_LEAST = 0.4
+
 #: Longest pause between two tries.
 _PAUSE_MOST = 5.0
 
 #: Before a call is published again; the library waits as long.
 _PUBLISH_PAUSE = 1.0
+
+
+#: An answer of this process to itself takes milliseconds.
+_ECHO_SECONDS = 1.5
+#: At most so often connections are made anew for the lack of answers.
+_RENEWED_SECONDS = 10.0
+
+
+class _Renewed(Exception):
+    """The connection for answers was made anew while one was waited for."""
+
+
+class _Renewals:
+    """When connections of this process were made anew last, by transport."""
+
+    def __init__(self) -> None:
+        self.at: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
+        #: Held by the one thread that finds out.
+        self.asking = threading.Lock()
+
+
+_renewals = _Renewals()
+
+
+def renew_if_deaf(carrier: om.transport.RPCTransport) -> bool:
+    """Make the connections of a transport anew where no answer reaches it; whether that was so.
+
+    A connection may be open, and acknowledge, and carry nothing: no call would ever have an
+    answer.  Called after a call had none.  Nobody else waits while one thread finds out.
+    """
+    if driver.is_in_process(carrier) or not _renewals.asking.acquire(blocking=False):
+        return False
+    try:
+        last = _renewals.at.get(carrier, float('-inf'))
+        if time.monotonic() - last < _RENEWED_SECONDS or driver.hears_answers(
+            carrier, _ECHO_SECONDS
+        ):
+            return False
+        LOG.warning(
+            'No answer reaches this process from %s, which takes messages all the same: its '
+            'connections are made anew', transport.address(carrier),
+        )  # fmt: skip
+        _renewals.at[carrier] = time.monotonic()
+        close = driver.renew(carrier)
+        threading.Thread(target=close, name='rpc-close', daemon=True).start()
+        return True
+    finally:
+        _renewals.asking.release()
+
+
+class NoAnswer(exceptions.Unavailable):
+    """Nothing came back: the call, the service or the answer is lost, or the service is stopped."""
+
+
+class Patience:
+    """How long each try of one call waits for its answer.
+
+    Whoever took the call may be stopped, or stuck, and another one free: so the first try is
+    short.  Each next one waits half as long again: an answer that is merely slow is not asked
+    for again and again.
+
+    :param seconds: for all tries
+    :param first: for the first one; None: a sixth of all, 0.5 to 2 s
+    """
+
+    def __init__(self, seconds: float, first: float | None = None) -> None:
+        if first is None:
+            first = min(max(_FIRST_SHARE * seconds, _FIRST_LEAST), _FIRST_MOST)
+        self._next = first
+
+    def next(self, left: float) -> float:
+        """Seconds for the next try; the last one gets all that is left."""
+        wait, self._next = self._next, _GROWTH * self._next
+        return wait if wait + _TRY_LEAST < left else left
 
 
 class Caller:
@@ -78,14 +161,13 @@ class Caller:
             client.cast(context, method, **args)
         except exceptions.GanttError as e:
             raise _clean(e) from None
-        except om.MessagingTimeout:
-            raise exceptions.Unavailable(
+        except (om.MessagingTimeout, _Renewed):
+            renew_if_deaf(self._carrier)
+            raise NoAnswer(
                 f'{method}: no answer from {topic or self._topic} within {timeout:.1f} s'
             ) from None
         except om.MessageUndeliverable:
-            raise exceptions.Unavailable(
-                f'{method}: nobody listens on {topic or self._topic}'
-            ) from None
+            raise NoAnswer(f'{method}: nobody listens on {topic or self._topic}') from None
         except driver.AWAY as e:
             raise exceptions.BrokerUnavailable(
                 url=transport.address(self._carrier), problem=str(e)
@@ -108,6 +190,9 @@ class Caller:
             left = max(0.001, end - time.monotonic())
             try:
                 return client.prepare(timeout=left, retry=0).call(context, method, **args)
+            except KeyError:
+                # The library looks for the waiting call among those of the newest connection.
+                raise _Renewed from None
             except driver.AWAY:
                 driver.drop_senders(self._carrier)
                 pause = _PUBLISH_PAUSE * (tried + 1)

@@ -7,7 +7,7 @@ import msgspec
 import oslo_messaging as om
 
 from gantt import exceptions
-from gantt.client.calls import Caller, again
+from gantt.client.calls import Caller, Patience, again
 from gantt.core import message
 from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
 from gantt.core.request import ExtendClaims
@@ -23,11 +23,13 @@ class ClaimFate(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar fate: ok | gone (final, unknown or of another host) | kept
     :ivar state: state of the claim now
+    :ivar reason: why a claim that is live is gone for who asks
     """
 
     claim_id: str
     fate: str
     state: str = ''
+    reason: str = ''
 
 
 class ReportFate(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,13 +52,9 @@ class ClaimsClient:
     seconds in all; each has the effect of one.
     """
 
-    def __init__(
-        self, transport: om.transport.RPCTransport, *, timeout: float = 20.0,
-        attempt_seconds: float = 5.0,
-    ) -> None:  # fmt: skip
+    def __init__(self, transport: om.transport.RPCTransport, *, timeout: float = 20.0) -> None:
         self._caller = Caller(transport, wire.CLAIMS_TOPIC)
         self._timeout = timeout
-        self._attempt_seconds = attempt_seconds
 
     def register_host(self, host: RegisterHost) -> Registered:
         """Say that a host is there; the answer carries its epoch.
@@ -94,9 +92,10 @@ class ClaimsClient:
         return message.decode(found, list[ClaimFate], inside='fates')
 
     def _call(self, method: str, context_id: str, **args: Any) -> Any:
+        patience = Patience(self._timeout)
         return again(
             lambda left: self._caller.call(
-                method, min(left, self._attempt_seconds), context_id=context_id, **args
+                method, patience.next(left), context_id=context_id, **args
             ),
             self._timeout, most=_TRIES_MOST, passing=_PASSING, what=f'{method} of {context_id}',
         )  # fmt: skip

@@ -9,7 +9,7 @@ import msgspec
 import oslo_messaging as om
 
 from gantt import exceptions
-from gantt.client.calls import Caller, again
+from gantt.client.calls import Caller, NoAnswer, Patience, again
 from gantt.core import message
 from gantt.core.decision import Answer
 from gantt.core.request import CancelClaims, GetRequest, RequestSpec, SelectDestinations
@@ -29,11 +29,13 @@ class SchedulerClient:
 
     :param transport: made by ``gantt.client.get_transport``
     :param attempt_seconds: after so long without an answer the same request
-        is sent again: its first copy or its answer may be lost
+        is sent again, the next time after half as long again and so on: its first
+        copy or its answer may be lost, or whoever took it is stopped.  None: a sixth
+        of the budget, 0.5 to 2 s
     """
 
     def __init__(
-        self, transport: om.transport.RPCTransport, *, attempt_seconds: float = 10.0
+        self, transport: om.transport.RPCTransport, *, attempt_seconds: float | None = None
     ) -> None:
         self._caller = Caller(transport, wire.SCHEDULER_TOPIC)
         self._attempt_seconds = attempt_seconds
@@ -58,26 +60,34 @@ class SchedulerClient:
             fields.setdefault('request_id', str(uuid.uuid4()))
             request = SelectDestinations(spec=spec, consumers=consumers, **fields)
         sent = itertools.count()
+        seconds = request.budget_ms / 1000
+        patience = Patience(seconds, self._attempt_seconds)
         return again(
-            lambda left: self._select(request, left, repeat=next(sent) > 0 or request.repeat),
-            request.budget_ms / 1000, most=_TRIES_MOST, passing=(*_PASSING, _NoAnswer),
+            lambda left: self._select(
+                request, left, patience, repeat=next(sent) > 0 or request.repeat
+            ),
+            seconds, most=_TRIES_MOST, passing=(*_PASSING, NoAnswer),
             what=f'request {request.request_id}',
         )  # fmt: skip
 
-    def _select(self, request: SelectDestinations, left: float, *, repeat: bool) -> Answer:
+    def _select(
+        self, request: SelectDestinations, left: float, patience: Patience, *, repeat: bool
+    ) -> Answer:
         left_ms = max(1, int(left * 1000))
         body = message.to_builtins(
             msgspec.structs.replace(request, budget_ms=left_ms, repeat=repeat)
         )
-        patience = min(left, self._attempt_seconds) + _GRACE_SECONDS
+        seconds = patience.next(left)
+        if seconds >= left:
+            seconds = left + _GRACE_SECONDS
         try:
             found = self._caller.call(
-                'select_destinations', patience, context_id=request.request_id, publish_tries=1,
+                'select_destinations', seconds, context_id=request.request_id, publish_tries=1,
                 request=body,
             )  # fmt: skip
         except exceptions.Unavailable as e:
-            if type(e) is exceptions.Unavailable:
-                raise _NoAnswer(e.message, **e.kwargs) from None
+            if type(e) is exceptions.Unavailable:  # what the receiver met, not what it decided
+                raise NoAnswer(e.message, **e.kwargs) from None
             raise
         return message.decode(found, Answer, inside='answer')
 
@@ -87,9 +97,13 @@ class SchedulerClient:
         :raises NotFound: it was never placed, or is no longer kept
         :raises Busy: it is being placed
         """
-        found = self._caller.call(
-            'get_request', timeout, context_id=request_id,
-            request=message.to_builtins(GetRequest(request_id=request_id)),
+        patience, body = Patience(timeout), message.to_builtins(GetRequest(request_id=request_id))
+        found = again(
+            lambda left: self._caller.call(
+                'get_request', patience.next(left), context_id=request_id, request=body
+            ),
+            timeout, most=_TRIES_MOST, passing=(exceptions.BrokerUnavailable, NoAnswer),
+            what=f'look at {request_id}',
         )  # fmt: skip
         return message.decode(found, Answer, inside='answer')
 
@@ -98,13 +112,11 @@ class SchedulerClient:
     ) -> dict[str, Any]:
         """Take a request back: what it claimed and nobody confirmed is released."""
         body = message.to_builtins(CancelClaims(request_id=request_id, reason=reason))
+        patience = Patience(timeout)
         return again(
             lambda left: self._caller.call(
-                'cancel_claims', left, context_id=request_id, request=body
+                'cancel_claims', patience.next(left), context_id=request_id, request=body
             ),
-            timeout, most=_TRIES_MOST, passing=_PASSING, what=f'cancel of {request_id}',
+            timeout, most=_TRIES_MOST, passing=(*_PASSING, NoAnswer),
+            what=f'cancel of {request_id}',
         )  # fmt: skip
-
-
-class _NoAnswer(exceptions.Unavailable):
-    """Nothing came back: the call, the service or the answer is lost."""

@@ -42,11 +42,13 @@ def compose(conf: Any) -> Wsgi:
     rules = policy.Policy(conf)
     pipeline = plugins.from_conf(conf)
     connected = store.connect(conf)
+    metrics = Metrics()
     insights = Insights(
-        connected, pipeline, wiring.settings(conf, pipeline), max_age=conf.api.table_age_seconds
-    )
+        connected, pipeline, wiring.settings(conf, pipeline),
+        max_age=conf.api.table_age_seconds, count=metrics.count,
+    )  # fmt: skip
     schedulers = client.SchedulerClient(client.get_transport(conf))
-    transport.reconnect_soon(conf)
+    transport.service_defaults(conf)
     probe = Probe(schedulers)
     _warm(insights)
     guru.tell({'Gantt API': lambda: _state(conf, insights)})
@@ -54,7 +56,7 @@ def compose(conf: Any) -> Wsgi:
         insights,
         connected,
         schedulers,
-        Metrics(),
+        metrics,
         settings_of(conf),
         {'broker': probe.broker, 'schedulers': probe.schedulers},
         strategy,
@@ -85,6 +87,9 @@ def settings_of(conf: Any) -> HttpSettings:
     api = conf.api
     return HttpSettings(
         body_bytes_max=api.body_bytes_max,
+        # A quarter of the threads is left for what answers at once.
+        placements_max=max(1, api.threads * 3 // 4),
+        placements_of_one_max=max(1, api.threads // 2),
         table_age_seconds=api.table_age_seconds,
         table_age_unhealthy_seconds=api.table_age_unhealthy_seconds,
         cors_allowed_origins=tuple(api.cors_allowed_origins),

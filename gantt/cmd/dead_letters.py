@@ -12,6 +12,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.cmd.doctor.broker import refusal_of
+from gantt.cmd.say import say
 from gantt.rpc import driver, transport
 
 CONNECT_SECONDS = 10.0
@@ -50,12 +51,18 @@ def show(conf: Any) -> int:
         print(json.dumps([{f: getattr(one, f) for f in one.__struct_fields__} for one in found]))
         return 0
     for one in found:
-        print(f'{one.at}  {one.code}  {one.method} on {one.topic}, request {one.request}, '
-              f'{one.bytes} bytes, refused by {one.server}')  # fmt: skip
-        print(f'    {one.problem[:_WIDTH]}')
-        print(f'    {ascii(one.body[:_BODY_CHARACTERS])}')
+        say(*_lines(one))
     print(f'{len(found)} messages{none_yet}')
     return 0
+
+
+def _lines(one: Shown) -> list[str]:
+    return [
+        f'{one.at}  {one.code[:_WIDTH]}  {one.method[:_WIDTH]} on {one.topic[:_WIDTH]}, '
+        f'request {one.request[:_WIDTH]}, {one.bytes} bytes, refused by {one.server[:_WIDTH]}',
+        f'    {one.problem[:_WIDTH]}',
+        f'    {ascii(one.body[:_BODY_CHARACTERS])}',
+    ]
 
 
 def drop(conf: Any) -> int:

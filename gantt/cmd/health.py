@@ -46,7 +46,9 @@ class Health:
             'host_table': self._table(facts),
             'database': self._database.problem(),
             'broker': self._broker(),
+            'calls': self._rpc.paused,
             'queue': self._queue(facts),
+            'threads': self._threads(facts),
         }
         return not any(problems.values()), {
             'healthy': not any(problems.values()),
@@ -80,6 +82,12 @@ class Health:
         if overdue >= OVERDUE_SECONDS:
             return f'a request got no answer until {overdue:.0f} s after its time: placing is stuck'
         return ''
+
+    @staticmethod
+    def _threads(facts: dict[str, Any]) -> str:
+        if not facts['failing']:
+            return ''
+        return f'round after round fails of {", ".join(facts["failing"])}: the log says why'
 
 
 class Knock:

@@ -18,7 +18,8 @@ from oslo_config import cfg
 from gantt import exceptions, plugins
 from gantt.cmd import USAGE, dead_letters, dev, doctor, manage_hosts, manage_shadow, wiring
 from gantt.cmd.arguments import whole
-from gantt.cmd.doctor import times
+from gantt.cmd.doctor import processes, times
+from gantt.cmd.say import say
 from gantt.conf import files, opts, unknown
 from gantt.core.adoption import GUESTS_MAX
 from gantt.core.host import HostRow
@@ -53,14 +54,20 @@ def db_sync(conf: Any) -> int:
 
 def db_version(conf: Any) -> int:
     """Which schema the database has and which one this version of Gantt needs."""
-    found = migration.version(session.engine_from_conf(conf))
+    engine = session.engine_from_conf(conf)
+    found = migration.version(engine)
     needed = migration.expected()
     if conf.command.format == 'json':
         print(json.dumps({'database': found, 'needed': needed, 'in_step': found == needed}))
     else:
         print(f'database {found}, needed {needed}')
         if found != 'none' and migration.pending(found) is None:
-            print(migration.strange(found))
+            later = migration.added(engine, found)
+            print(
+                f'{", ".join(later)} of a newer release only add: this one works with them'
+                if later
+                else migration.strange(found)
+            )
         elif found != needed:
             print('run "gantt-manage db sync"')
     return 0
@@ -89,9 +96,9 @@ def audit(conf: Any) -> int:
         print(', '.join(f'{WORDS.get(key, key)} {len(value)}' for key, value in lines.items()))
         for key, values in lines.items():
             for line in values:
-                print(f'{WORDS.get(key, key)}: {line}')
+                say(f'{WORDS.get(key, key)}: {line}')
         for row in flagged:
-            print(f'flagged, no violation: {_over_full(row)}; nothing new lands there')
+            say(f'flagged, no violation: {_over_full(row)}; nothing new lands there')
     return 1 if any(lines.values()) else 0
 
 
@@ -111,6 +118,7 @@ def purge(conf: Any) -> int:
     for _ in range(PURGE_ROUNDS):
         went = connected.purge(
             decisions=conf.decisions.kept,
+            decision_bytes=conf.decisions.kept_mb << 20,
             tombstone_seconds=conf.claims.tombstone_seconds,
             request_seconds=conf.claims.request_seconds,
             limit=PURGE_ROWS,
@@ -127,6 +135,7 @@ def config_check(conf: Any) -> int:
     checks: list[tuple[str, Callable[[Any], str]]] = [
         ('options', check_options),
         ('names', _check_names),
+        ('ports', _check_ports),
         ('plugins', _check_plugins),
         ('database', _check_database),
     ]
@@ -176,6 +185,15 @@ def _reads(conf: Any, group: str | None, option: Any) -> bool:
             option=f'[{group or "DEFAULT"}] {option.name}', problem=files.said(e), fix='Correct it'
         ) from None
     return True
+
+
+def _check_ports(conf: Any) -> str:
+    """:raises Misconfigured: two programs would listen on one port; names both options"""
+    for finding in processes.clashes(conf):
+        raise exceptions.Misconfigured(
+            option=finding.option, problem=finding.why, fix=finding.instead
+        )
+    return 'no two programs want one'
 
 
 def _check_plugins(conf: Any) -> str:

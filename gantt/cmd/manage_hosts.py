@@ -14,6 +14,7 @@ import msgspec
 
 from gantt import exceptions, plugins
 from gantt.cmd import wiring
+from gantt.cmd.say import say
 from gantt.core import message
 from gantt.core.adoption import GUESTS_MAX, Guest, GuestFate, Told, unknown_class
 from gantt.core.claim import Claim
@@ -100,7 +101,7 @@ def adopt(conf: Any) -> int:
             print('nothing is written:')
         print(', '.join(f'{counts[told]} {WORDS[told]}' for told in Told))
         for fate in trouble:
-            print(f'{WORDS[fate.fate]}: {fate.consumer} on {fate.host}: {fate.note}')
+            say(f'{WORDS[fate.fate]}: {fate.consumer} on {fate.host}: {fate.note}')
     return 1 if trouble else 0
 
 

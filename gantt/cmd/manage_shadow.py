@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from gantt.cmd.say import say
 from gantt.core.shadow import AGREE, DIFFER, WORDS, Compared, Verdict
 from gantt.db import store
 
@@ -31,12 +32,12 @@ def report(conf: Any) -> int:
         }
         print(json.dumps(body))
     else:
-        print('\n'.join([*_summary(counts), *_lines(found)]))
+        say(*_summary(counts), *_lines(found))
     return 0
 
 
 def share(counts: dict[Verdict, int]) -> float | None:
-    """Of the requests that both came to an end of, the share where it was the same one."""
+    """Of the requests that both came to an end of, the share where it was one as good."""
     agreed = sum(counts.get(one, 0) for one in AGREE)
     differed = sum(counts.get(one, 0) for one in DIFFER)
     return agreed / (agreed + differed) if agreed + differed else None
@@ -45,7 +46,11 @@ def share(counts: dict[Verdict, int]) -> float | None:
 def _summary(counts: dict[Verdict, int]) -> list[str]:
     found = share(counts)
     total = sum(counts.values())
-    lines = [f'{total} instances compared' + ('' if found is None else f', {found:.1%} agree')]
+    same, ties = counts.get(Verdict.SAME, 0), counts.get(Verdict.TIE, 0)
+    differ = sum(counts.get(one, 0) for one in DIFFER)
+    lines = [f'{total} instances compared' + ('' if found is None else (
+        f': {same} on the same host, {ties} on another that is as good, {differ} differ; '
+        f'{found:.1%} agree'))]  # fmt: skip
     lines += [
         f'  {one.value:<12} {counts[one]:>7}  {WORDS[one]}' for one in Verdict if counts.get(one)
     ]

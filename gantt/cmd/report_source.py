@@ -16,7 +16,7 @@ from oslo_config import cfg
 from gantt import exceptions, plugins
 from gantt.cmd import USAGE
 from gantt.compute.report_source import ReportSource
-from gantt.conf import base, files, rpc
+from gantt.conf import base, files, report_source, rpc
 from gantt.telemetry import log
 from gantt.telemetry.listener import listen
 from gantt.telemetry.metrics import Metrics
@@ -42,7 +42,7 @@ def run(conf: Any, name: str, prog: str, argv: list[str] | None = None) -> int:
 
     :param name: '' where the command line says it
     """
-    for options in (base, rpc):
+    for options in (base, rpc, report_source):
         options.register_opts(conf)
     log.register_opts(conf)
     try:
@@ -61,12 +61,13 @@ def run(conf: Any, name: str, prog: str, argv: list[str] | None = None) -> int:
 
 def _serve(conf: Any, source: type[ReportSource], prog: str) -> int:
     metrics = Metrics()
+    # Before it speaks for any host: who cannot listen ends, and would take hosts over each time.
+    listener = listen(metrics, conf, source.metrics_group)
     running = source.from_conf(conf, metrics.count, metrics.gauge)
     stopping = running.stopping
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     signal.signal(signal.SIGHUP, lambda *_: LOG.info('%s', running.status()))
-    listener = listen(metrics, conf)
     running.start()
     if not stopping.is_set():
         LOG.info('%s %s is ready', prog, version_string())

@@ -49,11 +49,12 @@ def work(conf: Any, told: wiring.Told, number: int = 0) -> int:
     metrics.watch('gantt_queue_depth', lambda: scheduler.placing.admission.depth)
     server = f'{conf.host}-{number}' if number else conf.host
     rpc = RpcService(conf, scheduler, server=server, count=metrics.count)
+    health = Health(scheduler, rpc)
+    # Before any call is taken: who cannot listen ends, and would take calls away at each start.
+    listener = listen(metrics, conf, 'DEFAULT', number, health)
     scheduler.start()
     rpc.start()
-    health = Health(scheduler, rpc)
     guru.tell({'Gantt scheduler': lambda: _state(conf, scheduler, rpc)})
-    listener = listen(metrics, conf, number, health)
     _banner(conf, scheduler, rpc)
     wiring.collect_seldom()
     for _ in told.until_stop():

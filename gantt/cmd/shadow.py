@@ -32,15 +32,17 @@ def main(argv: list[str] | None = None) -> int:
 def _serve(conf: Any) -> int:
     told = wiring.Told().by_signals()
     metrics = Metrics()
+    # Before anything is heard: who cannot listen ends.
+    listener = listen(metrics, conf, 'shadow')
     pipeline = plugins.from_conf(conf)
     connected = store.connect(conf)
     insights = Insights(connected, pipeline, wiring.settings(conf, pipeline))
     insights.freshen()
     own, nova = client.get_transport(conf), transport.nova_transport(conf)
-    transport.reconnect_soon(conf)
+    transport.service_defaults(conf)
     shadow = Shadow(
         connected, client.SchedulerClient(own).select_destinations, insights.explain,
-        metrics.count, SystemClock(), settings_of(conf),
+        insights.scores, metrics.count, SystemClock(), settings_of(conf),
     )  # fmt: skip
     terms = Terms(
         budget_ms=int(conf.shadow.budget_seconds * 1000), max_attempts=conf.rpc.nova_max_attempts,
@@ -51,7 +53,6 @@ def _serve(conf: Any) -> int:
     )  # fmt: skip
     for carrier, option in ((own, 'transport_url'), (nova, '[rpc] nova_transport_url')):
         transport.wait_for_broker(carrier, conf.rpc.start_wait_seconds, option)
-    listener = listen(metrics, conf)
     shadow.start()
     ears.start()
     if not ears.wait(CONNECT_SECONDS):

@@ -51,11 +51,14 @@ class Checks(upgradecheck.UpgradeCommands):
         engine = session.engine_from_conf(self._conf)
         try:
             found = migration.current(engine)
+            if found is None:
+                return _failure('the database has no schema; run "gantt-manage db sync"')
+            pending = migration.pending(found)
+            later = migration.added(engine, found) if pending is None else []
         finally:
             engine.dispose()
-        if found is None:
-            return _failure('the database has no schema; run "gantt-manage db sync"')
-        pending = migration.pending(found)
+        if later:
+            return _success(f'at {found}: {", ".join(later)} of a newer release only add')
         if pending is None:
             return _failure(
                 f'{migration.strange(found)}; processes that run already work on a newer schema '

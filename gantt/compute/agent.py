@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,12 +22,14 @@ from gantt.compute import census, layouts
 from gantt.compute.journal import FINISHED, PENDING, RUNNING, STARTING, STOPPING, Entry, Journal
 from gantt.compute.ports import Guest, GuestDriver, GuestError, SchedulerPort
 from gantt.compute.session import Fenced, Session, Stamp
+from gantt.compute.trust import Trust
 from gantt.compute.words import Words
 from gantt.core.build import Build, Delete
 
 LOG = logging.getLogger(__name__)
 
 WAIT_FIRST, WAIT_MOST = 0.2, 5.0
+PENDING_LOOK_SECONDS = 0.05
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +58,20 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     confirm_seconds: float = 120.0
     wait_for_other_seconds: float = 300.0
     tombstone_seconds: float = 172_800.0
+    #: For what became of builds whose place another one needs.
+    pending_seconds: float = 2.0
+    #: Without a disagreement for so long, builds are not checked here; None: always.
+    trusted_seconds: float | None = None
+
+
+class _Problem(NamedTuple):
+    """Why a build does not fit.
+
+    :ivar views: what the host sees, where the scheduler must see something else
+    """
+
+    text: str
+    views: str = ''
 
 
 class Agent:
@@ -91,6 +108,7 @@ class Agent:
         self._checking = threading.Lock()
         self._working: dict[str, threading.Event] = {}
         self._starting: set[str] = set()  # by this process, not by one that crashed
+        self.trust = Trust(self.name, journal, self._terms.trusted_seconds, wall)
         self._event = event
         self._halted = event()
         self._recovered = event()
@@ -138,17 +156,17 @@ class Agent:
         return outcomes
 
     def _check(self, build: Build) -> Outcome | None:
-        """Note the claim as pending, or refuse it.  One build at a time."""
-        with self._checking:
-            problem = self._problem(build)
-            entry = Entry(
-                build=build,
-                state=FINISHED if problem else PENDING,
-                lease_until=self._wall() + (build.lease_seconds or self._terms.confirm_seconds),
-                reason=f'refused: {problem}' if problem else '',
-            )
-            self._step()
-            self._journal.add(entry)
+        """Note the claim as pending, or refuse it.  One build at a time.
+
+        Where it would fit but for builds that are not confirmed yet, what becomes of them is
+        waited for first, within a bound: their claims may be cancelled.
+        """
+        end = self._monotonic() + self._terms.pending_seconds
+        while True:
+            checked, problem, pending = self._checked(build, self._monotonic() >= end)
+            if checked:
+                break
+            self._wait_for_one_of(pending, end)
         if not problem:
             return None
         self._step()
@@ -156,30 +174,78 @@ class Agent:
         self._on_change(False)
         return _of(build, 'refused', problem)
 
-    def _problem(self, build: Build) -> str:
-        """Why it does not fit what really runs here; '' where it does."""
+    def _wait_for_one_of(self, pending: frozenset[str], end: float) -> None:
+        """Until one of these claims is pending no more, or ``end``."""
+        while (left := end - self._monotonic()) > 0:
+            entries = map(self._journal.get, pending)
+            if any(entry is None or entry.state != PENDING for entry in entries):
+                return
+            self._step()
+            self._halted.wait(min(PENDING_LOOK_SECONDS, left))
+
+    def _checked(self, build: Build, is_last: bool) -> tuple[bool, str, frozenset[str]]:
+        """Whether it was decided, why it does not fit, and the pending claims to wait for.
+
+        :param is_last: decide, whatever is pending
+        """
+        with self._checking:
+            problem, pending = self._problem(build)
+            if pending and not is_last:
+                return False, '', pending
+            if problem:
+                self._disagree(build, problem)
+            entry = Entry(
+                build=build,
+                state=FINISHED if problem else PENDING,
+                lease_until=self._wall() + (build.lease_seconds or self._terms.confirm_seconds),
+                reason=f'refused: {problem.text}' if problem else '',
+            )
+            self._step()
+            self._journal.add(entry)
+        return True, problem.text if problem else '', frozenset()
+
+    def _problem(self, build: Build) -> tuple[_Problem | None, frozenset[str]]:
+        """Why it does not fit what really runs here, and builds but for which it would.
+
+        Those are pending: it is not known yet whether they are to start.
+        """
+        nothing: frozenset[str] = frozenset()
         objection = self._driver.objection(build)
         if objection:
-            return objection
+            return _Problem(objection), nothing
+        if self.trust.check_is_off:
+            return None, nothing
         now = census.take(self._driver, self._journal)
         if now.running is None:
-            return 'it cannot be said what runs here now'
+            return _Problem('it cannot be said what runs here now'), nothing
         entries = self._journal.live()
         facts = layouts.outside(self._driver.facts(now.guests), entries)
         used = now.used()
         foreign = facts.foreign if isinstance(facts.foreign, dict) else {}
         answer = layouts.check(build, facts, used, foreign, entries)
         if answer.ok:
-            return ''
+            return None, nothing
+        views = (
+            f'it takes {build.resources}; here are '
+            f'{ {name: one.cap for name, one in facts.inventories.items()} }, used by guests '
+            f'{used}, by others {foreign}'
+        )
+        problem = _Problem(answer.reason, views)
+        pending = frozenset(one.claim_id for one in entries if one.state == PENDING)
+        left = [one for one in entries if one.claim_id not in pending]
+        if pending and layouts.check(build, facts, now.used(pending), foreign, left).ok:
+            return problem, pending
+        return problem, nothing
+
+    def _disagree(self, build: Build, problem: _Problem) -> None:
+        if not problem.views:
+            return
         self.disagreements += 1
+        self.trust.disagreed(problem.text)
         LOG.warning(
-            'Host %s and the scheduler disagree about claim %s: it takes %s; here are %s, '
-            'used by guests %s, by others %s: %s',
-            self.name, build.claim_id, build.resources,
-            {name: inventory.cap for name, inventory in facts.inventories.items()},
-            used, foreign, answer.reason,
+            'Host %s and the scheduler disagree about claim %s: %s: %s',
+            self.name, build.claim_id, problem.views, problem.text,
         )  # fmt: skip
-        return answer.reason
 
     def _confirm_and_start(self, entry: Entry) -> Outcome:
         build = entry.build

@@ -35,10 +35,15 @@ class Census(msgspec.Struct, frozen=True):
             for r in self.running or ()
         ]
 
-    def used(self) -> dict[str, int]:
-        """What is taken by class, by pending builds too."""
+    def used(self, but: Container[str | None] = ()) -> dict[str, int]:
+        """What is taken by class, by pending builds too.
+
+        :param but: claims that do not count
+        """
         taken: dict[str, int] = {}
         for one in (*(self.running or ()), *(self.pending or ())):
+            if one.claim_id is not None and one.claim_id in but:
+                continue
             for name, amount in one.resources.items():
                 taken[name] = taken.get(name, 0) + amount
         return taken

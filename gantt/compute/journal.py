@@ -9,7 +9,8 @@ that comes again must never start a guest again.  Every step is committed to
 disk before the effect that it announces.
 
 The journal also counts the registrations of its host, over all starts of the
-agent, under a name of its own: of two of them it knows which began later.
+agent, under a name of its own: of two of them it knows which began later.  And it
+knows the last epoch that the host was given, which no later one may repeat.
 """
 
 import fcntl
@@ -56,6 +57,14 @@ CREATE TABLE IF NOT EXISTS identity (
     uuid TEXT NOT NULL,
     registrations INTEGER NOT NULL
 );
+CREATE TABLE IF NOT EXISTS agreement (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    since REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS epochs (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    last INTEGER NOT NULL
+);
 """
 _SELECT = (
     'SELECT body, state, asked_epoch, asked_sequence, lease_until, reason, updated_at FROM builds '
@@ -96,6 +105,13 @@ class Journal(Protocol):
     def count_registration(self) -> int:
         """One more than ever before out of this journal; it is on disk when this returns."""
 
+    @property
+    def last_epoch(self) -> int:
+        """The highest epoch ever noted; 0: none."""
+
+    def note_epoch(self, epoch: int) -> None:
+        """An epoch that the host was given; it is on disk when this returns."""
+
     def get(self, claim_id: str) -> Entry | None:
         """What is remembered of a claim."""
 
@@ -116,6 +132,12 @@ class Journal(Protocol):
 
     def of_consumer(self, consumer: str) -> list[Entry]:
         """All claims of a consumer, finished ones too."""
+
+    def agreed_since(self) -> float:
+        """Since when the host's own check has not disagreed, by the wall clock."""
+
+    def note_disagreement(self) -> None:
+        """It disagreed just now."""
 
     def purge(self, older_than_seconds: float) -> int:
         """Forget finished claims, at most 1000 and none younger than a day; how many."""
@@ -148,6 +170,7 @@ class SqliteJournal:
             self._db.execute(
                 'INSERT OR IGNORE INTO identity VALUES (1, ?, 0)', (str(uuid.uuid4()),)
             )
+            self._db.execute('INSERT OR IGNORE INTO agreement VALUES (1, ?)', (wall(),))
             (self.identity,) = self._db.execute('SELECT uuid FROM identity').fetchone()
             self._db.execute(f'PRAGMA user_version = {_VERSION}')
         except sqlite3.Error as e:
@@ -159,6 +182,19 @@ class SqliteJournal:
             self._db.execute('UPDATE identity SET registrations = registrations + 1')
             (count,) = self._db.execute('SELECT registrations FROM identity').fetchone()
         return int(count)
+
+    @property
+    def last_epoch(self) -> int:
+        with self._lock:
+            found = self._db.execute('SELECT last FROM epochs').fetchone()
+        return int(found[0]) if found else 0
+
+    def note_epoch(self, epoch: int) -> None:
+        with self._lock:
+            self._db.execute(
+                'INSERT INTO epochs VALUES (1, ?) ON CONFLICT (id) DO UPDATE'
+                ' SET last = max(last, excluded.last)', (epoch,),
+            )  # fmt: skip
 
     def get(self, claim_id: str) -> Entry | None:
         rows = self._select(_SELECT + 'WHERE claim_id = ?', claim_id)
@@ -207,6 +243,15 @@ class SqliteJournal:
     def of_consumer(self, consumer: str) -> list[Entry]:
         return self._select(_SELECT + 'WHERE consumer = ? ORDER BY created_at', consumer)
 
+    def agreed_since(self) -> float:
+        with self._lock:
+            (since,) = self._db.execute('SELECT since FROM agreement').fetchone()
+        return float(since)
+
+    def note_disagreement(self) -> None:
+        with self._lock:
+            self._db.execute('UPDATE agreement SET since = ?', (self._wall(),))
+
     def purge(self, older_than_seconds: float) -> int:
         before = self._wall() - max(older_than_seconds, TOMBSTONE_SECONDS_MIN)
         with self._lock:
@@ -254,11 +299,17 @@ class MemoryJournal:
         self._live: dict[str, None] = {}
         self.identity = str(uuid.uuid4())
         self._registrations = 0
+        self._agreed_since = wall()
+        self.last_epoch = 0
 
     def count_registration(self) -> int:
         with self._lock:
             self._registrations += 1
             return self._registrations
+
+    def note_epoch(self, epoch: int) -> None:
+        with self._lock:
+            self.last_epoch = max(self.last_epoch, epoch)
 
     def get(self, claim_id: str) -> Entry | None:
         return self._entries.get(claim_id)
@@ -301,6 +352,12 @@ class MemoryJournal:
         with self._lock:
             return [e for e in self._entries.values() if e.consumer == consumer]
 
+    def agreed_since(self) -> float:
+        return self._agreed_since
+
+    def note_disagreement(self) -> None:
+        self._agreed_since = self._wall()
+
     def purge(self, older_than_seconds: float) -> int:
         before = self._wall() - max(older_than_seconds, TOMBSTONE_SECONDS_MIN)
         with self._lock:
@@ -328,7 +385,7 @@ class MemoryJournal:
 def _only_us(path: pathlib.Path) -> int:
     """Take the lock of a journal; returns the descriptor that holds it."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         guard = os.open(f'{path}.lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as e:
         raise _unusable(path, e.strerror or str(e)) from None
@@ -337,7 +394,23 @@ def _only_us(path: pathlib.Path) -> int:
     except OSError:
         os.close(guard)
         raise _unusable(path, 'another agent is using it') from None
+    try:
+        _make_private(path)
+    except OSError as e:
+        os.close(guard)
+        raise _unusable(path, f'it cannot be made private: {e.strerror or e}') from None
     return guard
+
+
+def _make_private(path: pathlib.Path) -> None:
+    """Nobody else reads a journal: it has what guests are built of, passwords too.
+
+    The file is there before SQLite opens it, which makes those beside it with the same rights.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for one in (path, *(pathlib.Path(f'{path}{end}') for end in ('-wal', '-shm', '.lock'))):
+        if one.exists() and one.stat().st_mode & 0o077:
+            one.chmod(0o600)
 
 
 def _unusable(path: pathlib.Path, problem: str) -> exceptions.Misconfigured:

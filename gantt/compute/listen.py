@@ -50,21 +50,26 @@ class Methods:
         self._level = level
         self._builder = builder
         self._command = command
-        methods = {'build': Method(self.build), 'delete': Method(self.delete)}
+        methods = {
+            'build': Method(self.build, takes={'build': Build}, bytes_max=None),
+            'delete': Method(self.delete, takes={'delete': Delete}),
+        }
         if command is not None:
-            methods['farm_command'] = Method(self.farm_command)
+            methods['farm_command'] = Method(
+                self.farm_command, takes={'order': Order}, bytes_max=None
+            )
         self.interface = Interface(methods)
 
     def build(self, call: Call) -> Any:
-        build = wire.argument(call.args, 'build', Build, newer=call.newer_minor)
+        build: Build = wire.argument(call)
         return self._told(lambda: self._builder.build(build))
 
     def delete(self, call: Call) -> Any:
-        delete = wire.argument(call.args, 'delete', Delete, newer=call.newer_minor)
+        delete: Delete = wire.argument(call)
         return self._told(lambda: self._builder.delete(delete))
 
     def farm_command(self, call: Call) -> Any:
-        order = wire.argument(call.args, 'order', Order, newer=call.newer_minor)
+        order: Order = wire.argument(call)
         assert self._command is not None
         return self._command(order)
 

@@ -7,6 +7,7 @@ come back, so that one thread can serve one host or ten thousand.
 
 import logging
 import random
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -21,7 +22,13 @@ from gantt.compute.ports import Facts, GuestDriver, SchedulerPort
 from gantt.compute.reporter import Reporter, jittered
 from gantt.compute.runner import Turns
 from gantt.compute.session import Fenced, Session
-from gantt.core.report import FAILED_BUILDS, IO_WORKLOAD, Metric, RegisterHost
+from gantt.core.report import (
+    FAILED_BUILDS,
+    IO_WORKLOAD,
+    UNCHECKED_DAYS,
+    Metric,
+    RegisterHost,
+)
 
 LOG = logging.getLogger(__name__)
 
@@ -109,6 +116,7 @@ class Member(Turns):
             'reports': self.reports,
             'failures': self.failures,
             'disagreements': self.agent.disagreements if self.agent else 0,
+            'check': 'off' if self.agent and self.agent.trust.check_is_off else 'on',
         }
 
     def _say(self) -> bool:
@@ -139,28 +147,38 @@ class Member(Turns):
 
 def with_agent(
     announcement: RegisterHost, port: SchedulerPort, driver: GuestDriver, journal: Journal,
-    settings: Settings, rng: random.Random,
+    settings: Settings, rng: random.Random, wall: Callable[[], float] = time.time,
 ) -> Member:  # fmt: skip
-    """A host that builds: its member, with ``member.agent`` set."""
+    """A host that builds: its member, with ``member.agent`` set.
+
+    :param wall: the clock of its journal
+    """
     session = Session(announcement, port, journal)
 
     def look() -> tuple[Census, Facts]:
         seen = census.take(driver, journal)
         failed = member.agent.failed_builds if member.agent else 0
         facts = layouts.outside(driver.facts(seen.guests), journal.live())
-        return seen, counted(facts, seen, failed)
+        days = 0.0
+        if member.agent is not None:
+            member.agent.trust.watch(seen, facts)
+            days = member.agent.trust.unchecked_days
+        return seen, counted(facts, seen, failed, days)
 
     member = Member(session, port, look, settings, rng)
     member.agent = Agent(
         session, port, driver, journal,
-        on_change=member.changed, terms=settings.terms,
+        on_change=member.changed, terms=settings.terms, wall=wall,
     )  # fmt: skip
     return member
 
 
-def counted(facts: Facts, seen: Census, failed_builds: int) -> Facts:
+def counted(facts: Facts, seen: Census, failed_builds: int, unchecked_days: float = 0.0) -> Facts:
     """The facts with what the agent itself counts, where that is not 0."""
-    counts = {IO_WORKLOAD: len(seen.pending or ()), FAILED_BUILDS: failed_builds}
+    counts = {
+        IO_WORKLOAD: len(seen.pending or ()), FAILED_BUILDS: failed_builds,
+        UNCHECKED_DAYS: unchecked_days,
+    }  # fmt: skip
     own = {name: Metric(value=n, source='agent') for name, n in counts.items() if n}
     if not own:
         return facts

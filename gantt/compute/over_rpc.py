@@ -15,8 +15,7 @@ class OverRpc:
     """
 
     def __init__(self, transport: Any, call_seconds: float = 10.0) -> None:
-        # One try a call: whoever asks here asks again with a new sequence.
-        self._claims = ClaimsClient(transport, timeout=call_seconds, attempt_seconds=call_seconds)
+        self._claims = ClaimsClient(transport, timeout=call_seconds)
         self._stats = StatsClient(transport, timeout=call_seconds)
 
     def register(self, message: RegisterHost) -> Registered:

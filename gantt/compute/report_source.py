@@ -19,8 +19,11 @@ Count = Callable[..., None]
 class ReportSource(abc.ABC):
     """The base of all of them; see ``doc/source/contributor/write-a-report-source.rst``.
 
+    :cvar metrics_group: of options, the one whose ``metrics_port`` says where metrics are shown
     :ivar stopping: set by the handler of a signal: begin nothing new
     """
+
+    metrics_group = 'report_source'
 
     def __init__(self) -> None:
         self.stopping = threading.Event()

@@ -49,6 +49,7 @@ class Reporter:
         self._said: dict[str, object] = {}
         self._changed: set[str] = set()
         self._overtaken = 0
+        self._stale = 0  # full reports in a row that nothing of ours had overtaken
         self._all = False
         self._last_problem = ''
 
@@ -123,10 +124,17 @@ class Reporter:
     def _accepted(self, stamp: Stamp, fate: str | None) -> bool:
         if fate == 'applied':
             self._base = stamp
-            self._overtaken = 0
+            self._overtaken = self._stale = 0
             self._last_problem = ''
             return False
         self._overtaken += 1
+        if fate == 'stale' and self._session.is_last(stamp):
+            # Not overtaken by a message of ours: somebody has used up our numbers.
+            self._stale += 1
+            if self._stale >= OVERTAKEN_MAX:
+                self._overtaken = self._stale = 0
+                self._session.begin_anew(stamp)
+                return True
         return self._overtaken <= OVERTAKEN_MAX
 
     def _complain(self, error: exceptions.Refused) -> None:

@@ -240,5 +240,6 @@ def _settings(c: Any, level: int = logging.INFO) -> Settings:
             confirm_seconds=c.confirm_seconds,
             wait_for_other_seconds=c.guest_command_seconds,
             tombstone_seconds=float(c.tombstone_seconds),
+            trusted_seconds=86_400.0 * c.trusted_after_days if c.check == 'until_trusted' else None,
         ),
     )  # fmt: skip

@@ -73,6 +73,13 @@ class Counted(Protocol):
     def count_registration(self) -> int:
         """One more than ever before out of this journal; it is on disk when this returns."""
 
+    @property
+    def last_epoch(self) -> int:
+        """The highest epoch ever noted; 0: none."""
+
+    def note_epoch(self, epoch: int) -> None:
+        """An epoch that the host was given; it is on disk when this returns."""
+
 
 class Session:
     """Epoch and sequence of one host.
@@ -94,6 +101,7 @@ class Session:
         self._lock = threading.Lock()
         self._epoch = 0
         self._sequence = 0
+        self._last_epoch = 0 if journal is None else journal.last_epoch
         self.fence: Fenced | None = None  # why nothing may be said any more
         self.report_seconds = 60.0
         self.incarnation = 0
@@ -141,7 +149,10 @@ class Session:
             self._registrations += 1
             self._asking = None
             self._epoch = registered.epoch
+            self._last_epoch = max(self._last_epoch, registered.epoch)
             self._sequence = 0
+        if self._journal is not None:
+            self._journal.note_epoch(registered.epoch)
         self.report_seconds = float(registered.report_seconds)
         self.incarnation = registered.incarnation
         return registered
@@ -149,7 +160,7 @@ class Session:
     def _next(self) -> RegisterHost:
         """Another registration than all before."""
         nonce = f'{self._boot}.{self._registrations}'
-        said = msgspec.structs.replace(self._announcement, boot_nonce=nonce)
+        said = msgspec.structs.replace(self._announcement, boot_nonce=nonce, after=self._last_epoch)
         if self._journal is None:
             return said
         return msgspec.structs.replace(
@@ -172,6 +183,25 @@ class Session:
                 raise NotRegistered(host=self.name)
             self._sequence += 1
             return Stamp(self._epoch, self._sequence)
+
+    def is_last(self, stamp: Stamp) -> bool:
+        """Whether nothing was said after ``stamp``."""
+        return stamp == Stamp(self._epoch, self._sequence)
+
+    def begin_anew(self, stamp: Stamp) -> None:
+        """Register again: what is said in the epoch of ``stamp`` is not taken, and nobody says why.
+
+        Whatever came to be there, a message of an earlier life or a number that was put
+        back, another epoch is free of it.
+        """
+        with self._lock:
+            if stamp.epoch != self._epoch:
+                return
+            self._epoch = 0
+        LOG.warning(
+            'Host %s: the scheduler takes reports of epoch %d for old ones, and nothing was said '
+            'after them; registering again', self.name, stamp.epoch,
+        )  # fmt: skip
 
     def is_current(self, stamp: Stamp) -> bool:
         """Whether an answer to ``stamp`` still means anything."""

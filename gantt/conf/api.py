@@ -21,8 +21,11 @@ OPTS = [
         default=16,
         min=1,
         max=512,
-        help='Requests that gantt-api handles at a time. A placement holds its thread until the '
-        'scheduler has answered; further requests wait.',
+        help='Requests that gantt-api handles at a time; further ones wait. A placement or a '
+        'cancel holds its thread until the scheduler has answered: these have three quarters of '
+        'the threads at most, those of one caller half, and one more is refused with 503. Two '
+        'more may be at dry runs and the like: from nine threads on some are always left for '
+        'others.',
     ),
     cfg.StrOpt(
         'auth_strategy',
@@ -37,7 +40,9 @@ OPTS = [
         default=1 << 20,
         min=1024,
         max=1 << 20,
-        help='Largest body of a request that is read, in bytes. A larger one is refused with 413.',
+        help='Largest body of a request that is read, in bytes. A larger one is refused with 413. '
+        'Most paths take 131072 bytes at most, whatever this says; those that list many hosts '
+        '(aggregates, what-if, replay) take this much.',
     ),
     cfg.FloatOpt(
         'table_age_seconds',

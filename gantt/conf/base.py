@@ -32,7 +32,8 @@ OPTS = [
     cfg.HostAddressOpt(
         'metrics_host',
         default='127.0.0.1',
-        help='Address that gantt-scheduler shows /metrics on. The listener has no access control: '
+        help='Address that gantt-scheduler, gantt-nova-source, gantt-report-source and '
+        'gantt-shadow show /metrics on. The listener has no access control: '
         'choose an address of the management network.',
     ),
     cfg.PortOpt(
@@ -40,7 +41,8 @@ OPTS = [
         default=0,
         help='TCP port that gantt-scheduler shows /metrics on, for Prometheus. 0: no listener. '
         'Each scheduler process of a machine needs its own port: the workers of one '
-        'gantt-scheduler take this one and those that follow.',
+        'gantt-scheduler take this one and those that follow. Other programs have options of '
+        'their own: metrics_port in [nova_source], [report_source] and [shadow].',
     ),
 ]
 

@@ -14,7 +14,15 @@ OPTS = [
                       'does not rest on it: a guest starts only after its claim was '
                       'confirmed.'),
     cfg.FloatOpt('lease_seconds_max', mutable=True, default=900.0, min=5.0, max=86_400.0,
-                 help='The longest lease that a request may ask for, in seconds.'),
+                 help='The longest lease that a request may ask for, in seconds; places of a '
+                      'plan have their own.'),
+    cfg.FloatOpt('plan_lease_seconds', mutable=True, default=3600.0, min=5.0, max=604_800.0,
+                 help='Seconds that a place of a plan (lifecycle plan) is kept for the create '
+                      'that takes it over, where the request does not say how long.'),
+    cfg.FloatOpt('plan_lease_seconds_max', mutable=True, default=86_400.0, min=5.0,
+                 max=604_800.0,
+                 help='The longest lease that a request may ask for places of a plan, in '
+                      'seconds.'),
     cfg.FloatOpt('sweep_seconds', mutable=True, default=10.0, min=0.1, max=3600.0,
                  help='Seconds between two sweeps for claims whose lease ran out, ± 50 %.'),
     cfg.IntOpt('sweep_rows', mutable=True, default=200, min=1, max=10_000,

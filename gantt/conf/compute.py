@@ -75,6 +75,16 @@ OPTS = [
     cfg.IntOpt('tombstone_seconds', default=172_800, min=86_400, max=31_536_000,
                help='Seconds that a finished claim is remembered. At least a day, and at least '
                     '[claims] tombstone_seconds of the scheduler.'),
+    cfg.StrOpt('check', default='always', choices=[
+        ('always', 'every build is checked against what really runs on the host'),
+        ('until_trusted', 'until it has not disagreed for trusted_after_days'),
+    ], help='Whether a host checks a build by itself before it asks for its confirmation. A check '
+            'that is off says so in the log and, as metric stats.unchecked_days, in the '
+            'reports of the host. More guests than there is room for, seen while it is off, '
+            'turn it on again and begin the time anew, as any disagreement does.'),
+    cfg.IntOpt('trusted_after_days', default=30, min=1, max=3650,
+               help='With check = until_trusted: days without a disagreement, by the clock of '
+                    'the host and over restarts, after which it takes builds unchecked.'),
     cfg.StrOpt('disk_path', default='/',
                help='A directory on the file system whose space guests get as DISK_GB.'),
     cfg.FloatOpt('cpu_allocation_ratio', default=4.0, min=0.01, max=1000,
@@ -117,6 +127,17 @@ OPTS = [
                     'whatever the journal remembers. Empty: the journal is believed. With '
                     '--facts-only: "consumer", "cells" and "devices"; empty: the processes of '
                     'QEMU are looked at.'),
+    cfg.ListOpt('hypervisor_executables',
+                default=['/usr/bin/qemu-system-*', '/usr/bin/qemu-kvm', '/usr/libexec/qemu-kvm',
+                         '/usr/bin/kvm'],
+                help='With --facts-only and without guest_list_command: executables whose '
+                     'processes are guests, as patterns of paths. An agent that is neither root '
+                     'nor has CAP_SYS_PTRACE cannot see the executable of another user; the '
+                     'owner and the name of the command then decide.'),
+    cfg.ListOpt('hypervisor_users', default=['libvirt-qemu', 'qemu', 'root'],
+                help='Users, by name or number, that these executables run as: "user" in '
+                     'qemu.conf of libvirt. Processes of others are no guests, whatever they '
+                     'are called.'),
     cfg.FloatOpt('guest_command_seconds', default=300.0, min=1.0, max=86_400.0,
                  help='Seconds that a command for a guest may take before it is killed and '
                       'counts as failed.'),

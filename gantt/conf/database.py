@@ -27,18 +27,23 @@ OPTS = [
     ),
     cfg.FloatOpt(
         'lock_wait_seconds',
-        default=5.0,
-        min=0.1,
+        default=0.5,
+        min=0.05,
         max=60.0,
-        help='How long one statement may wait for a row that somebody else has locked.',
+        help='How long one statement waits for a row that another transaction keeps locked. '
+        'After that what needs the row is set apart: requests are planned without that host, '
+        'reports of it wait, and who asks for that very host is told to ask again. MariaDB and '
+        'MySQL count whole seconds, 1 at least.',
     ),
-    cfg.IntOpt(
+    cfg.FloatOpt(
         'idle_transaction_seconds',
-        default=30,
-        min=1,
-        max=3600,
+        default=1.5,
+        min=0.5,
+        max=3600.0,
         help='The server ends a transaction that has been idle for so long: the row locks of '
-        'a process that was stopped in the middle go with it.',
+        'a process that was stopped in the middle, or that the network cut off, go with it. '
+        'MariaDB counts whole seconds; MySQL has no such bound. Transactions that only read '
+        'have 60 s.',
     ),
     cfg.IntOpt(
         'statement_seconds',
@@ -46,6 +51,16 @@ OPTS = [
         min=1,
         max=3600,
         help='The longest that one statement may take.',
+    ),
+    cfg.FloatOpt(
+        'answer_seconds',
+        default=10.0,
+        min=1.0,
+        max=3600.0,
+        help='The longest that the answer to a statement on the way of a request, a report or '
+        'the change feed is waited for, also where the network still acknowledges what is '
+        'sent: then the connection is closed and the transaction is tried on another one. '
+        'Long reads, such as all hosts at the start, wait for statement_seconds and 10 more.',
     ),
     cfg.IntOpt(
         'connect_seconds',

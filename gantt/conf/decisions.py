@@ -11,6 +11,9 @@ OPTS = [
     cfg.IntOpt('kept', mutable=True, default=100_000, min=0, max=100_000_000,
                help='Decisions that are kept for explain and replay; the oldest go first. '
                     'About 1 kB each, and a byte for every ten hosts or so.'),
+    cfg.IntOpt('kept_mb', mutable=True, default=1024, min=1, max=1_000_000,
+               help='MiB that the decisions that are kept take, with the requests they are about; '
+                    'the oldest go first, at the purge after the bound was met.'),
     cfg.IntOpt('queue_limit', default=2000, min=1, max=1_000_000,
                help='Refusals and dry runs that may wait to be written; beyond it the oldest '
                     'are dropped and counted. Placements are written with their claims.'),

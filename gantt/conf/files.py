@@ -38,9 +38,20 @@ def read(conf: Any, argv: Sequence[str], program: str) -> None:
         ) from None
 
 
+#: Servers that do not answer -> what to do about it; their more special errors say it themselves.
+_REMEDIES: dict[type[BaseException], str] = {
+    exceptions.DatabaseUnavailable: 'Start the database, or correct [database] connection',
+    exceptions.BrokerUnavailable: 'Start the broker, or correct [DEFAULT] transport_url',
+}
+
+
 def said(error: BaseException) -> str:
-    """What an error says, with the place of an option as people write it."""
-    return _PLACE.sub(lambda found: f'in {found[1]}' if found[1] else 'here', str(error))
+    """What an error says and what to do, with the place of an option as people write it."""
+    text = _PLACE.sub(lambda found: f'in {found[1]}' if found[1] else 'here', str(error))
+    remedy = _REMEDIES.get(type(error))
+    if remedy is None:
+        return text
+    return f'{text} {remedy}' if text.endswith(('.', '?', '!')) else f'{text}. {remedy}'
 
 
 def unreadable(paths: Iterable[str]) -> tuple[str, str] | None:

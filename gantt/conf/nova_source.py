@@ -5,6 +5,8 @@ from typing import Any
 
 from oslo_config import cfg
 
+from gantt.conf import listeners
+
 GROUP = cfg.OptGroup(
     'nova_source',
     title='The report source for hosts of Nova',
@@ -46,6 +48,7 @@ OPTS = [
                       'nothing was heard of, and what became of a build that no host has '
                       'confirmed. While Nova has a migration of it open, or builds it, nothing '
                       'is settled.'),
+    listeners.metrics_port_opt('gantt-nova-source'),
 ]  # fmt: skip
 
 

@@ -23,7 +23,9 @@ OPTS = [
         default=1 << 20,
         min=4096,
         max=64 << 20,
-        help='Largest message that is looked at, in bytes. A larger one is refused unread. A '
+        help='Largest message that is looked at, in bytes. A larger one is refused unread. '
+        'Requests and words about claims are refused from 131072 bytes on, requests of Nova from '
+        '262144 on, whatever this says. A '
         'full report of a host with 1000 guests has about 150 kB. Set the limit of the broker '
         '(max_message_size) as well: it protects the network and the memory of the receiver.',
     ),

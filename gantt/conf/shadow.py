@@ -5,6 +5,8 @@ from typing import Any
 
 from oslo_config import cfg
 
+from gantt.conf import listeners
+
 GROUP = cfg.OptGroup(
     'shadow',
     title='Shadow mode',
@@ -25,6 +27,7 @@ OPTS = [
                help='Dry runs that are asked for at once.'),
     cfg.FloatOpt('budget_seconds', default=10.0, min=0.1, max=600.0,
                  help='Seconds that a dry run may take.'),
+    listeners.metrics_port_opt('gantt-shadow'),
 ]  # fmt: skip
 
 

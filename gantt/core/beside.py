@@ -26,7 +26,7 @@ from gantt.core.claim import Claim
 from gantt.core.host import Beside, HostFacts, HostRow
 from gantt.core.laid_claims import meant
 from gantt.core.message import Message, Name, Uuid
-from gantt.core.report import DevicePool, HostReport, Metric, NumaCell
+from gantt.core.report import Cells, HostReport, Metric, Metrics, NumaCell, Pools
 from gantt.core.topology.layout import Layout, readable
 
 APPLIED, STALE, UNKNOWN, NOT_OURS = 'applied', 'stale', 'unknown_host', 'refused'
@@ -45,9 +45,9 @@ class TellFacts(Message, frozen=True, kw_only=True):
     host: Name
     sequence: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
     guests: Annotated[list[Uuid], msgspec.Meta(max_length=GUESTS_MAX)] | None = None
-    numa: Annotated[list[NumaCell], msgspec.Meta(max_length=256)] | UnsetType = UNSET
-    devices: Annotated[list[DevicePool], msgspec.Meta(max_length=1000)] | UnsetType = UNSET
-    metrics: Annotated[dict[Name, Metric], msgspec.Meta(max_length=256)] | UnsetType = UNSET
+    numa: Cells | UnsetType = UNSET
+    devices: Pools | UnsetType = UNSET
+    metrics: Metrics | UnsetType = UNSET
 
 
 class FactsHeard(Message, frozen=True, kw_only=True):

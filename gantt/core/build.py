@@ -5,11 +5,11 @@ Sent to the topic that ``Selection.build_topic`` names.  The agent checks again
 locally, confirms or refuses the claim, and only then starts the guest.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
-from gantt.core.message import Amount, Message, Name, Text, Uuid
+from gantt.core.message import Amount, Message, Name, Opaque, Text, Uuid
 
 
 class Build(Message, frozen=True, kw_only=True):
@@ -28,10 +28,10 @@ class Build(Message, frozen=True, kw_only=True):
     host: Name
     resources: Annotated[dict[Name, Amount], msgspec.Meta(max_length=64)]
     lease_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
-    layout: dict[str, Any] | None = None
+    layout: Annotated[dict[Name, Opaque], msgspec.Meta(max_length=64)] | None = None
     request_id: Uuid | None = None
     group: Uuid | None = None
-    guest: Annotated[dict[str, Any], msgspec.Meta(max_length=256)] = {}
+    guest: Annotated[dict[Name, Opaque], msgspec.Meta(max_length=256)] = {}
 
 
 class Delete(Message, frozen=True, kw_only=True):

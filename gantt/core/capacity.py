@@ -68,10 +68,7 @@ def room(
     """
     names = list(spec.resources)
     fits = np.zeros((len(names) + 1, len(rows)), np.int64)
-    for i, name in enumerate(names):
-        code = table.class_code(name)
-        if code is not None:
-            fits[i] = np.maximum(table.free_of(code).take(rows), 0) // spec.resources[name]
+    fits[:-1] = _by_class(table, spec, rows)
     fits[-1] = _by_group(table, spec, rows, fits)
     counts, bounds = fits.min(axis=0), fits.argmin(axis=0)
     names, uncounted = [*names, GROUP_RULE], 0
@@ -80,11 +77,42 @@ def room(
         laid = counting.count(table, wish, rows, counts, inside.pack, layouts_max)
         counts, uncounted = laid.counts, laid.uncounted
         _note_layouts(laid, bounds, names)
+    counts = _within_services(table, spec, rows, counts)
     counts = _within_pools(table, spec, rows, counts, bounds)
     total = int(counts.sum())
-    if _first_decides(table, spec):
+    if first_decides(table, spec):
         total = int(counts.max(initial=0))
     return Room(rows, counts, bounds, names, total, uncounted)
+
+
+def on_each(
+    table: HostTable,
+    spec: RequestSpec,
+    rows: IntArray,
+    most: int,
+    inside: Inside | None,
+    layouts_max: int,
+) -> IntArray:
+    """How many more fit on each host, were they all to go there; ``most`` at most.
+
+    :param layouts_max: beyond it a host counts by amounts alone
+    :raises InvalidMessage: the request asks for what cannot be laid out
+    """
+    counts = np.minimum(_by_class(table, spec, rows).min(axis=0, initial=most), most)
+    wish = inside.wish(spec) if inside is not None else None
+    if wish is not None and inside is not None:
+        counts = counting.count(table, wish, rows, counts, inside.pack, layouts_max).counts
+    return counts
+
+
+def _by_class(table: HostTable, spec: RequestSpec, rows: IntArray) -> IntArray:
+    """How many more fit by each resource class of the request alone, a row for each."""
+    fits = np.zeros((len(spec.resources), len(rows)), np.int64)
+    for i, (name, amount) in enumerate(spec.resources.items()):
+        code = table.class_code(name)
+        if code is not None:
+            fits[i] = np.maximum(table.free_of(code).take(rows), 0) // amount
+    return fits
 
 
 def _note_layouts(laid: counting.Counted, bounds: IntArray, names: list[str]) -> None:
@@ -97,7 +125,7 @@ def _note_layouts(laid: counting.Counted, bounds: IntArray, names: list[str]) ->
             bounds[at] = names.index(word)
 
 
-def _first_decides(table: HostTable, spec: RequestSpec) -> bool:
+def first_decides(table: HostTable, spec: RequestSpec) -> bool:
     """Whether the first member binds the others to its host; later ones are bound already."""
     group = spec.group
     if group is None or group.policy is not Policy.AFFINITY:
@@ -115,6 +143,23 @@ def _by_group(table: HostTable, spec: RequestSpec, rows: IntArray, fits: IntArra
     for row, count in members_by_row(table, group).items():
         here[row] = count
     return np.maximum(group.max_per_host - here.take(rows), 0)
+
+
+def _within_services(
+    table: HostTable, spec: RequestSpec, rows: IntArray, counts: IntArray
+) -> IntArray:
+    """Counts by host where the nodes of one service are one host to the rule of the group."""
+    services, group = table.rows_of_services, spec.group
+    if not services or group is None or group.policy is not Policy.ANTI_AFFINITY:
+        return counts
+    place_of, counts = {row: at for at, row in enumerate(rows.tolist())}, counts.copy()
+    members = members_by_row(table, group)
+    for beside in services:
+        left = max(group.max_per_host - members.get(beside[0], 0), 0)
+        for at in (place_of[row] for row in beside if row in place_of):
+            counts[at] = min(counts[at], left)
+            left -= int(counts[at])
+    return counts
 
 
 def _within_pools(

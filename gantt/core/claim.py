@@ -60,6 +60,12 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
 HOST_MAY_END = (Lifecycle.HOST,)
 #: Lifecycles whose reserved claims the sweeper expires.
 EXPIRES = (Lifecycle.HOST, Lifecycle.PLAN, Lifecycle.HOLD)
+#: Lifecycles whose reserved claims a host may not confirm: there is no create to start yet.
+NOT_TO_CONFIRM = (Lifecycle.PLAN,)
+#: Ways of being reserved: the word of the host that confirmed ends these from then on.
+UNTIL_CONFIRMED = (Lifecycle.PLAN, Lifecycle.HOLD)
+#: Why the claim of a plan is not confirmed.
+PLANNED = 'it is a place of a plan that no create has taken over'
 
 
 def after(state: State, event: Event, lifecycle: Lifecycle = Lifecycle.HOST) -> State:
@@ -68,6 +74,8 @@ def after(state: State, event: Event, lifecycle: Lifecycle = Lifecycle.HOST) -> 
     if ends and lifecycle not in HOST_MAY_END:
         return state
     if event is Event.EXPIRE and lifecycle not in EXPIRES:
+        return state
+    if event is Event.CONFIRM and state is State.RESERVED and lifecycle in NOT_TO_CONFIRM:
         return state
     return TRANSITIONS.get((state, event), state)
 
@@ -115,6 +123,48 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.state in LIVE
 
 
+def stepped(claim: Claim, state: State, reason: str, now: float) -> Claim:
+    """A claim in another state; confirmed it is its host's, whose word ends it from then on."""
+    lifecycle = claim.lifecycle
+    if state is State.CONFIRMED and lifecycle in UNTIL_CONFIRMED:
+        lifecycle = Lifecycle.HOST
+    return msgspec.structs.replace(
+        claim, state=state, lifecycle=lifecycle, reason=reason or claim.reason, updated_at=now
+    )
+
+
+def longest(lifecycle: Lifecycle, most: float, most_of_plans: float | None = None) -> float:
+    """The longest lease of a claim, in seconds.
+
+    :param most_of_plans: of those of plans; None: as of all others
+    """
+    if lifecycle is Lifecycle.PLAN and most_of_plans is not None:
+        return most_of_plans
+    return most
+
+
+def why_not_confirmed(claim: Claim) -> str:
+    """Why a host that asks is told that the claim is gone; '' where it is, or was confirmed."""
+    return PLANNED if claim.is_live and claim.state is State.RESERVED else ''
+
+
+def endless(state: State, lifecycle: Lifecycle, has_lease: bool) -> str:
+    """Why nothing that happens by itself would ever end a live claim; '' where something does.
+
+    A reserved claim ends with its lease, a confirmed one with its guest.  What was written
+    through the allocation API its writer ends.
+    """
+    if lifecycle is Lifecycle.API:
+        return ''
+    if state is State.RESERVED and not (
+        has_lease and after(state, Event.EXPIRE, lifecycle) != state
+    ):
+        return 'reserved, without a lease'
+    if state is State.CONFIRMED and after(state, Event.SEEN_ABSENT, lifecycle) is state:
+        return f'confirmed, and of lifecycle {lifecycle.value}: no report ends it'
+    return ''
+
+
 def is_rival(claim: Claim, purpose: Purpose) -> bool:
     """Whether ``claim`` and a new one of its consumer for ``purpose`` may not both live.
 
@@ -140,5 +190,8 @@ def gives_way(rival: Claim) -> bool:
 
 @functools.lru_cache(maxsize=256)  # a member's is asked for by those who pick, claim and answer
 def claim_id(request_id: str, attempt: int, member: int) -> str:
-    """The id of a member's claim: the same for every repeat of the attempt."""
+    """The id of a member's claim: the same for every repeat of the attempt.
+
+    Another request of the same id, long after, begins at another attempt.
+    """
     return message.derived_id('claim', request_id, attempt, member)

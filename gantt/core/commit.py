@@ -12,6 +12,7 @@ from collections.abc import Container, Iterable, Mapping
 import msgspec
 
 from gantt.core.claim import Claim, gives_way, is_rival
+from gantt.core.group_rule import GroupRule, is_behind
 from gantt.core.host import HostRow
 from gantt.core.topology.layout import readable
 from gantt.core.topology.room import Room
@@ -20,15 +21,28 @@ _RUNS = ' runs on '
 
 
 class GroupSwap(msgspec.Struct, frozen=True):
-    """Compare-and-swap of a group rule's generation.
+    """Compare-and-swap of a group: its rule, and where that is hard its generation.
 
-    ``policy`` and ``max_per_host`` make the rule when it is first seen.
+    :ivar generation: as planned with, 0: not known yet; None: the rule is soft, members
+        that others place meanwhile void nothing
+    :ivar makes: the caller named the rule: it becomes the group's where none is stored
     """
 
     uuid: str
-    generation: int  # as planned with; 0: not known yet
+    generation: int | None
     policy: str
     max_per_host: int = 1
+    makes: bool = True
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the generation counts."""
+        return self.generation is not None
+
+    @property
+    def may_be_first(self) -> bool:
+        """Whether the group is to be made where it is not there."""
+        return self.makes and not self.generation
 
 
 class ClaimDraft(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +57,8 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar continues: the row is open and ours from an earlier batch: taken by
         compare-and-swap on (owner, attempt), never by insert
-    :ivar takes_over: attempt to replace of an open row past its deadline
+    :ivar takes_over: attempt to replace of an open row that is past its deadline, or that the
+        owner left itself: a commit whose outcome it did not learn
     :ivar whole: accepted whole or not at all
     :ivar completes: all members not yet claimed are in this draft
     :ivar answer: stored when the request becomes placed by this commit
@@ -69,10 +84,18 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     decision: 'DecisionRecord | None' = None
 
 
+#: Consumers that a decision is found by, of those that no commit made.
+CONSUMERS_MOST = 100
+
+
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A decision as it is kept: the columns to look for it by, and the packed rest.
 
     ``created_at`` is filled in by the store when the record is read.
+
+    :ivar origin: see ``SelectDestinations``
+    :ivar consumers: whom it is about.  Kept for a decision that no commit made: of others the
+        claims tell
     """
 
     id: str
@@ -86,6 +109,8 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     host_set: str = ''  # digest of provider_ids
     provider_ids: bytes = b''
     created_at: float = 0.0
+    origin: str | None = None
+    consumers: list[str] = []
 
 
 class Fate(enum.StrEnum):
@@ -98,10 +123,11 @@ class Fate(enum.StrEnum):
     GROUP_CHANGED = 'group_changed'  # nothing made; read the group back first
     REPEAT = 'repeat'  # it was placed before: ``answer`` is the stored one
     OPEN = 'open'  # another worker is at it, until ``deadline``
-    OVERDUE = 'overdue'  # another worker left it open past its deadline: take over
+    OVERDUE = 'overdue'  # left open past its deadline, or by ourselves: take over
     CANCELLED = 'cancelled'
     REUSED = 'reused'  # same id, other fingerprint
     LOST = 'lost'  # it continued a row that is no longer ours
+    LOCKED = 'locked'  # nothing made; another transaction keeps rows locked that it needs
 
 
 class RequestFate(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +146,7 @@ class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
     """Fates in the order of the drafts, and every touched host as it is now.
 
     :ivar freed: providers that claims have left: overtaken, or given way
+    :ivar locked: providers whose rows another transaction keeps locked, with their names
     """
 
     fates: list[RequestFate]
@@ -127,6 +154,7 @@ class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
     freed: list[int] = []
     groups: dict[str, int] = {}  # group uuid -> generation now
     now: float = 0.0  # the database's clock
+    locked: dict[int, str] = {}
 
 
 def judge_rivals(
@@ -168,7 +196,7 @@ def judge_rivals(
             fates[request.id] = _end(request, Fate.DROPPED)
             if request.group is not None:
                 left.add(request.group.uuid)  # what follows was planned beside it
-        elif request.group is not None and request.group.uuid in left:
+        elif request.group is not None and request.group.is_guarded and request.group.uuid in left:
             fates[request.id] = _end(request, Fate.GROUP_CHANGED)
         else:
             seen |= keys
@@ -178,17 +206,18 @@ def judge_rivals(
 
 
 def behind_others(
-    batch: Iterable[RequestDraft], ended: Container[str], generations: Mapping[str, int]
+    batch: Iterable[RequestDraft], ended: Container[str], rules: Mapping[str, GroupRule]
 ) -> set[str]:
     """Requests that go no further for their group's sake.
 
-    They were planned on another generation of it, or beside a member that an earlier
-    request of the batch was to get and does not: news that come in the middle of a batch
-    bring a newer generation to a table on which such a member still stands.
+    They were planned under another rule or on another generation of it, or beside a
+    member that an earlier request of the batch was to get and does not: news that come in
+    the middle of a batch bring a newer generation to a table on which such a member still
+    stands.  Of a soft rule only the rule itself counts.
 
     :param batch: all of it, in the order in which it was planned
     :param ended: requests that have a fate already
-    :param generations: of the groups, under their locks
+    :param rules: of the groups, read under their locks
     """
     left: set[str] = set()
     changed: set[str] = set()
@@ -196,9 +225,10 @@ def behind_others(
         group = request.group
         if group is None:
             continue
+        beside = group.is_guarded and group.uuid in left
         if request.id in ended:
             left.add(group.uuid)
-        elif group.uuid in left or generations.get(group.uuid) != group.generation:
+        elif beside or is_behind(group, rules.get(group.uuid)):
             left.add(group.uuid)
             changed.add(request.id)
     return changed

@@ -113,6 +113,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What ``place()`` returns, and what explain and replay start from.
 
     :ivar hosts: how many hosts were looked at
+    :ivar silent: some of the hosts that fit but for that they have not reported lately
     :ivar spread: picked among so many best at least, because races were lost; 1: they were not
     :ivar provider_ids: host ids as packed int64, in the order of the verdicts
     :ivar age_seconds: how old the oldest host state used may be (promise P5)
@@ -138,6 +139,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     added: list[str] = []  # to the request, by pre-filters
     reason: str = ''  # the one-line verdict
     nearest: list[str] = []
+    silent: list[str] = []
     contradiction: Contradiction | None = None
     provider_ids: bytes = b''
     worker: str = ''

@@ -14,9 +14,10 @@ import numpy as np
 
 from gantt.core.ranking import Ranking
 from gantt.core.survey import Survey
+from gantt.core.topology.devices import Known
 from gantt.core.topology.inside import Inside
 from gantt.core.topology.layout import Layout
-from gantt.core.topology.search import lay_out
+from gantt.core.topology.search import layout_of
 from gantt.core.topology.wish import Wish
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ class Fitting:
         self._survey = survey
         self.unfit: set[int] = set()
         self._found: dict[int, Layout] = {}
+        self._known: Known = {}
+
+    def on(self, survey: Survey) -> 'Fitting':
+        """The same for hosts that are looked at anew."""
+        return Fitting(self._table, self._wish, self._inside, survey)
 
     def choose(
         self, ranking: Ranking, pick_one: Callable[[], tuple[list[int], int]]
@@ -74,7 +80,7 @@ class Fitting:
             return None
         layout = self._found.get(row)
         if layout is None:
-            layout = lay_out(self._wish, self._table.room(row), self._inside.pack).layout
+            layout = layout_of(self._wish, self._table.room(row), self._inside.pack, self._known)
             if layout is None:
                 self.unfit.add(row)
             else:

@@ -12,6 +12,7 @@ import enum
 
 import msgspec
 
+from gantt.core.group_rule import GroupRule
 from gantt.core.report import DevicePool, Hypervisor, Metric, NumaCell
 from gantt.core.resources import Inventory
 from gantt.core.topology.layout import Layout
@@ -162,3 +163,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     project_id: str | None = None
     generation: int = 0
     members: list[str] = []
+
+    @property
+    def rule(self) -> GroupRule:
+        """Its rule as it is compared."""
+        return GroupRule(str(self.policy), self.max_per_host, self.generation)

@@ -66,6 +66,9 @@ class HostRows(UsageRows):
         self._by_name: dict[str, int] = {}
         self._by_lower: dict[str, tuple[int, ...]] = {}
         self._by_node: dict[str, tuple[int, ...]] = {}
+        # Of services that run several nodes alone, in both directions: mostly empty.
+        self._service_of: dict[int, str] = {}
+        self._nodes_of: dict[str, tuple[int, ...]] = {}
         self._shared_names = False
         #: Picks of claims that are there without them: a repeat may pick its own place.
         self._there: set[tuple[int, str]] = set()
@@ -81,6 +84,36 @@ class HostRows(UsageRows):
         provider_id = self._by_name.get(name)
         return None if provider_id is None else self._by_id[provider_id]
 
+    def rows_of_host(self, name: str) -> list[int]:
+        """Rows that a service host name stands for, exactly as written.
+
+        One row; of a service that runs several nodes the rows of all of them.
+        """
+        row = self.row_of(name)
+        nodes = [self._by_id[p] for p in self._nodes_of.get(name, ())]
+        return nodes if row is None else [row, *nodes]
+
+    def service_name(self, row: int) -> str:
+        """The service host of a row: its own name, but for one of several nodes."""
+        return self._service_of.get(self.hosts[row].id) or self.names[row]
+
+    @property
+    def services(self) -> list[str]:
+        """The service hosts, by row; not to be written to."""
+        if not self._service_of:
+            return self.names
+        return [self.service_name(row) for row in range(self.count)]
+
+    @property
+    def rows_of_services(self) -> list[list[int]]:
+        """The rows of each service that runs several nodes, the service's own name included."""
+        return [self.rows_of_host(name) for name in self._nodes_of]
+
+    def rows_beside(self, row: int) -> list[int]:
+        """The row and the others of its service."""
+        service = self._service_of.get(self.hosts[row].id) if self._service_of else None
+        return [row] if service is None else self.rows_of_host(service)
+
     def row_of_id(self, provider_id: int) -> int | None:
         """The row of a root provider, None where it is not known."""
         return self._by_id.get(provider_id)
@@ -91,7 +124,7 @@ class HostRows(UsageRows):
         return self._by_id
 
     def rows_of_names(self, names: Iterable[str]) -> list[int]:
-        """Rows of service hosts, upper and lower case being the same."""
+        """As :meth:`rows_of_host`, upper and lower case being the same."""
         index, by_id = self._by_lower, self._by_id
         return [by_id[p] for name in names for p in index.get(name.lower(), ())]
 
@@ -101,7 +134,7 @@ class HostRows(UsageRows):
         return [by_id[p] for node in nodes for p in index.get(node, ())]
 
     def rows_of_consumer(self, consumer: str) -> list[int]:
-        """Rows where a consumer has a live claim."""
+        """Rows where a consumer has a live claim, as :meth:`row_of` counts them."""
         rows = map(self._by_id.get, self.placed.where(consumer))
         return [row for row in rows if row is not None]
 
@@ -142,7 +175,7 @@ class HostRows(UsageRows):
     def _remove(self, i: int) -> None:
         self._own_names()
         provider_id, last = self.hosts[i].id, self.count - 1
-        self._rename(i, '', '')
+        self._rename(i, '', '', '')
         self.placed.replace(provider_id, {})
         self._pending.pop(provider_id, None)
         self._fresh.keep(provider_id, ())
@@ -168,24 +201,38 @@ class HostRows(UsageRows):
         """Own the indices by name before they change: snapshots share them."""
         if not self._shared_names:
             return
-        for name in ('_by_id', '_by_name', '_by_lower', '_by_node'):
+        for name in (
+            '_by_id', '_by_name', '_by_lower', '_by_node', '_service_of', '_nodes_of',
+        ):  # fmt: skip
             setattr(self, name, dict(getattr(self, name)))
         self._shared_names = False
 
-    def _rename(self, i: int, name: str, node: str) -> None:
+    def _rename(self, i: int, name: str, node: str, service: str) -> None:
+        """:param service: the service host where it is another name, else ''"""
         self._own_names()
         provider_id = self.hosts[i].id
+        old_service = self._service_of.pop(provider_id, '')
+        if service:
+            self._service_of[provider_id] = service
         if self._by_name.get(self.names[i]) == provider_id:
             del self._by_name[self.names[i]]
-        for index, old, new in (
-            (self._by_lower, self.names[i].lower(), name.lower()),
-            (self._by_node, self.nodes[i], node),
+        for index, old in (
+            (self._by_lower, self.names[i].lower()),
+            (self._by_lower, old_service.lower()),
+            (self._by_node, self.nodes[i]),
+            (self._nodes_of, old_service),
         ):
             left = tuple(p for p in index.get(old, ()) if p != provider_id)
             if left:
                 index[old] = left
             else:
                 index.pop(old, None)
+        for index, new in (
+            (self._by_lower, name.lower()),
+            (self._by_lower, service.lower()),
+            (self._by_node, node),
+            (self._nodes_of, service),
+        ):
             if new:
                 index[new] = (*index.get(new, ()), provider_id)
         if name:
@@ -200,14 +247,16 @@ class HostRows(UsageRows):
             self._follow_counters(i, old, row)
             return
         node = row.node or row.name
-        if (self.names[i], self.nodes[i]) != (row.name, node):
-            self._rename(i, row.name, node)
+        service = service_beside(row)
+        moved = service != self._service_of.get(row.id, '')
+        if moved or (self.names[i], self.nodes[i]) != (row.name, node):
+            self._rename(i, row.name, node, service)
         if old.facts is not row.facts and old.facts != row.facts:
             self._write_facts(i, row.facts)
             self.facts_seq += 1
         elif old.facts is not row.facts:
             row = msgspec.structs.replace(row, facts=old.facts)  # one copy is enough
-        moved = (old.name, old.cell, old.zone) != (row.name, row.cell, row.zone)
+        moved |= (old.name, old.cell, old.zone) != (row.name, row.cell, row.zone)
         if moved or old.aggregates != row.aggregates or old.version < 0:
             self._write_membership(i, row)
             self.facts_seq += 1
@@ -268,6 +317,11 @@ class HostRows(UsageRows):
     def aggregates_of(self, row: HostRow) -> list[str]:
         """Uuids of the aggregates that a host is in, in the order of their age."""
         known = self._aggregates_of.get(row.name, ())
+        service = self._service_of.get(row.id) if self._service_of else None
+        if service is not None:
+            # Nova lists services, and an operator of ours may list a node.
+            both = {*known, *self._aggregates_of.get(service, ())}
+            known = tuple(uuid for uuid in self.known_aggregates if uuid in both)
         # Membership is told by the API (the list) and by the host's reporter (the
         # row); either is enough.
         fresh = [uuid for uuid in row.aggregates if uuid not in known]
@@ -303,6 +357,12 @@ class HostRows(UsageRows):
             k = int(self.pool[code, row]) if code is not None else -1
             found.setdefault(by_pool[k] if k >= 0 else own, {})[name] = amount
         return found
+
+
+def service_beside(row: HostRow) -> str:
+    """The service host of one of several nodes, '' where the host's name is its service's."""
+    service = row.facts.hypervisor.service
+    return '' if service == row.name else service
 
 
 _BLANK = HostFacts(location='\0')

@@ -68,8 +68,13 @@ class HostState:
 
     @property
     def name(self) -> str:
-        """Name of the service host."""
+        """Name of the host: of its service, but for one of several nodes."""
         return self._row.name
+
+    @property
+    def service(self) -> str:
+        """Name of the service host, which may run other hosts as well."""
+        return self._row.facts.hypervisor.service or self._row.name
 
     @property
     def node(self) -> str:

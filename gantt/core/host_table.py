@@ -72,6 +72,11 @@ class HostTable(HostRows):
         """How many hosts last reported more than ``limit`` seconds ago, or never."""
         return int(np.count_nonzero(self.reported_at < self.now - limit))
 
+    def count_reported_within(self, first: float, last: float) -> int:
+        """How many hosts last reported between two times."""
+        at = self.reported_at
+        return int(np.count_nonzero((at >= first) & (at <= last)))
+
     def names_of_stale(self, limit: float, most: int) -> list[str]:
         """Names of the first ``most`` of them, by row."""
         rows = np.flatnonzero(self.reported_at < self.now - limit)[:most]
@@ -177,10 +182,17 @@ class HostTable(HostRows):
         self.facts_seq += 1
         self.seq += 1
 
-    def set_groups(self, groups: Mapping[str, int]) -> None:
-        """Generations of server groups; a group that is left out stays as it was."""
+    def set_groups(self, groups: Mapping[str, int], whole: bool = False) -> None:
+        """Generations of server groups; 0 is that of a group that is not known.
+
+        :param whole: one that is left out is gone; else it stays as it was
+        """
         self.check_writable()
+        if whole:
+            self._groups.clear()
         self._groups.update(groups)
+        for uuid in [uuid for uuid, generation in groups.items() if not generation]:
+            del self._groups[uuid]
 
     def set_metrics(self, metrics: Iterable[DeclaredMetric]) -> None:
         """All declarations of metrics anew."""

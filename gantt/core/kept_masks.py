@@ -79,6 +79,8 @@ class Versions:
             self._note_facts(old.facts, new.facts)
 
     def _note_facts(self, old: HostFacts, new: HostFacts) -> None:
+        if old.hypervisor.service != new.hypervisor.service:
+            self.touch(_OF_ROW['name'])  # a name as well
         for field, columns in _OF_FACTS.items():
             if getattr(old, field) != getattr(new, field):
                 self.touch(columns)

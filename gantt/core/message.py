@@ -6,40 +6,50 @@ minor version is newer than ours.  Every refusal carries the path of the field.
 """
 
 import difflib
+import functools
 import hashlib
 import re
 import uuid
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core import paths
+from gantt.core import paths, quoting
 
 T = TypeVar('T')
 
-#: Bounds of every message: checked before or while decoding.
+#: Bounds of every message: checked before or while decoding.  Most are requests; what lists
+#: many things (reports, groups, hosts edited) may be larger.
 BYTES_MAX = 1 << 20
+REQUEST_BYTES_MAX = 128 << 10
 TEXT_MAX = 1024
 LIST_MAX = 1000
 NAME_MAX = 255
 #: Known fields that a refusal of an unknown one names.
 NAMED_MAX = 12
 
-UUID = r'^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+#: The end of a text, also to Python: there ``$`` alone matches before a last newline as well.
+END = r'$(?!\n)'
+UUID = rf'^[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}{END}'
 UUID_EXPECTED = 'expected a UUID, its hexadecimal digits in lower case'
 Uuid = Annotated[str, msgspec.Meta(pattern=UUID)]
-_NAME = r'^[^\x00-\x1f\x7f]*$'
+_NAME = rf'^[^\x00-\x1f\x7f]*{END}'
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=_NAME)]
 Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
 Amount = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+#: A structure of others, passed on or read elsewhere, of so many bytes as msgpack: see
+#: :func:`check_opaque`.
+OPAQUE = 'bytes_max'
+OPAQUE_BYTES_MAX = 512 << 10
+Opaque = Annotated[Any, msgspec.Meta(extra={OPAQUE: OPAQUE_BYTES_MAX})]
 
 NAMESPACE = uuid.UUID('6a1f1a9c-2f39-5c0e-9a8d-1f6d7d1c2b7e')
 _NAMED = hashlib.sha1(NAMESPACE.bytes, usedforsecurity=False)
 
 _UNKNOWN = re.compile(r'Object contains unknown field `([^`]*)`(?: - at `([^`]*)`)?')
-_AT = re.compile(r'^(.*?) - at `(.*)`$')
+_AT = re.compile(r'^(.*?) - at `(.*)`\Z', re.S)
 
 
 class Misfit(ValueError):
@@ -95,11 +105,56 @@ def decode(body: Any, tp: type[T], *, inside: str, newer_minor: bool = False) ->
     if newer_minor:
         body = _without_unknown(body, tp)
     try:
-        return msgspec.convert(body, tp)
+        found = msgspec.convert(body, tp)
     except msgspec.ValidationError as e:
         raise invalid(e, tp, inside, body) from None
     except RecursionError:
         raise exceptions.InvalidMessage(field=inside, problem='nested too deeply') from None
+    check_opaque(found, inside)
+    return found
+
+
+@functools.cache
+def _opaque(tp: Any) -> tuple[tuple[str, int], ...]:
+    """Names of the fields of a struct that are bounded in bytes, with the bounds."""
+    if not _is_struct(tp):
+        return ()
+    return tuple(
+        (field.name, most)
+        for field in msgspec.structs.fields(tp)
+        if (most := _bytes_max(field.type)) is not None
+    )
+
+
+def _bytes_max(tp: Any) -> int | None:
+    if isinstance(tp, msgspec.Meta):
+        return (tp.extra or {}).get(OPAQUE)
+    return next((m for arg in get_args(tp) if (m := _bytes_max(arg)) is not None), None)
+
+
+def check_opaque(found: Any, inside: str) -> None:
+    """Structures that no type describes are of few enough bytes.
+
+    :raises InvalidMessage: names the field
+    """
+    kind: Any = type(found)
+    for name, most in _opaque(kind):
+        value = getattr(found, name)
+        if value is None or value is msgspec.UNSET:
+            continue
+        try:
+            size = len(msgspec.msgpack.encode(value))
+        except OverflowError:
+            problem = 'expected whole numbers of 64 bits at most'
+            raise exceptions.InvalidMessage(field=f'{inside}.{name}', problem=problem) from None
+        except RecursionError:
+            raise exceptions.InvalidMessage(
+                field=f'{inside}.{name}', problem='nested too deeply'
+            ) from None
+        if size > most:
+            raise exceptions.InvalidMessage(
+                field=f'{inside}.{name}', problem=f'expected at most {most} bytes, got {size}'
+            )
 
 
 def decode_json(body: bytes, tp: type[T], *, inside: str) -> T:
@@ -107,12 +162,14 @@ def decode_json(body: bytes, tp: type[T], *, inside: str) -> T:
     if len(body) > BYTES_MAX:
         raise exceptions.PayloadTooLarge(size=len(body), limit=BYTES_MAX)
     try:
-        return msgspec.json.decode(body, type=tp)
+        found = msgspec.json.decode(body, type=tp)
     except msgspec.ValidationError as e:
         # It stops at the first field that does not fit: what follows was not looked at yet.
         raise invalid(e, tp, inside, _json(body, inside)) from None
     except (msgspec.DecodeError, RecursionError, UnicodeError) as e:
         raise _no_json(e, inside) from None
+    check_opaque(found, inside)
+    return found
 
 
 def _json(body: bytes, inside: str) -> Any:
@@ -142,11 +199,12 @@ def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> excepti
     if isinstance(own, Misfit):
         return exceptions.InvalidMessage(field=f'{where}.{own.field}', problem=own.problem)
     if unknown:
-        name = unknown.group(1)
+        name = unknown.group(1)[: NAME_MAX + 1]
         known = _fields(tp, unknown.group(2) or '$')
         near = difflib.get_close_matches(name, known, 1, 0.6)
         hint = f'; did you mean {near[0]!r}?' if near else f'; known: {_names(known)}'
-        return exceptions.InvalidMessage(field=f'{where}.{name}', problem=f'unknown field{hint}')
+        shown = quoting.plain(name, quoting.CHARACTERS_MAX)
+        return exceptions.InvalidMessage(field=f'{where}.{shown}', problem=f'unknown field{hint}')
     missing = re.match(r'Object missing required field `([^`]*)`', problem)
     if missing:
         return exceptions.InvalidMessage(
@@ -163,14 +221,16 @@ def _names(known: list[str]) -> str:
 
 def _expected(problem: str, tp: Any, path: str) -> str:
     """The problem, with what would have been right where msgspec leaves that to guess."""
+    if problem.endswith(f'{UUID!r}'):
+        return UUID_EXPECTED
+    if 'matching regex' in problem and problem.endswith(f'{_NAME!r}'):
+        return 'expected a name without control characters'
+    # Of a value that is none of an enumeration's msgspec repeats all.
+    problem = quoting.plain(problem, quoting.SENTENCE_MAX)
     if problem.startswith('Invalid enum value'):
         choices = paths.choices(tp, path)
         if choices:
             return f'{problem}; expected one of {", ".join(choices)}'
-    if UUID in problem:
-        return UUID_EXPECTED
-    if 'matching regex' in problem and problem.endswith(f'{_NAME!r}'):
-        return 'expected a name without control characters'
     return problem
 
 

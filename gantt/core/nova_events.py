@@ -82,8 +82,8 @@ class NovaAggregate(Message, frozen=True, kw_only=True):
 
     uuid: Uuid
     name: Name
-    metadata: dict[Name, Text | None] = {}
-    hosts: list[Name] = []
+    metadata: Annotated[dict[Name, Text | None], msgspec.Meta(max_length=1024)] = {}
+    hosts: Annotated[list[Name], msgspec.Meta(max_length=100_000)] = []
 
 
 class AggregatesUpdated(Message, frozen=True, kw_only=True):
@@ -111,11 +111,14 @@ class Cast(msgspec.Struct, frozen=True, kw_only=True):
     :ivar asked_at: when the request was made that led to it, or the periodic task began
         that it comes from; seconds since 1970 by the sender's clock, None: not said
     :ivar skew: seconds that this clock and the database's may differ by
+    :ivar begun: for a list of guests: when reading it began at the earliest, by the database's
+        clock; None: not known, so ``asked_at`` and ``skew`` have to tell
     :ivar by_source: no broadcast: a report source has read it from Nova's API
     """
 
     id: str = ''
     asked_at: float | None = None
     skew: float = 0.0
+    begun: float | None = None
     by_source: bool = False
     word: GuestWord | AggregateWord

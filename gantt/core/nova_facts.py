@@ -225,7 +225,7 @@ def _used(hosts: 'HostTable', name: str) -> IntArray:
 
 
 _FACTS: dict[str, Callable[['HostTable'], Fact]] = {
-    'host': lambda hosts: Fact(hosts.names),
+    'host': lambda hosts: Fact(hosts.services),
     'nodename': lambda hosts: Fact(hosts.nodes),
     'hypervisor_hostname': lambda hosts: Fact(hosts.nodes),
     'uuid': lambda hosts: Fact([row.uuid for row in hosts.hosts]),

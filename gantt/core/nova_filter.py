@@ -169,7 +169,7 @@ def _updated(host: HostState) -> datetime.datetime | None:
 def _service(host: HostState) -> Mapping[str, Any]:
     return {
         'id': None, 'uuid': None, 'version': None, 'report_count': None,
-        'host': host.name, 'binary': 'nova-compute', 'topic': 'compute',
+        'host': host.service, 'binary': 'nova-compute', 'topic': 'compute',
         'disabled': not host.is_enabled, 'disabled_reason': host.disabled_reason,
         'forced_down': False, 'availability_zone': host.zone,
         'last_seen_up': _updated(host), 'updated_at': _updated(host),
@@ -193,7 +193,7 @@ def _guests(host: HostState) -> Mapping[str, Any]:
 
 
 _HOST: dict[str, Any] = {
-    'host': lambda host: host.name,
+    'host': lambda host: host.service,
     'nodename': lambda host: host.node,
     'uuid': lambda host: host.uuid,
     'cell_uuid': lambda host: host.cell,

@@ -6,7 +6,8 @@ first folds it under the lock of the host's row; the others find its id here.
 A list of guests that is older than the last one folded ends nothing, as three
 absences are three lists in a row as the host made them.  It may be as old as it
 looks, or of a clock that was put back: whom it names keeps its claim.  Neither
-does a list end or confirm a claim that became what it is after the list was begun.
+does a list end or confirm a claim that became what it is after the list was begun,
+nor adopt a guest with such a claim: it may have left since.
 
 Of a host that an agent of ours speaks for Nova's words say nothing.
 """
@@ -95,7 +96,7 @@ def fold(
     if isinstance(word, GuestsListed):
         return _listed(host, heard, claims, cast, now)
     if isinstance(word, GuestsUpdated):
-        return heard, _updated(host, claims, word.guests, now)
+        return heard, _updated(host, claims, cast, word.guests, now)
     if not isinstance(word, GuestDeleted):
         return heard, NovaEffect()
     mine = [claim for claim in claims if claim.consumer == word.consumer]
@@ -106,13 +107,13 @@ def _listed(
     host: HostRow, heard: Heard, claims: Sequence[Claim], cast: Cast, now: float
 ) -> tuple[Heard, NovaEffect]:
     assert isinstance(cast.word, GuestsListed)
-    begun = math.inf
+    begun = math.inf if cast.begun is None else cast.begun
     if cast.asked_at is not None:
         behind = heard.synced_at - cast.asked_at
         if 0 <= behind <= SET_BACK_SECONDS:
             return heard, _kept(host, claims, cast.word.consumers, now)
         heard = _replace(heard, synced_at=cast.asked_at)
-        if now - cast.asked_at <= SET_BACK_SECONDS:
+        if cast.begun is None and now - cast.asked_at <= SET_BACK_SECONDS:
             begun = cast.asked_at - cast.skew
     effect = nova_host.sync(
         host, claims, cast.word.consumers, now, heard.unclaimed, cast.word.told, begun
@@ -131,13 +132,14 @@ def _kept(
 
 
 def _updated(
-    host: HostRow, claims: Sequence[Claim], guests: Sequence[Guest], now: float
+    host: HostRow, claims: Sequence[Claim], cast: Cast, guests: Sequence[Guest], now: float
 ) -> NovaEffect:
     """Each guest once, as it was named last."""
     found: list[NovaEffect] = []
+    begun = math.inf if cast.asked_at is None else cast.asked_at - cast.skew
     for guest in {guest.consumer: guest for guest in guests}.values():
         mine = [claim for claim in claims if claim.consumer == guest.consumer]
-        found.append(nova_host.update(host, mine, guest, now))
+        found.append(nova_host.update(host, mine, guest, now, begun))
     return NovaEffect(
         claims=[claim for one in found for claim in one.claims],
         confirmed=[claim for one in found for claim in one.confirmed],

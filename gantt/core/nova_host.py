@@ -22,11 +22,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from gantt.core.claim import EXPIRES, Claim, Event, State, after
+from gantt.core.claim import EXPIRES, Claim, Event, State, after, stepped
 from gantt.core.host import HostRow
 from gantt.core.nova_adopted import adopted
 from gantt.core.nova_events import Guest, GuestSettled
-from gantt.core.reconcile import ended
 from gantt.core.request import Lifecycle, Purpose
 
 #: Syncs in a row that must list a consumer before its claim is confirmed.
@@ -84,7 +83,8 @@ def sync(
     :param unclaimed: as the sync before returned it
     :param told: those that more is known of than that they are there
     :param begun: when the list was, by the database's clock, at the earliest: it ends and
-        confirms no claim that became what it is later
+        confirms no claim that became what it is later, and adopts no guest of which it was
+        learned later, by a claim on any host, that it has left or moved
     """
     said = {guest.consumer: guest for guest in told}
     listed = set(present)
@@ -106,6 +106,8 @@ def sync(
         changed += synced
         if here or consumer not in listed:
             continue
+        if _has_news(mine, begun):
+            continue
         if consumer in unclaimed or consumer in said:
             changed.append(adopted(host, consumer, mine, said.get(consumer), now))
         else:
@@ -123,13 +125,17 @@ def kept(claim: Claim, now: float) -> Claim:
     return _replace(claim, lease_until=max(claim.lease_until, now + SEEN_SECONDS))
 
 
-def update(host: HostRow, claims: Sequence[Claim], guest: Guest, now: float) -> NovaEffect:
+def update(
+    host: HostRow, claims: Sequence[Claim], guest: Guest, now: float, begun: float = math.inf
+) -> NovaEffect:
     """A guest that the host speaks of.
 
     While it moves that proves nothing, unless it is the destination that speaks: that
-    of a live migration does not before it has the guest listed.
+    of a live migration does not before it has the guest listed.  Where a claim of it here
+    ended after ``begun``, this may be of before that: the next list decides.
 
     :param claims: of this consumer
+    :param begun: when what led to it was asked for, by the database's clock, at the earliest
     """
     move = open_move(claims)
     if move is not None:
@@ -138,19 +144,21 @@ def update(host: HostRow, claims: Sequence[Claim], guest: Guest, now: float) -> 
         if target.provider_id != host.id or not is_there:
             return NovaEffect()
         state = after(target.state, Event.SEEN_RUNNING, target.lifecycle)
-        becomes = target if state is target.state else ended(target, state, '', now)
+        becomes = target if state is target.state else stepped(target, state, '', now)
         becomes = _replace(becomes, absences=min(becomes.absences, 0))
         return _effect({guest.consumer: claims}, [becomes], now)
     if guest.moving:
         return NovaEffect()
     here = [c for c in claims if c.is_live and c.provider_id == host.id]
     if not here:
+        if _has_news([claim for claim in claims if claim.provider_id == host.id], begun):
+            return NovaEffect()
         made = adopted(host, guest.consumer, claims, guest, now)
         return _effect({guest.consumer: claims}, [made], now)
     changed = []
     for claim in here:
         state = after(claim.state, Event.SEEN_RUNNING, claim.lifecycle)
-        becomes = claim if state is claim.state else ended(claim, state, '', now)
+        becomes = claim if state is claim.state else stepped(claim, state, '', now)
         if claim.adopted and not claim.allocations and guest.resources:
             # Adopted from a bare list of uuids: only now it is known what it takes.
             becomes = _replace(becomes, allocations={host.id: dict(guest.resources)})
@@ -191,7 +199,7 @@ def delete(
         if move is not None and claim.id == move.source.id:
             since = max(since, move.target.created_at)
         if asked_at is None or asked_at - skew >= since:
-            changed.append(ended(claim, state, 'deleted', now))
+            changed.append(stepped(claim, state, 'deleted', now))
         elif asked_at + skew >= since:
             changed.append(_replace(claim, absences=DOUBTED))
     return _effect({consumer: claims}, changed, now)
@@ -217,7 +225,7 @@ def settle(claims: Sequence[Claim], said: GuestSettled, now: float) -> NovaEffec
         event = Event.SEEN_RUNNING if claim is stays else Event.RELEASE
         state = after(claim.state, event, claim.lifecycle)
         if state is not claim.state:
-            changed.append(ended(claim, state, '' if claim is stays else 'settled', now))
+            changed.append(stepped(claim, state, '' if claim is stays else 'settled', now))
     return _effect({said.consumer: claims}, changed, now)
 
 
@@ -302,7 +310,7 @@ def _synced(claim: Claim, move: Move | None, is_listed: bool, now: float) -> Cla
         state = after(claim.state, Event.SEEN_ABSENT, claim.lifecycle) if gone else claim.state
     if state is claim.state:
         return claim
-    return ended(claim, state, '' if state is State.CONFIRMED else 'absent', now)
+    return stepped(claim, state, '' if state is State.CONFIRMED else 'absent', now)
 
 
 def _as_told(host: HostRow, claim: Claim, guest: Guest | None) -> Claim:
@@ -326,7 +334,7 @@ def _newest(here: Sequence[Claim], now: float) -> list[Claim]:
     for claim in live[:-1]:
         state = after(claim.state, Event.RELEASE, claim.lifecycle)
         if state is not claim.state:
-            ends[claim.id] = ended(claim, state, 'superseded', now)
+            ends[claim.id] = stepped(claim, state, 'superseded', now)
     return [ends.get(claim.id, claim) for claim in here]
 
 
@@ -348,6 +356,14 @@ def _may_go(claim: Claim, move: Move | None, *, doubted: bool) -> bool:
         # Reverted: it was there, and is seen at its source again.
         return move.source.absences < 0 and move.source.provider_id != claim.provider_id
     return (doubted or move.target.purpose in SILENT) and move.target.state is State.CONFIRMED
+
+
+def _has_news(claims: Iterable[Claim], since: float) -> bool:
+    """Whether claims of a guest became what they are after ``since``: it may have left then.
+
+    Not those that expired: that a lease ran out says nothing of where the guest is.
+    """
+    return any(c.updated_at > since and c.state is not State.EXPIRED for c in claims)
 
 
 def _by_consumer(claims: Iterable[Claim]) -> dict[str, list[Claim]]:

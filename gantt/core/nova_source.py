@@ -23,10 +23,13 @@ class GuestList(Message, frozen=True, kw_only=True):
     """All guests of a host, whole, as Nova's API has them.
 
     :ivar asked_at: when reading began, seconds since 1970 by the source's clock
+    :ivar begun: the same by the database's clock, as a scheduler gave it before reading began
+        (:class:`Moves`); None: no scheduler answered then
     """
 
     host: Name
     asked_at: float
+    begun: Annotated[float, msgspec.Meta(ge=0)] | None = None
     guests: Annotated[list[Guest], msgspec.Meta(max_length=GUESTS_MOST)]
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from gantt.core import quoting
+
 #: Keys of one map that are looked at for the one that is wrong.
 ITEMS_MAX = 200
 ANY_ITEM = '[...]'
@@ -73,12 +75,14 @@ def exact(body: Any, tp: Any, path: str) -> str:
     That is the first one which, alone in its map, is refused at the same place.
     Beyond ``ITEMS_MAX`` items the path stays as it is.
     """
-    shown, *tails = path.split(ANY_ITEM)
+    found, *tails = path.split(ANY_ITEM)
+    shown = found
     for number, tail in enumerate(tails):
-        for key, alone in _alone(body, _steps(shown)):
+        for key, alone in _alone(body, _steps(found)):
             if _is_refused(alone, tp, path):
                 body = alone
-                shown += f'.{key}{tail}'
+                found += f'.{key}{tail}'
+                shown += f'.{quoting.plain(key, quoting.CHARACTERS_MAX)}{tail}'
                 break
         else:
             return ANY_ITEM.join([shown, *tails[number:]])

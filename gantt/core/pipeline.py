@@ -7,16 +7,17 @@ picks on it, until ``undo`` or the truth after the commit takes their place.
 """
 
 import copy
+import enum
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core import verdict
-from gantt.core.decision import PASSED, Decision, FilterCount, Outcome
+from gantt.core import together, verdict
+from gantt.core.decision import PASSED, Contradiction, Decision, FilterCount, Outcome
 from gantt.core.filters.base import Filter
 from gantt.core.filters.closing import ClosingFilter
 from gantt.core.filters.pci_passthrough import inside_of
@@ -128,6 +129,12 @@ class Pipeline:
             self._applying[purpose, forced] = found
         return found
 
+    def passed_over(self, purpose: Purpose) -> list[str]:
+        """Names of the filters that do not look at forced hosts."""
+        plain, forced = self.applying(purpose, False), self.applying(purpose, True)
+        pairs = zip(self.filters, plain, forced, strict=True)
+        return [f.name for f, usually, now in pairs if usually and not now]
+
     def weighing(self, table: 'HostTable') -> Weighing:
         """The weighers that are asked on this table."""
         return self._weighings.on(table)
@@ -171,6 +178,15 @@ def _general(rule: Filter) -> str:
     return rule.name if '{' in said else said
 
 
+class Pause(enum.Enum):
+    """How to go on between two members."""
+
+    GO_ON = 'go on'
+    LOOK_ANEW = 'look anew'  # the table has changed meanwhile
+    ENOUGH = 'enough'  # the pass ends here; what was placed stays
+    OVER = 'over'  # nobody waits for the answer any more
+
+
 def place(
     table: 'HostTable',
     request: SelectDestinations,
@@ -182,41 +198,43 @@ def place(
     attempt: int = 1,
     worker: str = '',
     spread: int = 1,
+    pause: Callable[[], Pause] | None = None,
 ) -> Decision:
     """Choose a host for each of ``members`` (indices into the consumers; None: all).
 
     All or none: where one member finds no host, what was taken for those
     before it is given back and no selection is returned.
 
+    :param pause: asked before each member but the first how to go on; where it ends the
+        pass, the decision is about the members before, and ``planned`` says how many
     :param spread: pick among so many best at least, and all that equal the best one,
         whatever the pipeline says: where races for the best one are lost
     :raises InvalidMessage: the request names a group without its rule, or says something
         that a filter does not understand
     """
-    _check_group(request.spec)
-    for rule in pipeline.checking:
-        rule.check_request(request.spec)
-    if pipeline.default_zone is not None:
-        table.default_zone = pipeline.default_zone
+    _check(request.spec, pipeline)
+    table.default_zone = pipeline.default_zone or table.default_zone
     run = Run(table, request, pipeline, seed, attempt, spread)
-    wanted = range(len(request.consumers)) if members is None else members
+    wanted: Sequence[int] = range(len(request.consumers)) if members is None else members
     seq = table.seq
-    outcome, reason, nearest, contradiction = Outcome.PLACED, '', [], None
+    outcome, reason, contradiction = Outcome.PLACED, '', None
+    nearest: list[str] = []
+    silent: list[str] = []
     try:
         with without_older(table, request, attempt):
-            for position, member in enumerate(wanted):
-                if not run.place(member, position == len(wanted) - 1):
-                    outcome = Outcome.NO_VALID_HOST
-                    reason = run.failure(len(wanted))
-                    nearest = verdict.fewer(len(wanted), position)
-                    nearest += verdict.nearest(run.survey, request.consumers[member])
-                    contradiction = run.survey.contradiction()
-                    if contradiction is not None:
-                        reason = f'{reason}; {contradiction.line}'
-                    break
-            else:
+            outcome, position = _each(run, wanted, pause)
+            if outcome is Outcome.NO_VALID_HOST:
+                reason, nearest, silent, contradiction = _why_not(run, wanted, position)
+            elif outcome is Outcome.PLACED:
+                wanted = wanted[:position]
                 run.add_alternates()
-                reason = verdict.placed_line(run.decisions, len(table))
+        again, outcome = _placed_anew(run, wanted, outcome, pause)
+        if again is not None:
+            run, nearest, silent, contradiction = again, [], [], None
+        if outcome is Outcome.EXPIRED:
+            reason = f'its budget ended before all of {len(wanted)} members were planned'
+        if outcome is Outcome.PLACED:
+            reason = verdict.placed_line(run.decisions, len(table))
     except exceptions.PluginError as e:
         outcome, reason = Outcome.FAILED, e.message
     except BaseException:
@@ -242,6 +260,7 @@ def place(
         added=run.survey.added,
         reason=reason,
         nearest=nearest,
+        silent=silent,
         contradiction=contradiction,
         provider_ids=table.provider_ids_bytes(),
         worker=worker,
@@ -252,6 +271,54 @@ def place(
     )
 
 
+def _why_not(
+    run: Run, wanted: Sequence[int], position: int
+) -> tuple[str, list[str], list[str], Contradiction | None]:
+    """The verdict where a member has no place, what would help, and rules in each other's way."""
+    reason = run.failure(len(wanted))
+    lines, silent = verdict.nearest(run.survey, run.request.consumers[wanted[position]])
+    contradiction = run.survey.contradiction()
+    if contradiction is not None:
+        reason = f'{reason}; {contradiction.line}'
+    return reason, [*verdict.fewer(len(wanted), position), *lines], silent, contradiction
+
+
+def _each(
+    run: Run, wanted: Sequence[int], pause: Callable[[], Pause] | None
+) -> tuple[Outcome, int]:
+    """Place one member after the other: how that ended, and how many have a place."""
+    for position, member in enumerate(wanted):
+        how = Pause.GO_ON if pause is None or not position else pause()
+        if how is Pause.ENOUGH:
+            return Outcome.PLACED, position
+        if how is Pause.OVER:
+            return Outcome.EXPIRED, position
+        if how is Pause.LOOK_ANEW:
+            run.look_anew()
+        if not run.place(member, position == len(wanted) - 1):
+            return Outcome.NO_VALID_HOST, position
+    return Outcome.PLACED, len(wanted)
+
+
+def _placed_anew(
+    run: Run, wanted: Sequence[int], outcome: Outcome, pause: Callable[[], Pause] | None
+) -> tuple[Run | None, Outcome]:
+    """A run that places members that the first one could not, and how all ended then."""
+    if outcome is not Outcome.NO_VALID_HOST:
+        return None, outcome
+    ended: list[Outcome] = []
+
+    def placed(another: Run, members: Sequence[int]) -> int:
+        found, position = _each(another, members, pause)
+        ended.append(found)
+        return together.OVER if found is Outcome.EXPIRED else position
+
+    again = together.placed_anew(run, wanted, placed)
+    if again is not None:
+        return again, Outcome.PLACED
+    return None, Outcome.EXPIRED if Outcome.EXPIRED in ended else outcome
+
+
 def undo(table: 'HostTable', decision: Decision, request: SelectDestinations) -> None:
     """Take the picks of a decision back from the table; once or more often."""
     for member in decision.members:
@@ -260,9 +327,11 @@ def undo(table: 'HostTable', decision: Decision, request: SelectDestinations) ->
             table.give(chosen.provider_id, request.spec.resources, chosen.claim_id)
 
 
-def _check_group(spec: RequestSpec) -> None:
+def _check(spec: RequestSpec, pipeline: Pipeline) -> None:
     if spec.group is not None and spec.group.policy is None:
         raise exceptions.InvalidMessage(
             field='request.spec.group.policy',
             problem='expected the rule of the group, which is not known here',
         )
+    for rule in pipeline.checking:
+        rule.check_request(spec)

@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from gantt import exceptions
 from gantt.core import beside, message
-from gantt.core.claim import Claim, Event, State, after
+from gantt.core.claim import Claim, Event, State, after, stepped
 from gantt.core.host import HostChange, HostFacts, HostRow
 from gantt.core.laid_claims import layout_again, meant, settled
 from gantt.core.report import HostReport, Registered, Running
@@ -80,7 +80,7 @@ def apply_report(
         state = seen.state_of(claim)
         if state is claim.state:
             continue
-        claims.append(ended(claim, state, '' if state is State.CONFIRMED else 'absent', now))
+        claims.append(stepped(claim, state, '' if state is State.CONFIRMED else 'absent', now))
         (confirmed if state is State.CONFIRMED else released).append(claim.id)
     claims = settled(claims, seen.contained(live), report)
     used = usage(row.used, row.id, live, claims)
@@ -168,11 +168,6 @@ def is_over_committed(row: HostRow) -> bool:
         if taken > (inventory.cap if inventory is not None else 0):
             return True
     return False
-
-
-def ended(claim: Claim, state: State, reason: str, now: float) -> Claim:
-    """A claim in another state."""
-    return _replace(claim, state=state, reason=reason or claim.reason, updated_at=now)
 
 
 def usage(

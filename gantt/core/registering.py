@@ -18,6 +18,9 @@ HELD_REPORTS = 4
 #: ``speaks_for`` where nobody has said it: as an agent's, until a source that does not say
 #: it either lists the guests.
 UNSAID = 'unsaid'
+#: How far an agent may move the epoch of its host on: epochs are numbers up to 2**53, and
+#: one who lies must not be able to use them up.
+AFTER_MOST = 1_000_000
 _replace = msgspec.structs.replace
 
 
@@ -28,7 +31,9 @@ def register(
     """The row after a registration; another nonce begins a new epoch.
 
     A new epoch begins at sequence 0 and needs a full report first.  What is
-    known of the host and what is claimed there stays.
+    known of the host and what is claimed there stays.  It is beyond the last one
+    that the agent was given: in a database that was put back the next one may be
+    one that it had, and of which messages are on their way.
 
     Of two agents the later one counts, and that is the one that comes later,
     unless both have the same journal: that one knows which of them began later.
@@ -75,7 +80,7 @@ def register(
         boot_nonce=said.boot_nonce,
         journal=row.journal if said.journal is None else said.journal,
         journal_count=row.journal_count if said.journal is None else said.journal_count,
-        epoch=row.epoch + 1,
+        epoch=max(row.epoch, min(said.after, row.epoch + AFTER_MOST)) + 1,
         sequence=0,
         full_sequence=0,
         generation=row.generation + 1,

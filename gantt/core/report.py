@@ -10,7 +10,7 @@ whole: ``None`` means "no opinion" and frees nothing, ``[]`` means none.
 """
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -24,12 +24,20 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 #: builds that failed since the last one that did not.
 IO_WORKLOAD = 'stats.io_workload'
 FAILED_BUILDS = 'stats.failed_builds'
+#: Days for which a host has taken builds without a check of its own.
+UNCHECKED_DAYS = 'stats.unchecked_days'
 
 #: What a host without an agent registers with, whose reports have no epoch: the same each time.
 DICTIONARY_NONCE = 'dictionary'
 
 #: The largest value of a metric, either way.
 METRIC_MAX = 1e18
+
+#: Processors of a host, and so of a cell: as many as Linux can be built for.
+PROCESSORS_MAX = 8192
+#: What is kept of a description of the processor, as msgpack.
+CPU_INFO_BYTES_MAX = 64 << 10
+Processors = Annotated[list[Count], msgspec.Meta(max_length=PROCESSORS_MAX)]
 
 Level = Annotated[str, msgspec.Meta(max_length=255)]
 
@@ -47,14 +55,17 @@ class NumaCell(Message, frozen=True, kw_only=True):
     """One NUMA cell of a host; cores are numbers of logical processors."""
 
     id: Count
-    cpus: list[Count] = []  # shared
-    pinned_cpus: list[Count] = []  # dedicated: those that may be pinned
-    used_pinned_cpus: list[Count] = []
-    siblings: list[list[Count]] = []
+    cpus: Processors = []  # shared
+    pinned_cpus: Processors = []  # dedicated: those that may be pinned
+    used_pinned_cpus: Processors = []
+    siblings: Annotated[
+        list[Annotated[list[Count], msgspec.Meta(max_length=64)]],
+        msgspec.Meta(max_length=PROCESSORS_MAX),
+    ] = []
     memory_mb: Count = 0
     memory_used_mb: Count = 0
     cpu_used: Count = 0
-    pages: list[NumaPages] = []
+    pages: Annotated[list[NumaPages], msgspec.Meta(max_length=64)] = []
     socket: Count | None = None
     networks: Annotated[list[Name], msgspec.Meta(max_length=256)] = []  # physical ones at hand
     tunneled: bool = False  # its are the tunneled networks
@@ -80,6 +91,16 @@ class Metric(Message, frozen=True, kw_only=True):
     age_seconds: float = 0.0
 
 
+Cells = Annotated[list[NumaCell], msgspec.Meta(max_length=256)]
+Pools = Annotated[list[DevicePool], msgspec.Meta(max_length=1000)]
+Metrics = Annotated[dict[Name, Metric], msgspec.Meta(max_length=256)]
+#: What libvirt says of a processor; the bytes of all are checked with the report.
+CpuInfo = Annotated[
+    dict[Name, Annotated[Any, msgspec.Meta(extra={message.OPAQUE: CPU_INFO_BYTES_MAX})]],
+    msgspec.Meta(max_length=64),
+]
+
+
 class Hypervisor(Message, frozen=True, kw_only=True):
     """What runs the guests.
 
@@ -91,8 +112,11 @@ class Hypervisor(Message, frozen=True, kw_only=True):
     version: Count = 0
     hostname: Text = ''
     host_ip: Text = ''
-    cpu_info: dict[str, Any] | Text = ''
-    supported: list[list[Text]] = []  # [architecture, hypervisor type, vm mode]
+    cpu_info: CpuInfo | Text = ''
+    # [architecture, hypervisor type, vm mode]
+    supported: Annotated[
+        list[Annotated[list[Text], msgspec.Meta(max_length=8)]], msgspec.Meta(max_length=1000)
+    ] = []
     stats: Annotated[dict[Name, Text], msgspec.Meta(max_length=256)] = {}
     service: Text = ''
 
@@ -106,7 +130,7 @@ class Running(Message, frozen=True, kw_only=True):
 
     consumer: Uuid
     claim_id: Uuid | None = None
-    resources: dict[Name, Amount] = {}
+    resources: Annotated[dict[Name, Amount], msgspec.Meta(max_length=256)] = {}
     flavor: Text | None = None
 
 
@@ -120,6 +144,9 @@ class RegisterHost(Message, frozen=True, kw_only=True):
     :ivar journal_count: how many registrations were begun out of that journal, this one
         included.  One that comes after a later one of the same journal was left on the
         way by an agent that is dead: it is refused
+    :ivar after: the last epoch that the agent was given, in this process or an earlier one
+        with its journal; the new one is beyond it, also where the database has been put back
+        to a state before.  At most 1,000,000 beyond what the database has
     :ivar speaks_for: whose words end and confirm claims there: of the one who registers, an
         agent of the host's own, or of Nova.  None: of an agent where there is a journal, else
         as it was
@@ -131,6 +158,7 @@ class RegisterHost(Message, frozen=True, kw_only=True):
     boot_nonce: Name
     journal: Uuid | None = None  # None: it has none, and the last that registers counts
     journal_count: Count = 0
+    after: Count = 0
     cell: Uuid | None = None
     zone: Name | None = None
     build_topic: Name | None = None  # None: gantt-compute.<name>
@@ -178,10 +206,10 @@ class HostReport(Message, frozen=True, kw_only=True):
     used: Annotated[dict[Name, Amount], msgspec.Meta(max_length=256)] | UnsetType = UNSET
     traits: Annotated[list[Name], msgspec.Meta(max_length=2000)] | UnsetType = UNSET
     aggregates: Annotated[list[Name], msgspec.Meta(max_length=500)] | UnsetType = UNSET
-    numa: Annotated[list[NumaCell], msgspec.Meta(max_length=256)] | UnsetType = UNSET
-    devices: Annotated[list[DevicePool], msgspec.Meta(max_length=1000)] | UnsetType = UNSET
+    numa: Cells | UnsetType = UNSET
+    devices: Pools | UnsetType = UNSET
     hypervisor: Hypervisor | UnsetType = UNSET
-    metrics: Annotated[dict[Name, Metric], msgspec.Meta(max_length=256)] | UnsetType = UNSET
+    metrics: Metrics | UnsetType = UNSET
     disabled: Text | None | UnsetType = UNSET  # reason; None: the service is enabled
     signature: Text | None = None  # reserved: over the canonical body
 
@@ -320,10 +348,13 @@ def _check_kept(report: HostReport) -> None:
     check_metrics(report.metrics, 'stats')
     if report.hypervisor is not UNSET and isinstance(report.hypervisor.cpu_info, dict):
         try:
-            msgspec.msgpack.encode(report.hypervisor.cpu_info)
+            size = len(msgspec.msgpack.encode(report.hypervisor.cpu_info))
         except OverflowError:
             _refuse('hypervisor.cpu_info', 'expected whole numbers of 64 bits at most')
+        if size > CPU_INFO_BYTES_MAX:
+            problem = f'expected at most {CPU_INFO_BYTES_MAX} bytes, got {size}'
+            _refuse('hypervisor.cpu_info', problem)
 
 
-def _refuse(field: str, problem: str, inside: str = 'stats') -> None:
+def _refuse(field: str, problem: str, inside: str = 'stats') -> NoReturn:
     raise exceptions.InvalidMessage(field=f'{inside}.{field}', problem=problem)

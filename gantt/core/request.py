@@ -9,6 +9,7 @@ types.
 import enum
 import hashlib
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -19,8 +20,20 @@ from gantt.core.message import Amount, Message, Name, Positive, Text, Uuid
 from gantt.core.topology.wish import Affinity
 
 Names = Annotated[list[Name], msgspec.Meta(max_length=message.LIST_MAX)]
+#: More than there are standard ones.
+Traits = Annotated[list[Name], msgspec.Meta(max_length=512)]
 Uuids = Annotated[list[Uuid], msgspec.Meta(max_length=message.LIST_MAX)]
 Extra = Annotated[dict[Name, Text], msgspec.Meta(max_length=256)]
+#: Lists of which each has to be met by one of its names; so many names in all of them.
+LISTS_MAX = 64
+#: Consumers of a request with a server group: they are claimed together, in one transaction.
+GROUP_CONSUMERS_MAX = 400
+ListsOfNames = Annotated[list[Names], msgspec.Meta(max_length=LISTS_MAX)]
+#: Devices that are described with a request, and kinds that these may be of in all.
+DEVICES_MAX = 32
+KINDS_MAX = 32
+#: Bytes of all hints that are no fields here, names and texts.
+HINTS_BYTES_MAX = 16_384
 
 
 class Purpose(enum.StrEnum):
@@ -75,6 +88,37 @@ class GroupRef(Message, frozen=True, kw_only=True):
     hosts: Names = []
 
 
+def _take_lists(spec: Message, field: str) -> None:
+    """Each list once and each name once: what says nothing new costs nothing.
+
+    :raises Misfit: more names than hosts are compared with
+    """
+    lists: list[list[str]] = getattr(spec, field)
+    if not lists:
+        return
+    names = sum(map(len, lists))
+    if names > message.LIST_MAX:
+        problem = f'expected at most {message.LIST_MAX} names in all of its lists, got {names}'
+        raise message.Misfit(field, problem)
+    once: dict[frozenset[str], list[str]] = {}
+    for one in lists:  # an empty one too: nobody has one of nothing
+        once.setdefault(frozenset(one), list(dict.fromkeys(one)))
+    msgspec.structs.force_setattr(spec, field, list(once.values()))
+
+
+def _check_hints(hints: Mapping[str, Sequence[str]]) -> None:
+    """
+    :raises Misfit: they are too large together; those that are fields have bounds of their own
+    """
+    size = sum(
+        len(name.encode('utf-8', 'replace')) + sum(len(t.encode('utf-8', 'replace')) for t in texts)
+        for name, texts in hints.items()
+        if name not in nova_hints.CONSUMERS
+    )
+    if size > HINTS_BYTES_MAX:
+        raise message.Misfit('hints', f'expected at most {HINTS_BYTES_MAX} bytes, got {size}')
+
+
 class Destination(Message, frozen=True, kw_only=True):
     """A destination that the caller asked for; filtered like any other host."""
 
@@ -82,8 +126,11 @@ class Destination(Message, frozen=True, kw_only=True):
     node: Name | None = None
     cell: Uuid | None = None
     preferred_cell: Uuid | None = None  # rather there, and elsewhere as well
-    aggregates: list[Names] = []  # AND of ORs
+    aggregates: ListsOfNames = []  # AND of ORs
     forbidden_aggregates: Names = []
+
+    def __post_init__(self) -> None:
+        _take_lists(self, 'aggregates')
 
 
 class Flavor(Message, frozen=True, kw_only=True):
@@ -137,6 +184,15 @@ class DeviceRequest(Message, frozen=True, kw_only=True):
     affinity: Affinity = Affinity.LEGACY
 
 
+def _check_devices(devices: Sequence[DeviceRequest]) -> None:
+    """
+    :raises Misfit: each kind is compared with the pools of every host
+    """
+    kinds = sum(len(one.any_of) for one in devices)
+    if kinds > KINDS_MAX:
+        raise message.Misfit('devices', f'expected at most {KINDS_MAX} kinds in all, got {kinds}')
+
+
 class Networks(Message, frozen=True, kw_only=True):
     """Networks of the guest that cells of a host may be near to.
 
@@ -157,12 +213,12 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     user_id: Text | None = None
     purpose: Purpose = Purpose.CREATE
     availability_zone: Name | None = None
-    required_traits: Names = []
-    forbidden_traits: Names = []
-    any_traits: list[Names] = []  # each list: at least one of them
-    member_of: list[Names] = []  # aggregates by uuid or name: AND of ORs
+    required_traits: Traits = []
+    forbidden_traits: Traits = []
+    any_traits: ListsOfNames = []  # each list: at least one of them
+    member_of: ListsOfNames = []  # aggregates by uuid or name: AND of ORs
     forbidden_aggregates: Names = []
-    force_hosts: Names = []  # filters are skipped, capacity and group rules never
+    force_hosts: Names = []  # only these; filters that say nothing of them are skipped, see ask.rst
     force_nodes: Names = []
     ignore_hosts: Names = []
     destination: Destination | None = None
@@ -172,13 +228,23 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     flavor: Flavor = Flavor()
     image: Image = Image()
     volume_backed: bool = False  # it boots from a volume: the image is not copied to the host
-    hints: Annotated[dict[Name, list[Text]], msgspec.Meta(max_length=256)] = {}
+    hints: Annotated[
+        dict[Name, Annotated[list[Text], msgspec.Meta(max_length=message.LIST_MAX)]],
+        msgspec.Meta(max_length=256),
+    ] = {}
     move_id: Uuid | None = None
-    devices: Annotated[list[DeviceRequest], msgspec.Meta(max_length=64)] = []
+    devices: Annotated[list[DeviceRequest], msgspec.Meta(max_length=DEVICES_MAX)] = []
     networks: Networks | None = None
 
     def __post_init__(self) -> None:
+        if self.any_traits:
+            _take_lists(self, 'any_traits')
+        if self.member_of:
+            _take_lists(self, 'member_of')
+        if self.devices:
+            _check_devices(self.devices)
         if self.hints:
+            _check_hints(self.hints)
             self._take_hints()
 
     def _take_hints(self) -> None:
@@ -193,6 +259,10 @@ class RequestSpec(Message, frozen=True, kw_only=True):
                 msgspec.structs.force_setattr(self, 'group', GroupRef(uuid=uuid))
 
 
+#: An id that somebody else has given, such as Nova's ``req-...``: printable ASCII.
+Origin = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r'^[!-~]+\Z')]
+
+
 class SelectDestinations(Message, frozen=True, kw_only=True):
     """The request: place every consumer, claim its place, answer.
 
@@ -204,6 +274,8 @@ class SelectDestinations(Message, frozen=True, kw_only=True):
         there; null: for any. ``gantt-api`` sets it for who may act for one project
     :ivar repeat: it was sent before, and nobody knows what becomes of that copy: a refusal
         is then kept, so that the other one is not placed after it
+    :ivar origin: the id of what led to it, by which its caller knows it, such as that of a
+        request to Nova's API: decisions are found by it, and nothing else depends on it
     """
 
     request_id: Uuid
@@ -216,12 +288,17 @@ class SelectDestinations(Message, frozen=True, kw_only=True):
     dry_run: bool = False
     only_project: Text | None = None
     repeat: bool = False
+    origin: Origin | None = None
 
     @property
     def fingerprint(self) -> str:
         """Digest of what decides the outcome: a repeat must carry the same."""
-        body = (self.spec, self.consumers, self.alternates, self.lifecycle)
-        return hashlib.blake2b(msgspec.msgpack.encode(body), digest_size=16).hexdigest()
+        return self.fingerprint_and_size()[0]
+
+    def fingerprint_and_size(self) -> tuple[str, int]:
+        """The fingerprint, and the bytes that it is of: about those that the request has."""
+        body = msgspec.msgpack.encode((self.spec, self.consumers, self.alternates, self.lifecycle))
+        return hashlib.blake2b(body, digest_size=16).hexdigest(), len(body)
 
 
 class GetRequest(Message, frozen=True, kw_only=True):
@@ -254,9 +331,20 @@ def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -
     for name in request.spec.resources:
         if name not in resources.STANDARD and name not in declared:
             raise exceptions.UnknownResourceClass(field=f'request.spec.resources.{name}', name=name)
+    if request.lifecycle is Lifecycle.API:
+        raise exceptions.InvalidMessage(
+            field='request.lifecycle',
+            problem="expected 'host', 'plan' or 'hold', got 'api': nobody would end the claims",
+        )
     if len(set(request.consumers)) != len(request.consumers):
         raise exceptions.InvalidMessage(
             field='request.consumers', problem='expected distinct uuids, got one of them twice'
+        )
+    if request.spec.group is not None and len(request.consumers) > GROUP_CONSUMERS_MAX:
+        raise exceptions.InvalidMessage(
+            field='request.consumers',
+            problem=f'expected at most {GROUP_CONSUMERS_MAX} consumers in a request with a server '
+            f'group, as they are claimed together, got {len(request.consumers)}',
         )
     both = set(request.spec.required_traits) & set(request.spec.forbidden_traits)
     if both:

@@ -64,6 +64,23 @@ class Run:
         """Age of the oldest report among the finalists."""
         return max(0.0, self.table.now - self.oldest)
 
+    def another(self) -> 'Run':
+        """A run of the same request that has not begun."""
+        return Run(self.table, self.request, self.pipeline, self.seed, self.attempt, self.spread)
+
+    def look_anew(self) -> None:
+        """The usage of hosts has changed since the last member: nothing that was seen holds.
+
+        The hosts themselves, and their rows, are the same.
+        """
+        barred = [] if self.fitting is None else self.fitting.unfit
+        self.survey = self.survey.anew(self.request.spec)
+        if self.fitting is not None:
+            self.fitting = self.fitting.on(self.survey)
+            self.fitting.unfit.update(barred)
+        self.ranking = None
+        self._scores.clear()
+
     def place(self, member: int, last: bool, fresh: bool = False) -> bool:
         """One member; False where no host is left.
 

@@ -16,6 +16,7 @@ class Verdict(enum.StrEnum):
     """How two choices compare."""
 
     SAME = 'same'
+    TIE = 'tie'
     OTHER = 'other'
     REMOVED = 'removed'
     NOT_KNOWN = 'not_known'
@@ -28,7 +29,8 @@ class Verdict(enum.StrEnum):
 #: For people.
 WORDS: dict[Verdict, str] = {
     Verdict.SAME: 'the same host',
-    Verdict.OTHER: "another host; Nova's fits here as well",
+    Verdict.TIE: "another host; Nova's is as good here",
+    Verdict.OTHER: "another host; Nova's fits here, and is less good",
     Verdict.REMOVED: "Nova's host is removed by a filter here",
     Verdict.NOT_KNOWN: "Nova's host is not known here",
     Verdict.NOVA_NONE: 'Nova found no host, here is one',
@@ -37,8 +39,8 @@ WORDS: dict[Verdict, str] = {
     Verdict.NOT_DECIDED: 'nothing was decided here',
 }
 
-#: Both came to the same end.
-AGREE = frozenset({Verdict.SAME, Verdict.NEITHER})
+#: Both came to the same end: of hosts that are as good either is right.
+AGREE = frozenset({Verdict.SAME, Verdict.TIE, Verdict.NEITHER})
 #: They came to different ones; the others tell nothing of either.
 DIFFER = frozenset({Verdict.OTHER, Verdict.REMOVED, Verdict.NOT_KNOWN, Verdict.NOVA_NONE})
 

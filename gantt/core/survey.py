@@ -73,13 +73,21 @@ class Survey:
         self._changed: list[int] = []
         self._counts: list[FilterCount] = []
         self._barred: tuple[int, list[int]] = (-1, [])
+        self._kept: tuple[int, BoolArray] | None = None
         #: Whether all that a pick may change is known to follow from the picked row.
-        self._is_local = not (table.pooled or pipeline.detailed)
+        self._is_local = not (
+            table.pooled
+            or pipeline.detailed
+            # To the rule of a group the nodes of one service are one host.
+            or (spec.group is not None and table.rows_of_services)
+        )
         # A rebuild names its host by force and is checked all the same.
         forced = bool(spec.force_hosts or spec.force_nodes)
-        self._applies = self._concerned(
-            pipeline.applying(spec.purpose, forced and spec.purpose is not Purpose.REBUILD)
-        )
+        forced = forced and spec.purpose is not Purpose.REBUILD
+        self._applies = self._concerned(pipeline.applying(spec.purpose, forced))
+        if forced and (passed_over := pipeline.passed_over(spec.purpose)):
+            line = f'hosts are forced, and not asked of {", ".join(passed_over)}'
+            self.added = [*self.added, line]
         #: Those that a pick may change, of those that have a say.
         self._again = [k for k in pipeline.asked_again if self._applies[k]]
 
@@ -99,6 +107,21 @@ class Survey:
         if self.pipeline.detailed or not self.left:
             counts = [self._explain(i, count) for i, count in enumerate(counts)]
         self._counts = counts
+
+    def keep_to(self, kind: type[Filter], mask: BoolArray) -> None:
+        """Let the filter of a kind remove all hosts but these, before the first look."""
+        for k, rule in enumerate(self.pipeline.filters):
+            if isinstance(rule, kind):
+                self._kept = (k, mask)
+
+    def anew(self, spec: RequestSpec) -> 'Survey':
+        """The same, of which nothing was looked at.
+
+        :param spec: as it was asked
+        """
+        fresh = Survey(self.table, spec, self.pipeline)
+        fresh._kept = self._kept
+        return fresh
 
     def picked(self, row: int) -> None:
         """A pick was laid over this row: per-host filters are asked about it again."""
@@ -326,6 +349,8 @@ class Survey:
         if mask is not None and k == self._barred[0]:
             mask = mask.copy()
             mask[self._barred[1]] = False
+        if self._kept is not None and k == self._kept[0]:
+            mask = self._kept[1] if mask is None else mask & self._kept[1]
         if not self.pipeline.volatile[k]:
             self._masks[k] = mask
         return mask

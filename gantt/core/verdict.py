@@ -72,15 +72,17 @@ def fewer(wanted: int, placed: int) -> list[str]:
     return [f'fits with {"one member" if less == 1 else f"{less} members"} fewer']
 
 
-def nearest(survey: Survey, consumer: str) -> list[str]:
+def nearest(survey: Survey, consumer: str) -> tuple[list[str], list[str]]:
     """The smallest changes that would let some host in, one line per filter.
 
     Looks at every filter on its own: a host that one filter alone keeps out is
     one change away.  Where there is none, says how far the nearest host is.
+
+    :returns: the lines, and the first hosts that fit once they report again
     """
     table, pipeline = survey.table, survey.pipeline
     if not len(table):
-        return []
+        return [], []
     failing = np.zeros(len(table), np.int64)
     masks: dict[int, BoolArray] = {}
     for k, rule in enumerate(pipeline.filters):
@@ -91,13 +93,14 @@ def nearest(survey: Survey, consumer: str) -> list[str]:
     _ask_per_host(survey, failing, masks)
     least = int(failing.min())
     if not least:
-        return []  # only who else is there keeps it out
+        return [], []  # only who else is there keeps it out
     if least > 1:
         rows = np.flatnonzero(failing == least)
         row = int(rows[0])
         names = [pipeline.filters[k].name for k, mask in masks.items() if not mask[row]]
-        return [f'no single change is enough; nearest is {table.names[row]}: {" and ".join(names)}']
-    lines = []
+        line = f'no single change is enough; nearest is {table.names[row]}: {" and ".join(names)}'
+        return [line], []
+    lines, silent = [], []
     for k, mask in masks.items():
         rows = np.flatnonzero((failing == 1) & ~mask)
         if len(rows):
@@ -105,8 +108,9 @@ def nearest(survey: Survey, consumer: str) -> list[str]:
         if len(rows):
             line = pipeline.filters[k].remedy(table, survey.spec, rows)
             lines.append((len(rows), line))
+            silent += pipeline.filters[k].silent(table, survey.spec, rows)
     lines.sort(key=lambda line: -line[0])
-    return [line for _, line in lines[:_NEAREST_MAX]]
+    return [line for _, line in lines[:_NEAREST_MAX]], silent
 
 
 def _still(survey: Survey, rule: Filter, rows: IntArray, consumer: str) -> IntArray:

@@ -145,7 +145,7 @@ def refresh(hosts: Hosts, names: Iterable[str]) -> None:
             hosts.say(locked, msgspec.structs.replace(template, aggregates=uuids_now))
             locked.counters[pid].generation += 1
             touched.append(pid)
-    providers.save(tx, locked, touched, hosts.classes)
+    providers.save(tx, locked, touched)
 
 
 def resolve(tx: session.Tx, said: Iterable[list[str]]) -> dict[str, str]:

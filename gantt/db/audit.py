@@ -9,9 +9,10 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable
 
+import msgspec
 import sqlalchemy as sa
 
-from gantt.core.claim import State
+from gantt.core.claim import State, endless
 from gantt.core.request import Lifecycle, Purpose
 from gantt.core.resources import HOT
 from gantt.core.topology.doubles import doubled, overdrawn
@@ -82,6 +83,20 @@ HOMELESS = (
     .select_from(_c.outerjoin(_p, _p.c.id == _c.c.provider_id))
     .where(_live, _p.c.id.is_(None))
 )
+ORPHANED = (
+    sa.select(_c.c.id, _c.c.consumer)
+    .select_from(_c.outerjoin(models.consumers, models.consumers.c.uuid == _c.c.consumer))
+    .where(_live, models.consumers.c.uuid.is_(None))
+)
+#: Words of a newer release, or damaged ones: whoever reads such a claim fails.
+STRANGE = sa.select(_c.c.id, _c.c.consumer, _c.c.state, _c.c.lifecycle, _c.c.purpose).where(
+    _live,
+    sa.or_(
+        _c.c.state.not_in([one.value for one in State]),
+        _c.c.lifecycle.not_in([one.value for one in Lifecycle]),
+        _c.c.purpose.not_in([one.value for one in Purpose]),
+    ),
+)
 EMPTY = (
     sa.select(_c.c.id, _c.c.consumer)
     .where(_live, _c.c.adopted == 0, ~sa.exists().where(_a.c.claim_id == _c.c.id))
@@ -102,6 +117,15 @@ LEAKED = (
     sa.select(_c.c.id, _c.c.consumer, _c.c.expires_at)
     .where(_c.c.expires_at < sa.bindparam('before'))
     .order_by(_c.c.expires_at)
+)
+#: What the sweeper does not end, and what is no host's: few, see ``core.claim.endless``.
+UNLEASED = sa.select(_c.c.id, _c.c.consumer, _c.c.state, _c.c.lifecycle, _c.c.expires_at).where(
+    _live,
+    _c.c.lifecycle.in_([one.value for one in Lifecycle if one is not Lifecycle.API]),
+    sa.or_(
+        sa.and_(_c.c.state == State.RESERVED.value, _c.c.expires_at.is_(None)),
+        sa.and_(_c.c.state != State.RESERVED.value, _c.c.lifecycle != Lifecycle.HOST.value),
+    ),
 )
 _moves = [purpose.value for purpose in Purpose if purpose.is_move]
 #: What a host was found running without our word is the world's doing, not ours.
@@ -181,7 +205,11 @@ def _over(tx: session.Tx) -> Iterable[str]:
 def _inside(tx: session.Tx) -> Iterable[str]:
     layouts: dict[str, list[tuple[str, Layout]]] = {}
     for row in tx.all(LAYOUTS):
-        layout = rows.layout(row.layout)
+        try:
+            layout = rows.layout(row.layout)
+        except (ValueError, TypeError, msgspec.MsgspecError) as e:
+            yield f'{row.name}: the layout of claim {row.id} cannot be read: {e}'
+            continue
         if layout is not None:
             layouts.setdefault(row.name, []).append((row.id, layout))
     for host, of in layouts.items():
@@ -204,6 +232,11 @@ def _compare(
 def _lost(tx: session.Tx) -> Iterable[str]:
     for row in tx.all(HOMELESS):
         yield f'claim {row.id} of {row.consumer}: its host {row.provider_id} is not there'
+    for row in tx.all(ORPHANED):
+        yield f'claim {row.id} of {row.consumer}: its consumer has no row'
+    for row in tx.all(STRANGE):
+        words = f'{row.state}, {row.lifecycle}, {row.purpose}'
+        yield f'claim {row.id} of {row.consumer}: cannot be read: {words}'
     for row in tx.all(EMPTY):
         yield f'claim {row.id} of {row.consumer}: nothing is allocated to it'
     for row in tx.all(MISSING):
@@ -215,6 +248,10 @@ def _leaked(tx: session.Tx) -> Iterable[str]:
     for row in tx.all(LEAKED, before=now - GRACE_SECONDS):
         age = now - row.expires_at
         yield f'claim {row.id} of {row.consumer}: reserved, {age:.0f} s past its lease'
+    for row in tx.all(UNLEASED):
+        why = endless(State(row.state), Lifecycle(row.lifecycle), row.expires_at is not None)
+        if why:
+            yield f'claim {row.id} of {row.consumer}: nothing ends it: {why}'
 
 
 def _doubled(tx: session.Tx) -> Iterable[str]:

@@ -25,20 +25,34 @@ from gantt.core.commit import (
     behind_others,
     judge_rivals,
 )
+from gantt.core.group_rule import GroupRule
 from gantt.core.resources import HOT
 from gantt.core.topology.layout import Layout
 from gantt.core.topology.room import room_of
 from gantt.db import providers, rows
 
+#: No draft waits for anybody.
+_NONE: Mapping[str, str] = {}
+
 
 def one_of_each_group(drafts: Iterable[RequestDraft]) -> list[RequestDraft]:
-    """A draft for each group, ascending by its uuid: one that sees it first, if any does."""
+    """A draft for each group, ascending by its uuid: the first that may make it, if any does."""
     one: dict[str, RequestDraft] = {}
+    makers: set[str] = set()
     for draft in drafts:
         group = draft.group
-        if group is not None and (group.uuid not in one or group.generation == 0):
-            one[group.uuid] = draft
+        if group is not None and group.uuid not in makers:
+            if group.may_be_first:
+                makers.add(group.uuid)
+                one[group.uuid] = draft
+            else:
+                one.setdefault(group.uuid, draft)
     return [one[key] for key in sorted(one)]
+
+
+def makers_of(swaps: Iterable[RequestDraft]) -> list[RequestDraft]:
+    """Those whose group is to be made where it is not there."""
+    return [draft for draft in swaps if draft.group is not None and draft.group.may_be_first]
 
 
 class Entry:
@@ -61,6 +75,11 @@ class Entry:
         self.fate = RequestFate(id=self.draft.id, fate=fate, attempt=attempt, **more)
 
     @property
+    def is_locked(self) -> bool:
+        """Whether it waits for rows that others keep locked."""
+        return self.fate is not None and self.fate.fate is Fate.LOCKED
+
+    @property
     def claims_before(self) -> int:
         """Claims that earlier batches made for this attempt."""
         return 0 if self.fresh or self.took_over else self.row.claims
@@ -72,13 +91,19 @@ class Entry:
 
 
 class Book:
-    """A batch, from the rows read under lock to the rows to write."""
+    """A batch, from the rows read under lock to the rows to write.
 
-    def __init__(self, batch: Sequence[RequestDraft]) -> None:
+    :param locked: id -> reason, of the drafts that wait for rows which others keep locked
+    """
+
+    def __init__(self, batch: Sequence[RequestDraft], locked: Mapping[str, str] = _NONE) -> None:
         self.batch = batch
         self.token = uuid.uuid4().hex
         self.now = 0.0
         self.entries = [Entry(draft) for draft in batch]
+        for entry in self.entries if locked else ():
+            if entry.draft.id in locked:
+                entry.end(Fate.LOCKED, reason=locked[entry.draft.id])
         self.groups: dict[str, int] = {}
         self.bumped: list[str] = []
         #: claims that end with this batch: of overtaken attempts, and what gave way
@@ -95,7 +120,7 @@ class Book:
     # -- requests ------------------------------------------------------------
     def insertable(self) -> list[RequestDraft]:
         """Drafts whose row is to be inserted where it is not there, ascending."""
-        fresh = (draft for draft in self.batch if not draft.continues)
+        fresh = (entry.draft for entry in self.going() if not entry.draft.continues)
         return sorted(fresh, key=lambda draft: draft.id)
 
     def request_values(self, draft: RequestDraft) -> dict[str, Any]:
@@ -120,7 +145,7 @@ class Book:
         :param found: id -> row with fingerprint, state, owner, attempt, deadline,
             token and answer
         """
-        for entry in self.entries:
+        for entry in self.going():
             row = found.get(entry.draft.id)
             entry.row = row
             if row is None:
@@ -146,7 +171,9 @@ class Book:
         if draft.takes_over is not None and ours and row.attempt == draft.takes_over + 1:
             return  # taken over by an earlier batch that placed nothing
         wait = row.deadline - self.now
-        if wait > 0:
+        # One of ours that we do not continue is of a commit that was taken for lost: nobody
+        # is at it, and nobody was told of its claims.
+        if wait > 0 and not ours:
             entry.end(Fate.OPEN, wait_seconds=wait)
         elif row.attempt == draft.takes_over:
             entry.took_over = True
@@ -166,15 +193,19 @@ class Book:
         """Drafts with a group, one for each group, ascending by its uuid."""
         return one_of_each_group(entry.draft for entry in self.going())
 
-    def judge_groups(self, generations: Mapping[str, int]) -> None:
-        """Stop the drafts that were planned on another generation of their group."""
-        named = {e.draft.group.uuid for e in self.going() if e.draft.group is not None}
-        self.groups.update({uuid: generations[uuid] for uuid in named & generations.keys()})
+    def judge_groups(self, found: Mapping[str, GroupRule]) -> None:
+        """Stop the drafts that were planned under another rule or generation of their group."""
+        named = self.groups_going()
+        self.groups.update({uuid: found[uuid].generation for uuid in named & found.keys()})
         ended = {entry.draft.id for entry in self.entries if entry.fate is not None}
-        changed = behind_others(self.batch, ended, generations)
+        changed = behind_others(self.batch, ended, found)
         for entry in self.going():
             if entry.draft.id in changed:
                 entry.end(Fate.GROUP_CHANGED)
+
+    def groups_going(self) -> set[str]:
+        """Groups of the drafts that nothing has stopped yet."""
+        return {e.draft.group.uuid for e in self.going() if e.draft.group is not None}
 
     # -- claims ---------------------------------------------------------------------
     def claim_ids(self) -> list[str]:
@@ -211,8 +242,9 @@ class Book:
     # -- providers ---------------------------------------------------------------
     def wanted(self) -> set[int]:
         """Providers to lock: all that a draft names, those read back included."""
+        named = (entry.draft for entry in self.entries if not entry.is_locked)
         return {
-            pid for draft in self.batch for claim in draft.claims for pid in claim.claim.allocations
+            pid for draft in named for claim in draft.claims for pid in claim.claim.allocations
         } | {pid for claim in self._leaving() for pid in claim.allocations}
 
     def _leaving(self) -> Iterable[Claim]:
@@ -257,7 +289,11 @@ class Book:
                 self._make(locked, entry.draft, entry.draft.claims[index])
             self._decide(entry)
         self.bumped = sorted(
-            {e.draft.group.uuid for e in going if e.draft.group is not None and e.accepted}
+            {
+                e.draft.group.uuid
+                for e in going
+                if e.draft.group is not None and e.draft.group.is_guarded and e.accepted
+            }
         )
         for group in self.bumped:
             self.groups[group] += 1

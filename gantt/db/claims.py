@@ -5,17 +5,17 @@ Always the provider's row first, then the claim, only from the state that it
 was read in, and only what came back is taken off the usage.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 
 from gantt.core import nova_host
-from gantt.core.claim import LIVE, Claim, Event, State, after
+from gantt.core.claim import LIVE, Claim, Event, State, after, stepped, why_not_confirmed
 from gantt.core.report import ClaimWords
 from gantt.core.topology.layout import Layout
 from gantt.db import models, providers, rows, session
+from gantt.db.aside import Aside
 from gantt.db.retry import Again
 from gantt.scheduler.ports import ClaimFate, ClaimResult
 
@@ -32,7 +32,7 @@ NAMED = sa.select(_p.c.id).where(_p.c.name == sa.bindparam('name'))
 OVERDUE = (
     sa.select(_c.c.id)
     .where(_c.c.expires_at < sa.bindparam('now'))
-    .order_by(_c.c.expires_at)
+    .order_by(_c.c.expires_at, _c.c.id)
     .limit(sa.bindparam('most'))
 )
 WRITE = (
@@ -42,8 +42,8 @@ WRITE = (
         {
             name: sa.bindparam(name)
             for name in (
-                'state', 'live', 'consumer', 'lease_until', 'expires_at', 'move_id', 'adopted',
-                'absences', 'reason', 'updated_at',
+                'state', 'live', 'lifecycle', 'consumer', 'lease_until', 'expires_at', 'move_id',
+                'adopted', 'absences', 'reason', 'updated_at',
             )
         }
     )
@@ -109,10 +109,9 @@ def layouts_on(tx: session.Tx, hosts: Iterable[int]) -> dict[int, dict[str, Layo
 class Changes:
     """Claims that change under the lock of their providers."""
 
-    def __init__(self, tx: session.Tx, memory: rows.Memory, classes: providers.Classes) -> None:
+    def __init__(self, tx: session.Tx, memory: rows.Memory) -> None:
         self.tx = tx
         self.memory = memory
-        self.classes = classes
         self.locked = providers.Locked({}, {})
         self.touched: set[int] = set()
         #: Providers whose usage changed: their generation grows, once for all of it.
@@ -132,6 +131,7 @@ class Changes:
                 'b_state': before.state.value,
                 'state': now.state.value,
                 'live': int(now.is_live),
+                'lifecycle': now.lifecycle.value,
                 'consumer': now.consumer,
                 'lease_until': now.lease_until,
                 'expires_at': rows.expires_at(now),
@@ -176,7 +176,7 @@ class Changes:
         self.tx.many(WRITE_LAYOUT, sorted(self._layouts, key=lambda values: values['b_id']))
         for pid in self.grown:
             self.locked.counters[pid].generation += 1
-        providers.save(self.tx, self.locked, self.touched, self.classes)
+        providers.save(self.tx, self.locked, self.touched)
 
     def result(self, fates: list[ClaimFate]) -> ClaimResult:
         """What became of the claims, with the touched hosts as they become."""
@@ -198,13 +198,6 @@ def _fate(claim: Claim, state: State) -> str:
     if claim.state not in LIVE:
         return 'gone'
     return 'ok' if state is not claim.state else 'kept'
-
-
-def stepped(claim: Claim, state: State, reason: str, now: float) -> Claim:
-    """A claim in another state."""
-    return msgspec.structs.replace(
-        claim, state=state, reason=reason or claim.reason, updated_at=now
-    )
 
 
 def providers_of(claims: Iterable[Claim]) -> set[int]:
@@ -254,7 +247,8 @@ def confirm(changes: Changes, words: ClaimWords) -> ClaimResult:
         if state is not claim.state:
             changes.change(claim, stepped(claim, state, '', tx.now))
         fate = 'ok' if state is State.CONFIRMED else 'gone'
-        fates[claim_id] = ClaimFate(claim_id=claim_id, fate=fate, state=state.value)
+        why = '' if fate == 'ok' else why_not_confirmed(claim)
+        fates[claim_id] = ClaimFate(claim_id=claim_id, fate=fate, state=state.value, reason=why)
     _advance(changes, row, words)
     changes.write()
     providers.keep_members(changes.memory, row.id, stamp, row.claims_stamp)
@@ -330,12 +324,22 @@ def _nested(tx: session.Tx, claim_ids: Sequence[str]) -> set[int]:
 
 
 # -- by time, and by operators --------------------------------------------------------------
-def sweep(changes: Changes, limit: int) -> ClaimResult:
-    """Expire reserved claims past their lease."""
+def overdue(tx: session.Tx, limit: int, but: Collection[str] = ()) -> list[str]:
+    """Ids of reserved claims past their lease, longest first, without some."""
+    found = tx.all(OVERDUE, now=tx.now, most=limit + len(but))
+    return [row.id for row in found if row.id not in but][:limit]
+
+
+def sweep(changes: Changes, ids: Sequence[str], aside: Aside) -> ClaimResult:
+    """Expire those of these claims that are reserved and past their lease.
+
+    Those on hosts that others keep locked are left to another sweep.
+    """
     tx = changes.tx
-    ids = [row.id for row in tx.all(OVERDUE, now=tx.now, most=limit)]
     claims = load_claims(tx, ids=ids) if ids else []
-    changes.lock(providers_of(claims))
+    changes.lock(aside.without(providers_of(claims)))
+    if aside.left:
+        ids = [one.id for one in claims if providers_of([one]).isdisjoint(aside.left)]
     again = load_claims(tx, ids=ids) if ids else []
     # Confirmed, extended or ended since: no business of the sweeper any more.
     due = [c for c in again if (until := rows.expires_at(c)) is not None and until < tx.now]

@@ -7,6 +7,9 @@ level, the bounds of waiting, and how SQLite begins.
 """
 
 import contextlib
+import math
+import os
+import socket
 from typing import Any
 
 import msgspec
@@ -15,7 +18,7 @@ from oslo_db import exception as oslo_exception
 from oslo_db.sqlalchemy import enginefacade
 
 from gantt import exceptions
-from gantt.db import retry
+from gantt.db import retry, watch
 
 #: The database's clock in seconds since the epoch, by dialect.
 CLOCK = {
@@ -28,10 +31,16 @@ CLOCK = {
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of one connection, in seconds."""
 
-    lock: float = 5.0
-    idle_transaction: int = 30
+    lock: float = 0.5
+    idle_transaction: float = 1.5
     statement: int = 60
     connect: int = 5
+    answer: float = 10.0
+
+    @property
+    def patient(self) -> float:
+        """How long the answer to a long statement is waited for: the server ends it before."""
+        return self.statement + 10.0
 
 
 def family(engine: sa.Engine) -> str:
@@ -39,6 +48,12 @@ def family(engine: sa.Engine) -> str:
     name = engine.dialect.name
     return 'mysql' if name == 'mariadb' else name
 
+
+#: What who waits for no locks waits for one: PostgreSQL takes 0 for "for ever".
+GLANCE_MS = 20
+
+#: Longer names of connections are cut by PostgreSQL, at their end.
+PG_NAME_MAX = 63
 
 #: What is meant where a url breaks in the middle of a password.
 ENCODE = (
@@ -68,6 +83,7 @@ def engine_from_conf(conf: Any) -> sa.Engine:
             idle_transaction=options.idle_transaction_seconds,
             statement=options.statement_seconds,
             connect=options.connect_seconds,
+            answer=options.answer_seconds,
         ),
         sqlite_synchronous=options.sqlite_synchronous,
         mysql_wsrep_sync_wait=options.mysql_wsrep_sync_wait,
@@ -76,6 +92,7 @@ def engine_from_conf(conf: Any) -> sa.Engine:
         connection_debug=options.connection_debug,
         connection_trace=options.connection_trace,
         connection_parameters=options.connection_parameters,
+        name=_name(conf),
         max_pool_size=options.max_pool_size,
         max_overflow=options.max_overflow,
         pool_timeout=options.pool_timeout,
@@ -84,9 +101,18 @@ def engine_from_conf(conf: Any) -> sa.Engine:
     )
 
 
-def build_engine(url: str, *, waits: Waits | None = None, **options: Any) -> sa.Engine:
+def _name(conf: Any) -> str:
+    """Program and worker, or machine, as far as they are known."""
+    of = getattr(conf, 'worker', None) or getattr(conf, 'host', None) or socket.gethostname()
+    return ' '.join(filter(None, (conf.prog, of)))
+
+
+def build_engine(
+    url: str, *, waits: Waits | None = None, name: str = 'gantt', **options: Any
+) -> sa.Engine:
     """An engine for ``url``.
 
+    :param name: what the server calls its connections, to which the process id is added
     :param options: as enginefacade's ``configure`` takes them
     :raises Misconfigured: the url is not understood
     :raises DatabaseUnavailable: the database does not answer
@@ -117,7 +143,7 @@ def build_engine(url: str, *, waits: Waits | None = None, **options: Any) -> sa.
     tries = settings.pop('max_retries')
     manager.configure(max_retries=0, **settings)
     engine = manager.writer.get_engine()
-    _install(engine, waits or Waits())
+    _install(engine, waits or Waits(), name)
     if tries:
         _wait_for(engine, tries, settings['retry_interval'])
     return engine
@@ -169,13 +195,15 @@ def _wait_for(engine: sa.Engine, tries: int, interval: float) -> None:
 
 
 # -- what every connection is told -----------------------------------------------
-def _install(engine: sa.Engine, waits: Waits) -> None:
+def _install(engine: sa.Engine, waits: Waits, name: str) -> None:
     """Listeners on ``engine``; it has no connection yet."""
     kind = family(engine)
     if kind == 'sqlite':
         sa.event.listen(engine, 'connect', _sqlite_settings)
         sa.event.listen(engine, 'begin', _begin_sqlite)
         return
+
+    watched = watch.install(engine, waits.answer, waits.patient)
 
     def on_connect(connection: Any, record: Any) -> None:
         settings = _settings(kind, waits)
@@ -191,47 +219,105 @@ def _install(engine: sa.Engine, waits: Waits) -> None:
             connection.autocommit = before
 
     def on_dial(dialect: Any, record: Any, args: Any, parameters: dict[str, Any]) -> Any:
-        read_timeout = parameters.get('read_timeout', waits.statement + 10)
         parameters.setdefault('connect_timeout', waits.connect)
+        shown = f'{name}:{os.getpid()}'
         if kind == 'postgresql':
+            parameters.setdefault('application_name', shown[-PG_NAME_MAX:])
             # A partition must not hold a thread for the hours that TCP would take.
             parameters.setdefault('tcp_user_timeout', waits.statement * 1000)
             parameters.setdefault('keepalives_idle', 30)
         else:
-            parameters.setdefault('read_timeout', read_timeout)
-            parameters.setdefault('write_timeout', waits.statement + 10)
-        if dialect.driver == 'psycopg':
-            from gantt.db import pipelines  # psycopg is there only where it is used
-
-            return pipelines.Connection.connect(*args, **parameters)
-        if dialect.driver == 'pymysql':
-            # Its connect_timeout ends where the port is open, whoever is behind it.
-            parameters['read_timeout'] = min(read_timeout, parameters['connect_timeout'])
-            made = dialect.connect(*args, **parameters)
-            made._read_timeout = read_timeout  # it is looked at before each answer is read
-            return made
-        return None
+            if dialect.driver == 'pymysql':
+                parameters.setdefault('program_name', shown)
+            # Besides what is watched: one read of a part of an answer.
+            parameters.setdefault('read_timeout', waits.patient)
+            parameters.setdefault('write_timeout', waits.patient)
+        with watched.dialing():
+            made = _dial(dialect, args, parameters)
+        if made is not None:
+            made.exchange = watched.add(made.fileno)
+        return made
 
     sa.event.listen(engine, 'do_connect', on_dial)
     sa.event.listen(engine, 'connect', on_connect)
 
 
+def _dial(dialect: Any, args: Any, parameters: dict[str, Any]) -> Any:
+    """A connection whose waits can be seen; None of a driver that we do not know."""
+    if dialect.driver == 'psycopg':
+        from gantt.db import pipelines  # a driver is there only where it is used
+
+        return pipelines.Connection.connect(*args, **parameters)
+    if dialect.driver == 'pymysql':
+        from gantt.db import packets
+
+        # Its connect_timeout ends where the port is open, whoever is behind it.
+        later = parameters['read_timeout']
+        parameters['read_timeout'] = min(later, parameters['connect_timeout'])
+        made = packets.Connection(*args, **parameters)
+        made._read_timeout = later  # it is looked at before each answer is read
+        return made
+    return None
+
+
 def _settings(kind: str, waits: Waits) -> list[tuple[str, bool]]:
     """Statements for a new connection; True: not every server knows it."""
+    idle = waits.idle_transaction
     if kind == 'postgresql':
         return [
             ('SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED', False),
-            (f'SET lock_timeout = {int(waits.lock * 1000)}', False),
+            (f'SET lock_timeout = {max(1, round(waits.lock * 1000))}', False),
             (f'SET statement_timeout = {waits.statement * 1000}', False),
-            (f'SET idle_in_transaction_session_timeout = {waits.idle_transaction * 1000}', False),
+            (f'SET idle_in_transaction_session_timeout = {round(idle * 1000)}', False),
             ('SET jit = off', True),
         ]
     return [
         ('SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED', False),
-        (f'SET SESSION innodb_lock_wait_timeout = {max(1, round(waits.lock))}', False),
-        (f'SET SESSION idle_transaction_timeout = {waits.idle_transaction}', True),
+        # Whole seconds, of which 0 is not to wait at all.
+        (f'SET SESSION innodb_lock_wait_timeout = {max(1, math.ceil(waits.lock))}', False),
+        (f'SET SESSION idle_transaction_timeout = {math.ceil(idle)}', True),
         (f'SET SESSION max_statement_time = {waits.statement}', True),
     ]
+
+
+#: For connections that only read, or migrate: others do not wait for what they have locked,
+#: and a process may well look for seconds at what it read.
+UNHURRIED_SECONDS = 60
+
+
+def unhurried(kind: str, lock_seconds: int | None = None) -> list[str]:
+    """Statements for a connection whose transactions may be idle for longer.
+
+    :param lock_seconds: what it waits for a lock; None: as it does
+    """
+    said = []
+    if kind == 'postgresql':
+        said.append(f'SET idle_in_transaction_session_timeout = {UNHURRIED_SECONDS * 1000}')
+        if lock_seconds is not None:
+            said.append(f'SET lock_timeout = {lock_seconds * 1000}')
+    elif kind == 'mysql':
+        said.append(_of_mariadb(f'idle_transaction_timeout = {UNHURRIED_SECONDS}'))
+        if lock_seconds is not None:
+            said.append(f'SET SESSION innodb_lock_wait_timeout = {lock_seconds}')
+    return said
+
+
+def unwaiting(kind: str) -> list[str]:
+    """Statements for a connection that waits for no locks."""
+    if kind == 'postgresql':
+        return [f'SET lock_timeout = {GLANCE_MS}']
+    if kind == 'mysql':
+        # MySQL knows no 0.
+        return [
+            'SET SESSION innodb_lock_wait_timeout = 1',
+            _of_mariadb('innodb_lock_wait_timeout = 0'),
+        ]
+    return []
+
+
+def _of_mariadb(setting: str) -> str:
+    """Hidden from MySQL, which takes the text for a comment and does not have the setting."""
+    return f'SET @gantt = 1 /*M!, SESSION {setting} */'
 
 
 def _sqlite_settings(connection: Any, record: Any) -> None:

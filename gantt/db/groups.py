@@ -8,8 +8,11 @@ import msgspec
 import sqlalchemy as sa
 
 from gantt import exceptions
+from gantt.core import group_rule
+from gantt.core.group_rule import GroupRule
 from gantt.core.host import Group
 from gantt.db import models, providers, rows, session
+from gantt.db.arrays import by_key
 
 _g = models.group_rules
 _c = models.claims
@@ -22,10 +25,12 @@ MEMBERS = (
     .order_by(_c.c.created_at, _c.c.id)
 )
 GENERATIONS = sa.select(_g.c.uuid, _g.c.generation)
-LOCK_MANY = (
+RULES = sa.select(_g.c.uuid, _g.c.policy, _g.c.max_per_host, _g.c.generation)
+LOCK_MANY = by_key(
     GENERATIONS.where(_g.c.uuid.in_(sa.bindparam('uuids', expanding=True)))
     .order_by(_g.c.uuid)
-    .with_for_update(key_share=True)
+    .with_for_update(key_share=True),
+    _g,
 )
 BUMP = _g.update().where(_g.c.uuid == sa.bindparam('b_uuid')).values(generation=_g.c.generation + 1)
 
@@ -50,6 +55,11 @@ def _groups(tx: session.Tx, found: Sequence[Any]) -> list[Group]:
     ]
 
 
+def rules_of(found: Iterable[tuple[str, str, int, int]]) -> dict[str, GroupRule]:
+    """The rules by uuid, of rows of ``RULES``."""
+    return {uuid: GroupRule(policy, most, generation) for uuid, policy, most, generation in found}
+
+
 def load(tx: session.Tx, uuid: str) -> Group | None:
     """One group."""
     # The rule first: members read after it can only be newer than its generation.
@@ -70,7 +80,7 @@ def page(tx: session.Tx, limit: int, marker: str | None, project: str | None = N
 def save(tx: session.Tx, group: Group) -> Group:
     """Create a group, or return it where it is the same.
 
-    :raises Refused: it exists with another policy
+    :raises Refused: it exists with another rule
     """
     values = {
         'uuid': group.uuid,
@@ -86,12 +96,7 @@ def save(tx: session.Tx, group: Group) -> Group:
         tx.insert_new(_g, [values], 'uuid')
         providers.announce(tx, 'group', [group.uuid])
     row = tx.first(LOCK, uuid=group.uuid)
-    if (row.policy, row.max_per_host) != (str(group.policy), group.max_per_host):
-        raise exceptions.Refused(
-            f'server group {group.uuid} exists with policy {row.policy!r} and max_per_host '
-            f'{row.max_per_host}; a group keeps its rule: remove it first, or choose a new uuid',
-            uuid=group.uuid,
-        )
+    group_rule.check(group.uuid, group, row)
     return _groups(tx, [row])[0]
 
 

@@ -16,6 +16,7 @@ class HostStore:
     """For ``SqlStore``, which has what is only named here."""
 
     database: session.Database
+    reads: session.Database
 
     def _changes(self, tx: session.Tx) -> claims.Changes:
         raise NotImplementedError
@@ -49,7 +50,7 @@ class HostStore:
     def adopt_guests(self, guests: Sequence[Guest], *, dry_run: bool = False) -> list[GuestFate]:
         """See the port."""
         if dry_run:
-            return self.database.read(lambda tx: adopted.judge(self._changes(tx), guests))
+            return self.reads.read(lambda tx: adopted.judge(self._changes(tx), guests))
         return self.database.write(
             lambda tx: adopted.adopt(self._changes(tx), self._hosts(tx), guests)
         )

@@ -15,8 +15,9 @@ from gantt.core.message import derived_id
 from gantt.core.reconcile import Registration, RegistrationFate
 from gantt.core.report import Registered, RegisterHost
 from gantt.core.resources import HOT
-from gantt.db import models, providers, rows, session
+from gantt.db import models, providers, retry, rows, session
 from gantt.db.arrays import Update
+from gantt.db.aside import Aside
 from gantt.db.retry import Again
 
 _p = models.providers
@@ -65,23 +66,17 @@ LIVE_CLAIMS = sa.select(sa.func.count()).where(
 class Hosts:
     """The verbs about hosts, within one transaction."""
 
-    def __init__(
-        self,
-        tx: session.Tx,
-        memory: rows.Memory,
-        classes: providers.Classes,
-        traits: providers.Classes,
-    ) -> None:
+    def __init__(self, tx: session.Tx, memory: rows.Memory) -> None:
         self.tx = tx
         self.memory = memory
-        self.classes = classes
-        self.traits = traits
+        self._classes = providers.Ids(tx, models.resource_classes)
+        self._traits = providers.Ids(tx, models.traits)
         self._facts: list[dict[str, Any]] = []
         self._long_facts: list[dict[str, Any]] = []
 
     # -- verbs ------------------------------------------------------------------
     def register(
-        self, messages: Sequence[RegisterHost], report_seconds: int
+        self, messages: Sequence[RegisterHost], report_seconds: int, aside: Aside
     ) -> list[RegistrationFate]:
         """Hand out the next epochs, or say why not; the same nonce again gets the same one.
 
@@ -97,8 +92,10 @@ class Hosts:
                     known[one.name] = self._make(one)
                 except exceptions.GanttError as e:
                     refused[one.name] = e
-        locked = providers.lock(self.tx, self.memory, known.values())
+        locked = providers.lock(self.tx, self.memory, aside.without(set(known.values())))
         for one in messages:
+            if known.get(one.name) in aside.left:
+                refused[one.name] = retry.busy(f'host {one.name} is')
             if one.name not in refused:
                 try:
                     self._register(locked, known[one.name], one, report_seconds)
@@ -106,7 +103,7 @@ class Hosts:
                     refused[one.name] = e
         self.write_noted()
         ids = [known[one.name] for one in messages if one.name not in refused]
-        providers.save(self.tx, locked, ids, self.classes)
+        providers.save(self.tx, locked, ids)
         changed = {
             change.provider_id: change
             for change in providers.changes_of(self.tx, self.memory, locked, ids)
@@ -134,7 +131,7 @@ class Hosts:
             before, message, provider_id=before.id, now=self.tx.now, report_seconds=report_seconds
         )
         if row.uuid != before.uuid:
-            self._check_uuid(row.uuid)
+            self._check_uuid(row.uuid, row.name)
             self.tx.run(_p.update().where(_p.c.id == row.id).values(uuid=row.uuid))
         if registering.begins_lists_anew(before, row):
             self.tx.run(
@@ -155,7 +152,7 @@ class Hosts:
             if renamed is not None:
                 raise exceptions.HostRenamed(name=message.name, new=renamed.name)
         uuid = message.uuid or derived_id('host', message.name, last_epoch)
-        self._check_uuid(uuid)
+        self._check_uuid(uuid, message.name)
         self.tx.insert_new(
             _p,
             [
@@ -178,9 +175,10 @@ class Hosts:
         found: int = row.id
         return found
 
-    def _check_uuid(self, uuid: str) -> None:
+    def _check_uuid(self, uuid: str, name: str) -> None:
         taken = self.tx.first(sa.select(_p.c.name).where(_p.c.uuid == uuid))
-        if taken is not None:
+        # Its own name: another scheduler has made it meanwhile, for a copy of this message.
+        if taken is not None and taken.name != name:
             raise exceptions.InvalidMessage(
                 field='register_host.uuid',
                 problem=f'{uuid} is the uuid of host {taken.name!r}; expected one of its own',
@@ -251,7 +249,7 @@ class Hosts:
 
     def save(self, locked: providers.Locked, provider_id: int) -> HostChange:
         """Write the counters of a host as they became; the host as it is now."""
-        providers.save(self.tx, locked, [provider_id], self.classes)
+        providers.save(self.tx, locked, [provider_id])
         return providers.changes_of(self.tx, self.memory, locked, [provider_id])[0]
 
     # -- what a report changes beyond counters ------------------------------------------
@@ -265,7 +263,7 @@ class Hosts:
         :returns: how many rows of such classes there are now
         """
         names = set(facts.inventories) | set(others)
-        ids = self.classes.ids_of(self.tx, names)
+        ids = self._classes.of(names)
         before = {row.class_id for row in self.tx.all(INVENTORIES, id=provider_id)}
         values = [
             inventory_values(provider_id, ids[name], facts, name, others.get(name))
@@ -290,7 +288,7 @@ class Hosts:
 
     def write_traits(self, provider_id: int, names: list[str]) -> None:
         """Bring the traits in line with the facts."""
-        wanted = set(self.traits.ids_of(self.tx, names).values())
+        wanted = set(self._traits.of(names).values())
         before = {row.trait_id for row in self.tx.all(TRAITS, id=provider_id)}
         gone = sorted(before - wanted)
         if gone:

@@ -5,7 +5,7 @@ Steps, each set-based and always in this order, so that transactions wait for
 each other but never in a circle:
 
 1. insert the request rows ascending, lock those that were there;
-2. insert and lock the group rules ascending, compare their generations;
+2. insert and lock the group rules ascending, compare rules and generations;
 3. insert or count up the consumers ascending, which locks them, and read their
    live claims (``core.commit.judge_rivals``);
 4. lock the providers ascending;
@@ -17,16 +17,17 @@ clusters whose locks are local to a node: there the loser's write or its COMMIT
 fails, and the batch is run again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from gantt.core.claim import State
 from gantt.core.commit import CommitResult, RequestDraft
-from gantt.db import decisions, models, providers, rows, session
-from gantt.db.arrays import Joined
-from gantt.db.book import Book
+from gantt.core.group_rule import first_generation
+from gantt.db import decisions, groups, models, providers, rows, session
+from gantt.db.arrays import Joined, by_key
+from gantt.db.book import Book, makers_of
 from gantt.db.claims import layouts_on, load_claims
 from gantt.db.models import HOT_COLUMNS
 from gantt.db.retry import Again
@@ -37,14 +38,15 @@ _p = models.providers
 _i = models.inventories
 
 _ids: Any = sa.bindparam('ids', expanding=True)
-LOCK_REQUESTS = (
+LOCK_REQUESTS = by_key(
     sa.select(
         _r.c.id, _r.c.fingerprint, _r.c.state, _r.c.owner, _r.c.attempt, _r.c.deadline,
         _r.c.token, _r.c.answer, _r.c.claims,
     )
     .where(_r.c.id.in_(_ids))
     .order_by(_r.c.id)
-    .with_for_update()
+    .with_for_update(),
+    _r,
 )  # fmt: skip
 TOKENS = sa.select(_r.c.id).where(_r.c.id.in_(_ids), _r.c.token == sa.bindparam('token'))
 DELETE_REQUESTS = _r.delete().where(_r.c.id.in_(_ids))
@@ -60,11 +62,9 @@ CORRECT = (
         }
     )
 )  # fmt: skip
-LOCK_GROUPS = (
-    sa.select(_g.c.uuid, _g.c.generation)
-    .where(_g.c.uuid.in_(_ids))
-    .order_by(_g.c.uuid)
-    .with_for_update(key_share=True)
+LOCK_GROUPS = by_key(
+    groups.RULES.where(_g.c.uuid.in_(_ids)).order_by(_g.c.uuid).with_for_update(key_share=True),
+    _g,
 )
 SWAP_GROUP = (
     _g.update()
@@ -112,7 +112,7 @@ USE_OTHER = (
     _i.update()
     .where(
         _i.c.provider_id == sa.bindparam('b_provider'),
-        _i.c.class_id == sa.bindparam('b_class'),
+        _i.c.class_id == providers.CLASS_ID,
         sa.or_(_add <= 0, _i.c.used + _i.c.foreign_use + _add <= _i.c.cap),
     )
     .values(used=_i.c.used + _add)
@@ -145,27 +145,33 @@ DELETE_CLAIMS = models.claims.delete().where(models.claims.c.id.in_(_ids))
 DELETE_ALLOCATIONS = models.allocations.delete().where(models.allocations.c.claim_id.in_(_ids))
 
 
+NONE_LOCKED: Mapping[str, str] = {}
+
+
 class Ledger:
     """Writes batches; what it remembers is a cache."""
 
-    def __init__(
-        self, memory: rows.Memory, classes: providers.Classes, host_sets: decisions.HostSets
-    ) -> None:
+    def __init__(self, memory: rows.Memory) -> None:
         self.memory = memory
-        self.classes = classes
-        self.host_sets = host_sets
 
-    def commit(self, database: session.Database, batch: Sequence[RequestDraft]) -> CommitResult:
+    def commit(
+        self,
+        database: session.Database,
+        batch: Sequence[RequestDraft],
+        locked: Mapping[str, str] = NONE_LOCKED,
+    ) -> CommitResult:
         """The group commit; see ``core.commit``.
 
+        :param locked: id -> reason, of drafts that are to be left alone
         :raises DatabaseUnavailable: the outcome is not known, ask again with the same ids
+        :raises retry.Locked: rows stay locked that others of the batch need; nothing was written
         """
         if not batch:
             return CommitResult(fates=[], now=database.read(lambda tx: tx.now))
         tried: list[tuple[Book, CommitResult]] = []
 
         def work(tx: session.Tx) -> CommitResult:
-            book = Book(batch)
+            book = Book(batch, locked)
             result = self.write(tx, book)
             tried.append((book, result))
             return result
@@ -173,10 +179,12 @@ class Ledger:
         def settled(tx: session.Tx) -> CommitResult | None:
             return find_committed(tx, tried)
 
-        return database.write(work, settled)
+        return database.write(work, settled, once_locked=True)
 
     def write(self, tx: session.Tx, book: Book) -> CommitResult:
         """Steps 1 to 6 inside a transaction."""
+        records = [draft.decision for draft in book.batch if draft.decision is not None]
+        host_sets = decisions.fresh_sets(tx, records)
         book.now = tx.now
         self._requests(tx, book)
         self._groups(tx, book)
@@ -189,7 +197,7 @@ class Ledger:
         book.step(locked, tx.stamp)
         made = {claim.id for claim in book.claims}
         _forget(tx, [row.id for row in taken if row.id in made])
-        self._write_claims(tx, book)
+        self._write_claims(tx, book, host_sets)
         self.forget_idle(tx, book)
         self.write_requests(tx, book)
         providers.announce(tx, 'group', book.bumped)
@@ -198,7 +206,7 @@ class Ledger:
 
     def _requests(self, tx: session.Tx, book: Book) -> None:
         tx.insert_new(_r, [book.request_values(draft) for draft in book.insertable()], 'id')
-        ids = [draft.id for draft in book.batch]
+        ids = [entry.draft.id for entry in book.going()]
         book.judge_requests({row.id: row for row in tx.all(LOCK_REQUESTS, ids=ids)})
         overdue = book.take_overs()
         if overdue:
@@ -208,10 +216,9 @@ class Ledger:
         swaps = book.swaps()
         if not swaps:
             return
-        unseen = [draft for draft in swaps if draft.group and draft.group.generation == 0]
-        tx.insert_new(_g, [group_values(draft) for draft in unseen], 'uuid')
+        tx.insert_new(_g, [group_values(draft, tx.stamp) for draft in makers_of(swaps)], 'uuid')
         wanted = [draft.group.uuid for draft in swaps if draft.group]
-        book.judge_groups({row.uuid: row.generation for row in tx.all(LOCK_GROUPS, ids=wanted)})
+        book.judge_groups(groups.rules_of(tx.all(LOCK_GROUPS, ids=wanted)))
 
     def _consumers(self, tx: session.Tx, book: Book) -> None:
         values = book.consumers()
@@ -251,13 +258,13 @@ class Ledger:
     def use_others(self, tx: session.Tx, book: Book) -> None:
         """Usage of the classes that are not hot."""
         others = [
-            {'b_provider': pid, 'b_class': self.classes.id_of(tx, name), 'add': amount}
+            {'b_provider': pid, 'b_class': name, 'add': amount}
             for (pid, name), amount in sorted(book.cold.items())
         ]
         if tx.many(USE_OTHER, others) != len(others):
             raise Again('a provider was written meanwhile')
 
-    def _write_claims(self, tx: session.Tx, book: Book) -> None:
+    def _write_claims(self, tx: session.Tx, book: Book, host_sets: set[str]) -> None:
         gone = [
             {
                 'b_id': claim.id,
@@ -269,7 +276,7 @@ class Ledger:
         ]
         if tx.many(RELEASE, gone) != len(gone):
             raise Again('a claim that gives way ended or was confirmed meanwhile')
-        decisions.save(tx, self.host_sets, list(book.decisions()), book.now)
+        decisions.save(tx, host_sets, list(book.decisions()), book.now)
         made = book.claims
         if made:
             tx.many(models.claims.insert(), [rows.claim_values(claim) for claim in made])
@@ -312,8 +319,11 @@ def find_committed(
     return None
 
 
-def group_values(draft: RequestDraft) -> dict[str, Any]:
-    """A group rule that is first seen in a request."""
+def group_values(draft: RequestDraft, stamp: int) -> dict[str, Any]:
+    """A group rule that is first seen in a request.
+
+    :param stamp: of the transaction, which is drawn
+    """
     group = draft.group
     if group is None:
         raise ValueError('the draft has no group')
@@ -323,7 +333,7 @@ def group_values(draft: RequestDraft) -> dict[str, Any]:
         'policy': str(group.policy),
         'max_per_host': group.max_per_host,
         'project_id': draft.project_id,
-        'generation': 0,
+        'generation': first_generation(stamp),
         'members': '[]',
     }
 

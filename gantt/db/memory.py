@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from gantt import exceptions
 from gantt.core import nova_host, reconcile, registering
-from gantt.core.claim import EXPIRES, Claim, Event, State
+from gantt.core.claim import EXPIRES, Claim, Event, State, longest, why_not_confirmed
 from gantt.core.commit import CommitResult, RequestDraft
 from gantt.core.host import Aggregate
 from gantt.core.message import derived_id
@@ -109,14 +109,16 @@ class MemoryStore(Shadows):
         return stored, result
 
     @atomic
-    def extend_request(self, request_id: str, seconds: float, most: float) -> ClaimResult:
+    def extend_request(
+        self, request_id: str, seconds: float, most: float, most_of_plans: float | None = None
+    ) -> ClaimResult:
         """Lengthen the leases of its reserved claims to now + seconds, at most ``most``."""
         now = self._now
-        until = now + min(seconds, most)
         fates = []
         for claim in self._tables.of_request(request_id, live=True):
             reserved = claim.state is State.RESERVED
             leased = reserved and claim.lifecycle in EXPIRES
+            until = now + min(seconds, longest(claim.lifecycle, most, most_of_plans))
             if leased and claim.lease_until < until:
                 self._tables.put_claim(_replace(claim, lease_until=until, updated_at=now))
             fates.append(
@@ -289,8 +291,10 @@ class MemoryStore(Shadows):
             fate = 'kept' if claim.is_live else 'gone'
             return ClaimFate(claim_id=claim_id, fate=fate, state=claim.state.value)
         said = self._tables.happen([claim], event, reason, self._now)[0]
-        if event is Event.CONFIRM and said.state == State.CONFIRMED:
-            return _replace(said, fate='ok')
+        if event is Event.CONFIRM:
+            fate = 'ok' if said.state == State.CONFIRMED else 'gone'
+            why = '' if fate == 'ok' else why_not_confirmed(claim)
+            return _replace(said, fate=fate, reason=why)
         return said
 
     @atomic

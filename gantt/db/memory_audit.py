@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Violations of the promises P1 to P4 in the rows of the in-memory store."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from gantt.core.claim import Claim, State
+from gantt.core.claim import Claim, State, endless
 from gantt.core.request import Lifecycle
 from gantt.core.topology.doubles import doubled, overdrawn
 from gantt.core.topology.layout import unsettled
@@ -67,6 +68,10 @@ def _leaked(tables: Tables, now: float) -> Iterable[str]:
     for claim in tables.overdue(now, GRACE_SECONDS):
         age = now - claim.lease_until
         yield f'claim {claim.id} of {claim.consumer}: reserved, {age:.0f} s past its lease'
+    for claim in tables.all_live():
+        why = endless(claim.state, claim.lifecycle, math.isfinite(claim.lease_until))
+        if why:
+            yield f'claim {claim.id} of {claim.consumer}: nothing ends it: {why}'
 
 
 def _doubled(tables: Tables) -> Iterable[str]:

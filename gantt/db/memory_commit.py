@@ -18,6 +18,7 @@ from gantt.core.commit import (
     behind_others,
     judge_rivals,
 )
+from gantt.core.group_rule import GroupRule, first_generation
 from gantt.core.host import Group
 from gantt.core.topology.layout import unsettled
 from gantt.core.topology.room import room_of
@@ -50,7 +51,8 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
         made = (draft.claims[index].claim.id for index in accepted[draft.id])
         for rival in (rival for claim_id in made for rival in rivals.get(claim_id, ())):
             released |= _release(tables, rival, f'replaced by {draft.id}', now)
-    for uuid in sorted({d.group.uuid for d in going if d.group and accepted[d.id]}):
+    guarded = [d for d in going if d.group and d.group.is_guarded]
+    for uuid in sorted({d.group.uuid for d in guarded if d.group and accepted[d.id]}):
         tables.bump_group(uuid)
         groups[uuid] = tables.groups[uuid].generation
     for request_id in overtaken:
@@ -100,7 +102,8 @@ def judge(row: RequestRow | None, draft: RequestDraft, now: float) -> RequestFat
     if draft.takes_over is not None and is_ours and row.attempt == draft.takes_over + 1:
         return None  # taken over by an earlier batch of ours
     wait = row.deadline - now
-    if wait > 0:
+    # One of ours that we do not continue is of a commit that was taken for lost.
+    if wait > 0 and not is_ours:
         return fate(Fate.OPEN, wait_seconds=wait)
     return None if _takes_over(row, draft) else fate(Fate.OVERDUE)
 
@@ -112,25 +115,26 @@ def _takes_over(row: RequestRow | None, draft: RequestDraft) -> bool:
 def _judge_groups(
     tables: Tables, batch: Sequence[RequestDraft], fates: dict[str, RequestFate]
 ) -> dict[str, int]:
-    """Stop what was planned on another generation; generations of all groups named."""
-    generations: dict[str, int] = {}
+    """Stop what was planned under another rule or generation; generations of all groups named."""
+    rules: dict[str, GroupRule] = {}
     for draft in batch:
         swap = draft.group
         if swap is None or draft.id in fates:
             continue
-        if swap.uuid not in tables.groups and swap.generation == 0:
+        if swap.uuid not in tables.groups and swap.may_be_first:
             tables.groups[swap.uuid] = Group(
                 uuid=swap.uuid,
                 policy=swap.policy,
                 max_per_host=swap.max_per_host,
                 project_id=draft.project_id,
+                generation=first_generation(tables.next_id()),
             )
         known = tables.groups.get(swap.uuid)
         if known is not None:
-            generations[swap.uuid] = known.generation
-    for request_id in behind_others(batch, fates, generations):
+            rules[swap.uuid] = known.rule
+    for request_id in behind_others(batch, fates, rules):
         fates[request_id] = RequestFate(id=request_id, fate=Fate.GROUP_CHANGED)
-    return generations
+    return {uuid: rule.generation for uuid, rule in rules.items()}
 
 
 def _accept(tables: Tables, going: Sequence[RequestDraft]) -> dict[str, list[int]]:
@@ -181,7 +185,7 @@ def _write(tables: Tables, draft: RequestDraft, took: list[int], now: float) -> 
         written_at=now,
     )
     if draft.decision is not None and took:
-        record = _replace(draft.decision, created_at=now)
+        record = _replace(draft.decision, created_at=now, consumers=[])
         tables.decisions.setdefault(record.id, record)
     return RequestFate(
         id=draft.id,

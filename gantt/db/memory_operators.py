@@ -2,20 +2,23 @@
 """The in-memory store as operators and readers use it."""
 
 import itertools
+import operator
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
 from gantt import exceptions
+from gantt.core import group_rule
 from gantt.core.claim import Claim, Event
-from gantt.core.commit import DecisionRecord
+from gantt.core.commit import CONSUMERS_MOST, DecisionRecord
+from gantt.core.group_rule import GroupRule
 from gantt.core.host import Aggregate, Group, HostChange
 from gantt.core.message import derived_id
 from gantt.db import memory_audit
 from gantt.db.memory_declared import atomic
 from gantt.db.memory_history import Histories
-from gantt.scheduler.ports import ClaimFate, ClaimResult, Clock, Everything, Feed
+from gantt.scheduler.ports import ClaimFate, ClaimResult, Clock, Everything, Feed, Gap
 
 #: Characters that a prefix of a decision's or request's id must have.
 PREFIX_MIN = 6
@@ -38,12 +41,19 @@ class Operators(Histories):
     def _now(self) -> float:
         return self.clock.wall()
 
+    #: There are no connections.
+    connections_lost = 0
+
     def close(self) -> None:
         """Nothing is held outside this object."""
 
     def ping(self) -> float:
         """The database's clock."""
         return self._now
+
+    def silent_for(self) -> float:
+        """Nobody waits for what is in this process."""
+        return 0.0
 
     # -- writing ----------------------------------------------------------------
     @atomic
@@ -102,20 +112,15 @@ class Operators(Histories):
     def save_group(self, group: Group) -> Group:
         """Create a server group, or return it unchanged where it is the same.
 
-        :raises Refused: it exists with another policy
+        :raises Refused: it exists with another rule
         """
         tables = self._tables
         known = tables.groups.get(group.uuid)
         if known is None:
             tables.groups[group.uuid] = _replace(group, policy=str(group.policy))
             tables.tell('group', group.uuid)
-        elif (known.policy, known.max_per_host) != (str(group.policy), group.max_per_host):
-            raise exceptions.Refused(
-                f'server group {group.uuid} exists with policy {known.policy!r} and max_per_host '
-                f'{known.max_per_host}; a group keeps its rule: remove it first, or choose a new '
-                'uuid',
-                uuid=group.uuid,
-            )
+        else:
+            group_rule.check(group.uuid, group, known)
         saved = tables.group(group.uuid)
         assert saved is not None
         return saved
@@ -147,17 +152,19 @@ class Operators(Histories):
             aggregates=self._aggregates(),
             metrics=self.declared_metrics(),
             groups={uuid: group.generation for uuid, group in tables.groups.items()},
+            rules={uuid: group.rule for uuid, group in tables.groups.items()},
             resource_classes=frozenset(tables.classes),
             now=self._now,
             incarnation=self.incarnation,
         )
 
     @atomic
-    def poll(self, position: int, known: dict[int, int]) -> Feed:
+    def poll(self, position: int, known: dict[int, int], gaps: Sequence[Gap] = ()) -> Feed:
         """What changed since ``position``.
 
         :param known: provider id -> version, of hosts whose news we have
             written ourselves; entries not newer are left out
+        :param gaps: there are none: numbers are drawn as they appear
         """
         tables = self._tables
         news = itertools.takewhile(lambda item: item[1] > position, reversed(tables.news.items()))
@@ -168,7 +175,7 @@ class Operators(Histories):
             refs[kind].append(ref)
         ids = {*refs['host'], *tables.hosts_of_groups(refs['group'])}
         return Feed(
-            position=max(position, tables.position),
+            position=tables.position,
             hosts=[tables.change_of(p) for p in sorted(ids) if self._is_news(p, known)],
             aggregates=self._aggregates() if refs['aggregate'] else None,
             metrics=self.declared_metrics() if refs['metric'] else None,
@@ -176,8 +183,10 @@ class Operators(Histories):
                 uuid: tables.groups[uuid].generation if uuid in tables.groups else 0
                 for uuid in refs['group']
             },
+            rules={u: tables.groups[u].rule for u in refs['group'] if u in tables.groups},
             now=self._now,
             incarnation=self.incarnation,
+            went_back=tables.position < position or self._is_behind(ids, known),
         )
 
     @atomic
@@ -191,9 +200,16 @@ class Operators(Histories):
             aggregates=self._aggregates(),
             metrics=self.declared_metrics(),
             groups={uuid: group.generation for uuid, group in tables.groups.items()},
+            rules={uuid: group.rule for uuid, group in tables.groups.items()},
+            whole=True,
             now=self._now,
             incarnation=self.incarnation,
+            went_back=self._is_behind(known, known),
         )
+
+    def _is_behind(self, ids: Collection[int], known: dict[int, int]) -> bool:
+        hosts = self._tables.hosts
+        return any(hosts[p].version < known.get(p, -1) for p in ids if p in hosts)
 
     def _is_news(self, provider_id: int, known: dict[int, int]) -> bool:
         row = self._tables.hosts.get(provider_id)
@@ -212,10 +228,10 @@ class Operators(Histories):
     @atomic
     def read_groups(
         self, uuids: Collection[str], beside: Collection[int] = ()
-    ) -> tuple[dict[str, int], list[HostChange]]:
-        """Generations, 0 of a group that is gone, and the hosts that members are on."""
+    ) -> tuple[dict[str, GroupRule], list[HostChange]]:
+        """Rules of those that are there, and the hosts that members are on."""
         tables = self._tables
-        found = {u: tables.groups[u].generation if u in tables.groups else 0 for u in sorted(uuids)}
+        found = {u: tables.groups[u].rule for u in sorted(uuids) if u in tables.groups}
         ids = tables.hosts_of_groups(uuids) | set(beside)
         return found, [tables.change_of(p) for p in sorted(ids)]
 
@@ -253,6 +269,13 @@ class Operators(Histories):
         return sorted(found, key=lambda claim: claim.id)[:limit]
 
     @atomic
+    def live_claims_of(self, consumers: Collection[str]) -> list[Claim]:
+        """The live claims of all these consumers."""
+        wanted = set(consumers)
+        found = [c for c in self._tables.claims.values() if c.is_live and c.consumer in wanted]
+        return sorted(found, key=lambda claim: claim.id)
+
+    @atomic
     def load_claim(self, claim_id: str) -> Claim | None:
         """One claim, live or tombstone."""
         return self._tables.claims.get(claim_id)
@@ -267,18 +290,22 @@ class Operators(Histories):
     def save_decisions(self, records: Sequence[DecisionRecord]) -> None:
         """Keep decisions that were not stored by a commit (refusals)."""
         for record in records:
-            kept = _replace(record, created_at=self._now)
+            kept = _replace(
+                record, created_at=self._now, consumers=record.consumers[:CONSUMERS_MOST]
+            )
             self._tables.decisions.setdefault(record.id, kept)
 
     @atomic
-    def load_decision(self, id_or_request: str) -> tuple[bytes, bytes, float] | None:
-        """Packed decision, provider ids, created at; by decision or newest of a request id.
-
-        A unique prefix of at least 6 characters will do.
-        """
-        newest_first = list(reversed(self._tables.decisions.values()))
+    def load_decision(
+        self, id_or_request: str, project: str | None = None
+    ) -> tuple[bytes, bytes, float] | None:
+        """Packed decision, provider ids, created at; see the port."""
+        kept = reversed(self._tables.decisions.values())
+        newest_first = [r for r in kept if project in (None, r.project_id)]
         found = [r for r in newest_first if r.id == id_or_request]
         found = found or [r for r in newest_first if r.request_id == id_or_request]
+        found = found or [r for r in newest_first if r.origin == id_or_request]
+        found = found or self._about(newest_first, id_or_request)
         if not found and len(id_or_request) >= PREFIX_MIN:
             found = [r for r in newest_first if r.id.startswith(id_or_request)]
             if len(found) > 1:
@@ -297,31 +324,46 @@ class Operators(Histories):
         project: str | None = None,
         limit: int = 100,
         marker: str | None = None,
+        consumer: str | None = None,
     ) -> list[DecisionRecord]:
         """Newest first, without the packed part."""
         newest = list(reversed(self._tables.decisions.values()))
         if marker is not None:
             ids = [record.id for record in newest]
             newest = newest[ids.index(marker) + 1 :] if marker in ids else []
+        if consumer is not None:
+            newest = self._about(newest, consumer)
         found = [
             record
             for record in newest
             if outcome in (None, record.outcome) and project in (None, record.project_id)
         ]
-        return [_replace(r, packed=b'', provider_ids=b'') for r in found[:limit]]
+        return [_replace(r, packed=b'', provider_ids=b'', consumers=[]) for r in found[:limit]]
+
+    def _about(self, records: Sequence[DecisionRecord], consumer: str) -> list[DecisionRecord]:
+        """Those about a consumer."""
+        claims = self._tables.claims.values()
+        requests = {claim.request_id for claim in claims if claim.consumer == consumer} - {None}
+        return [r for r in records if consumer in r.consumers or r.request_id in requests]
 
     @atomic
     def purge(
         self, *, decisions: int, tombstone_seconds: float, request_seconds: float, limit: int,
-        again: bool = False,
+        again: bool = False, decision_bytes: int | None = None,
     ) -> int:  # fmt: skip
         """Delete what is past its bound, at most ``limit`` rows of a kind; how many went.
 
         A request stays as long as one of its claims is live, and an open one until
-        its deadline has passed; a tombstone as long as the request that made it.
+        its deadline has passed; a tombstone as long as the request that made it; the rule of
+        a group that a request brought as long as a claim of the group.
         """
         tables, now = self._tables, self._now
-        beyond = max(0, min(limit, len(tables.decisions) - decisions))
+        beyond = len(tables.decisions) - decisions
+        if decision_bytes is not None:
+            sizes = [len(one.packed) for one in tables.decisions.values()]
+            left = itertools.accumulate(sizes, operator.sub, initial=sum(sizes))
+            beyond = max(beyond, sum(size > decision_bytes for size in left))
+        beyond = max(0, min(limit, beyond))
         old = list(itertools.islice(tables.decisions, beyond))
         for decision_id in old:
             del tables.decisions[decision_id]
@@ -346,4 +388,15 @@ class Operators(Histories):
         ][:limit]
         for claim_id in claims:
             tables.forget_claim(claim_id)
-        return len(old) + len(requests) + len(claims)
+        used = {claim.group for claim in tables.claims.values()}
+        unused = [
+            group.uuid
+            for group in tables.groups.values()
+            if not (group.name or group.members)
+            and group.generation >= group_rule.STEP
+            and group.uuid not in used
+        ][:limit]
+        for uuid in unused:
+            del tables.groups[uuid]
+            tables.tell('group', uuid)
+        return len(old) + len(requests) + len(claims) + len(unused)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from gantt.core import reconcile
-from gantt.core.claim import EXPIRES, Claim, Event, State, after
+from gantt.core.claim import EXPIRES, Claim, Event, State, after, stepped
 from gantt.core.commit import DecisionRecord
 from gantt.core.host import Aggregate, Group, HostChange, HostRow, Placed
 from gantt.core.metrics import DeclaredMetric
@@ -129,7 +129,7 @@ class Tables:
             state = after(claim.state, event, claim.lifecycle)
             fate = 'gone' if not claim.is_live else 'kept'
             if state is not claim.state:
-                self.put_claim(reconcile.ended(claim, state, reason, now))
+                self.put_claim(stepped(claim, state, reason, now))
                 fate = 'ok'
             fates.append(ClaimFate(claim_id=claim.id, fate=fate, state=state.value))
         return fates

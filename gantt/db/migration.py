@@ -2,7 +2,9 @@
 """The schema's version: make it, ask for it, insist on it."""
 
 import contextlib
+import functools
 import os
+from collections.abc import Iterator
 
 import sqlalchemy as sa
 from alembic import command, config, script
@@ -10,6 +12,9 @@ from alembic.runtime import migration
 
 from gantt import exceptions
 from gantt.db import models, retry, session
+
+#: What a migration waits for a table that others use, or for another migration.
+LOCK_SECONDS = 5
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'alembic')
 
@@ -20,8 +25,9 @@ def _config() -> config.Config:
     return settings
 
 
+@functools.cache
 def expected() -> str:
-    """The revision that this version of Gantt needs."""
+    """The revision that this version of Gantt needs; read once, as the steps come with the code."""
     head = script.ScriptDirectory.from_config(_config()).get_current_head()
     if head is None:
         raise exceptions.Bug(invariant='there is one head of the migrations')
@@ -58,7 +64,9 @@ def sync(engine: sa.Engine, revision: str = 'head') -> str:
     """
     found = current(engine)
     if found is not None:
-        _must_be_known(found)
+        _must_be_known(engine, found)
+        if pending(found) is None:
+            return found  # a later release was here, and took nothing away
     settings = _config()
     try:
         with engine.connect() as connection, _turn(connection):
@@ -72,11 +80,28 @@ def sync(engine: sa.Engine, revision: str = 'head') -> str:
 
 
 @contextlib.contextmanager
+def _with_time(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """A connection whose bounds are those of a migration; it is closed afterwards."""
+    kind = session.family(engine)
+    with engine.connect() as connection:
+        if kind != 'sqlite':
+            connection.detach()
+            for statement in session.unhurried(kind, LOCK_SECONDS):
+                connection.exec_driver_sql(statement)
+            connection.commit()
+        yield connection
+
+
+@contextlib.contextmanager
 def _turn(connection: sa.Connection):
     """One process at a time, where the server can say so."""
     name = connection.dialect.name
     if name == 'postgresql':
+        # A turn takes longer than a lock that a request waits for.
+        usual = connection.exec_driver_sql('SHOW lock_timeout').scalar_one()
+        connection.exec_driver_sql("SET lock_timeout = '60s'")
         connection.exec_driver_sql('SELECT pg_advisory_lock(4711001)')
+        connection.exec_driver_sql(f"SET lock_timeout = '{usual}'")
         connection.commit()
         try:
             yield
@@ -96,11 +121,15 @@ def _turn(connection: sa.Connection):
 
 
 def check(engine: sa.Engine) -> None:
-    """:raises DatabaseNotSynced: the schema is older or newer than the code"""
+    """Whether this code can work with the schema.
+
+    :raises DatabaseNotSynced: it is older than the code, or so much newer that something that
+        the code needs may be gone
+    """
     found, wanted = current(engine), expected()
     if found is not None:
-        _must_be_known(found)
-    if found != wanted:
+        _must_be_known(engine, found)
+    if found is None or pending(found):
         raise exceptions.DatabaseNotSynced(current=found or 'nothing', expected=wanted)
 
 
@@ -113,15 +142,32 @@ def strange(found: str) -> str:
     )
 
 
-def _must_be_known(found: str) -> None:
-    if pending(found) is None:
+def _must_be_known(engine: sa.Engine, found: str) -> None:
+    if pending(found) is None and not added(engine, found):
         raise exceptions.DatabaseNotSynced(strange(found), current=found, expected=expected())
 
 
 def pending(found: str) -> list[str] | None:
     """Revisions that come after ``found``, in order; None: this code does not know it."""
     known = revisions()[::-1]
-    return known[known.index(found) + 1 :] if found in known else None
+    return list(known[known.index(found) + 1 :]) if found in known else None
+
+
+def added(engine: sa.Engine, found: str) -> list[str]:
+    """Steps of later releases, where our own are all taken and those only add; else [].
+
+    Each step is noted by its name as it is taken, by the release that brings it.
+
+    :param found: what the database is at, a revision that this code does not know
+    """
+    with engine.connect() as connection:
+        if not sa.inspect(connection).has_table(models.schema_steps.name):
+            return []
+        taken = set(connection.execute(sa.select(models.schema_steps.c.revision)).scalars())
+    known = set(revisions())
+    later = sorted(taken - known)
+    complete = known <= taken and found in taken
+    return later if complete and not any(map(contracts, later)) else []
 
 
 def contracts(revision: str) -> bool:
@@ -129,7 +175,7 @@ def contracts(revision: str) -> bool:
 
     Its name says so; one that only adds is called ``NNNN_expand_...``.
     """
-    return '_contract_' in revision
+    return '_expand_' not in revision
 
 
 def bump_incarnation(engine: sa.Engine) -> int:
@@ -143,7 +189,7 @@ def bump_incarnation(engine: sa.Engine) -> int:
     if found is None:
         check(engine)
     else:
-        _must_be_known(found)
+        _must_be_known(engine, found)
     with engine.begin() as connection:
         now = connection.exec_driver_sql(f'SELECT {session.CLOCK[session.family(engine)]}')
         before = connection.execute(sa.select(models.meta.c.incarnation)).scalar_one()
@@ -155,7 +201,7 @@ def bump_incarnation(engine: sa.Engine) -> int:
 def empty(engine: sa.Engine) -> None:
     """Delete every row but what the migrations themselves put there."""
     with engine.begin() as connection:
-        keep = ('meta', 'resource_classes')
+        keep = ('meta', 'resource_classes', 'schema_steps')
         for table in reversed(models.metadata.sorted_tables):
             if table.name not in keep:
                 connection.execute(table.delete())
@@ -163,7 +209,8 @@ def empty(engine: sa.Engine) -> None:
         connection.execute(models.resource_classes.delete().where(custom))
 
 
-def revisions() -> list[str]:
-    """All revisions, newest first."""
+@functools.cache
+def revisions() -> tuple[str, ...]:
+    """All revisions, newest first; read once."""
     found = script.ScriptDirectory.from_config(_config())
-    return [step.revision for step in found.walk_revisions()]
+    return tuple(step.revision for step in found.walk_revisions())

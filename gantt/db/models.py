@@ -49,6 +49,10 @@ meta = sa.Table(
     sa.Column('incarnation', sa.BigInteger, nullable=False),
 )
 
+#: Every step of the schema that was taken: an older release reads whether those that it does
+#: not know only add, see ``migration``.
+schema_steps = sa.Table('schema_steps', metadata, sa.Column('revision', Id, primary_key=True))
+
 requests = sa.Table(
     'requests',
     metadata,
@@ -296,7 +300,19 @@ decisions = sa.Table(
     sa.Column('host_set', Id, nullable=False),
     sa.Column('packed', Blob, nullable=False),
     sa.Column('created_at', Seconds, nullable=False),
+    sa.Column('origin', Id),  # the id that its request has elsewhere
+    sa.Index('ix_decisions_origin_number', 'origin', 'number',
+             postgresql_where=sa.text('origin IS NOT NULL'),
+             sqlite_where=sa.text('origin IS NOT NULL')),
     sqlite_autoincrement=True,  # an id that is gone never comes again
+)  # fmt: skip
+
+# Whom decisions were about that no commit made: of others the claims tell.
+decision_consumers = sa.Table(
+    'decision_consumers',
+    metadata,
+    sa.Column('consumer', Id, primary_key=True),
+    sa.Column('decision_id', Id, primary_key=True, index=True),
 )
 
 host_sets = sa.Table(

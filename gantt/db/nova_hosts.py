@@ -25,9 +25,10 @@ from gantt.core.nova_events import (
 from gantt.core.nova_heard import Heard
 from gantt.core.nova_host import NovaEffect
 from gantt.db import adopted, aggregates, groups, models, providers, rows, session
+from gantt.db.aside import Aside
 from gantt.db.claims import Changes, load_claims, providers_of
 from gantt.db.hosts import Hosts
-from gantt.db.retry import Again
+from gantt.db.retry import Again, Locked
 from gantt.scheduler.ports import HeardResult, OpenMove
 
 _c = models.claims
@@ -94,8 +95,8 @@ class Hearing:
         self.groups: set[str] = set()
         self.adopted: dict[str, dict[str, Any]] = {}
 
-    def run(self, changes: Changes, hosts: Hosts) -> HeardResult:
-        """Fold the batch.
+    def run(self, changes: Changes, hosts: Hosts, aside: Aside) -> HeardResult:
+        """Fold the batch, but for the words of hosts that are locked.
 
         :raises MoreLocks: to be run again in a new transaction
         """
@@ -111,13 +112,15 @@ class Hearing:
         if not casts:
             return HeardResult()
         groups.lock(tx, self.groups)
-        tx.insert_new(models.consumers, list(self.adopted.values()), 'uuid')
-        changes.lock({ids[host_of(cast)] for cast in casts} | self.beside)
+        tx.insert_or_step(models.consumers, list(self.adopted.values()), 'uuid', 'generation')
+        changes.lock(aside.without({ids[host_of(cast)] for cast in casts} | self.beside))
+        locked = sorted({host_of(cast) for cast in casts if ids[host_of(cast)] in aside.left})
+        casts = [cast for cast in casts if ids[host_of(cast)] not in aside.left]
         said = [(cast, _counts(changes, ids[host_of(cast)], cast)) for cast in casts]
         casts = [cast for cast, counts in said if counts]
         not_novas = [host_of(cast) for cast, counts in said if not counts]
         if not casts:
-            return HeardResult(not_novas=not_novas)
+            return HeardResult(not_novas=not_novas, locked=locked)
         desk = Desk(changes, casts, ids)
         heard = _read(tx, READ, {keys[host_of(cast)] for cast in casts})
         result = NovaEffect()
@@ -128,18 +131,20 @@ class Hearing:
             before = _heard(heard, keys[host])
             heard[keys[host]], effect = desk.fold(ids[host], before, cast)
             result = _joined(result, effect)
-        self._demand_locks(changes, desk)
+        self._demand_locks(changes, desk, aside)
         mark(changes, hosts, {ids[host_of(cast)] for cast in casts})
         desk.write(hosts)
         _write(tx, heard)
         groups.bump(tx, {claim.group for claim in desk.made if claim.group is not None})
         return HeardResult(
             confirmed=result.confirmed, released=result.released, adopted=result.adopted,
-            hosts=changes.result([]).hosts, not_novas=not_novas,
+            hosts=changes.result([]).hosts, not_novas=not_novas, locked=locked,
         )  # fmt: skip
 
-    def _demand_locks(self, changes: Changes, desk: 'Desk') -> None:
+    def _demand_locks(self, changes: Changes, desk: 'Desk', aside: Aside) -> None:
         needed = providers_of(desk.now[claim_id] for claim_id in desk.changed)
+        if not needed.isdisjoint(aside.left):
+            raise Locked('a guest moves to or from a host whose row is locked')
         people = rows.consumer_values(desk.made)
         strange = [row for row in people if row['uuid'] not in self.adopted]
         voided = {claim.group for claim in desk.made if claim.group is not None}
@@ -166,11 +171,18 @@ class Desk:
         on = sorted({ids[host_of(cast)] for cast in casts})
         here = load_claims(tx, provider_ids=on, live=True)
         self._keep(here)
-        named = {one for cast in casts for one in nova_heard.consumers_of(cast)}
         placed = {claim.consumer for claim in here}
-        # Of a guest with a claim here the live ones tell whether it moves; of another one
-        # its history tells what it takes.  Not "live = 1": of a few consumers this is.
-        for consumers, live in ((placed, True), (named - placed, False)):
+        placed_on = {(claim.provider_id, claim.consumer) for claim in here}
+        unplaced = {
+            consumer
+            for cast in casts
+            for consumer in nova_heard.consumers_of(cast)
+            if (ids[host_of(cast)], consumer) not in placed_on
+        }
+        # Of a guest with a claim here the live ones tell whether it moves; of one that its host
+        # names without, its history tells what it takes, and whether it has left since.  Not
+        # "live = 1": of a few consumers this is.
+        for consumers, live in ((placed - unplaced, True), (unplaced, False)):
             for some in _parts(sorted(consumers)):
                 where = [_c.c.consumer.in_(some), *([_c.c.live != 0] if live else [])]
                 self._keep(load_claims(tx, where=where))

@@ -7,6 +7,7 @@ from gantt.core.beside import TellFacts
 from gantt.core.nova_events import Cast, GuestSettled
 from gantt.db import beside, claims, nova_hosts, session
 from gantt.db.hosts import Hosts
+from gantt.db.locks import Locks
 from gantt.scheduler.beside import FactsResult
 from gantt.scheduler.ports import HeardResult, OpenMove
 
@@ -15,6 +16,8 @@ class NovaStore:
     """For ``SqlStore``, which has what is only named here."""
 
     database: session.Database
+    reads: session.Database
+    locks: Locks
 
     def _changes(self, tx: session.Tx) -> claims.Changes:
         raise NotImplementedError
@@ -25,7 +28,12 @@ class NovaStore:
     def hear_guests(self, casts: Sequence[Cast]) -> HeardResult:
         """See the port."""
         hearing = nova_hosts.Hearing(casts)
-        return self.database.write(lambda tx: hearing.run(self._changes(tx), self._hosts(tx)))
+        return self.locks.around(
+            lambda aside: self.database.write(
+                lambda tx: hearing.run(self._changes(tx), self._hosts(tx), aside),
+                once_locked=True,
+            )
+        )
 
     def hear_aggregates(self, cast: Cast) -> bool:
         """See the port."""
@@ -41,4 +49,4 @@ class NovaStore:
 
     def open_moves(self, seconds: float, limit: int, reserved: bool = False) -> list[OpenMove]:
         """See the port."""
-        return self.database.read(lambda tx: nova_hosts.open_moves(tx, seconds, limit, reserved))
+        return self.reads.read(lambda tx: nova_hosts.open_moves(tx, seconds, limit, reserved))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""psycopg's pipelines, with nothing said after their end.
+"""psycopg's connections: waits that are seen, pipelines with nothing said after their end.
 
 PostgreSQL counts how long a transaction is idle from the answer to Sync on, and
 stops counting at any message.  psycopg ends a pipeline with Sync and then asks
@@ -15,9 +15,17 @@ from typing import Any
 
 import psycopg
 
+from gantt.db.watch import Exchange
+
 
 class Pipeline(psycopg.Pipeline):
-    """Ends with Sync."""
+    """Ends with Sync; of one whose connection broke there is nothing left to end."""
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is not None and self.pgconn.status == psycopg.pq.ConnStatus.BAD:
+            self._exit(error)
+        else:
+            super().__exit__(kind, error, trace)
 
     def _exit_gen(self) -> Any:
         sent = False
@@ -30,17 +38,46 @@ class Pipeline(psycopg.Pipeline):
 
 
 class Connection(psycopg.Connection[Any]):
-    """Its pipelines are such; those of ``executemany`` too."""
+    """Its pipelines are such; those of ``executemany`` too.
+
+    :ivar exchange: what others see of its waits
+    """
+
+    exchange: Exchange | None = None
+
+    def wait(self, *arguments: Any, **options: Any) -> Any:
+        """See psycopg."""
+        exchange = self.exchange
+        if exchange is None:
+            return super().wait(*arguments, **options)
+        exchange.begin()
+        try:
+            found = super().wait(*arguments, **options)
+        except BaseException as e:
+            if not isinstance(e, psycopg.Error) or e.sqlstate is not None:
+                exchange.end()
+                raise
+            exchange.end_in_vain()
+            if exchange.given_up:
+                raise psycopg.OperationalError('the answer did not come in time') from e
+            raise
+        exchange.end()
+        return found
 
     @contextlib.contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:
         """See psycopg."""
+        with self.lock:
+            if self._pipeline is None:
+                self._pipeline = Pipeline(self)
         with super().pipeline() as made:
-            made.__class__ = Pipeline
             yield made
 
     @contextlib.contextmanager
     def _pipeline_nolock(self) -> Iterator[psycopg.Pipeline]:
-        with super()._pipeline_nolock() as made:
-            made.__class__ = Pipeline
-            yield made
+        made = self._pipeline = Pipeline(self, _no_lock=True)
+        try:
+            with made:
+                yield made
+        finally:
+            self._pipeline = None

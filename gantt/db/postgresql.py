@@ -24,9 +24,9 @@ from psycopg.rows import namedtuple_row
 from gantt.core.claim import Claim, State
 from gantt.core.commit import CommitResult, Fate, RequestDraft
 from gantt.core.request import Lifecycle, Purpose
-from gantt.db import claims, decisions, ledger, models, providers, retry, rows, session
+from gantt.db import claims, decisions, groups, ledger, models, providers, retry, rows, session
 from gantt.db.arrays import numbers, texts
-from gantt.db.book import Book, one_of_each_group
+from gantt.db.book import Book, makers_of, one_of_each_group
 from gantt.db.models import HOT_COLUMNS
 
 NOW = session.CLOCK['postgresql']
@@ -61,15 +61,15 @@ REPEATED = _sql(f'SELECT {_STATE} FROM requests WHERE id = ANY(%s::text[])')  # 
 
 GROUPS_UNSEEN = _sql("""
     INSERT INTO group_rules (uuid, name, policy, max_per_host, project_id, generation, members)
-    SELECT g.uuid, '', g.policy, g.max_per_host, g.project_id, 0, '[]'
-      FROM unnest(%s::text[], %s::text[], %s::int[], %s::text[])
-           AS g (uuid, policy, max_per_host, project_id)
+    SELECT g.uuid, '', g.policy, g.max_per_host, g.project_id, g.generation, '[]'
+      FROM unnest(%s::text[], %s::text[], %s::int[], %s::text[], %s::bigint[])
+           AS g (uuid, policy, max_per_host, project_id, generation)
      ORDER BY g.uuid COLLATE "C"
         ON CONFLICT (uuid) DO NOTHING
     RETURNING uuid
 """)
 GROUPS = _sql("""
-    SELECT uuid, generation FROM group_rules WHERE uuid = ANY(%s::text[])
+    SELECT uuid, policy, max_per_host, generation FROM group_rules WHERE uuid = ANY(%s::text[])
      ORDER BY uuid FOR NO KEY UPDATE
 """)
 DELETE_GROUPS = models.group_rules.delete().where(
@@ -91,12 +91,15 @@ _ALLOCATION = (
     ('claim_id', 'text'), ('provider_id', 'bigint'), *((c, 'bigint') for c in _hot),
     ('other', 'text'),
 )  # fmt: skip
-_GROUP = (('uuid', 'text'), ('policy', 'text'), ('max_per_host', 'int'), ('project_id', 'text'))
+_GROUP = (
+    ('uuid', 'text'), ('policy', 'text'), ('max_per_host', 'int'), ('project_id', 'text'),
+    ('generation', 'bigint'),
+)  # fmt: skip
 _CONSUMER = (('uuid', 'text'), ('project_id', 'text'), ('user_id', 'text'), ('type', 'text'))
 _DECISION = (
     ('id', 'text'), ('request_id', 'text'), ('outcome', 'text'), ('project_id', 'text'),
     ('reason', 'text'), ('worker', 'text'), ('table_seq', 'bigint'), ('host_set', 'text'),
-    ('packed', 'bytea'), ('created_at', 'float8'),
+    ('packed', 'bytea'), ('created_at', 'float8'), ('origin', 'text'),
 )  # fmt: skip
 
 
@@ -127,7 +130,8 @@ _fits = ' AND '.join(
 )
 _adds = ', '.join(f'used_{c} = p.used_{c} + d.{c}' for c in _hot)
 #: The division fails, and with it the transaction, where a guard refused a row
-#: that was accepted under the lock.
+#: that was accepted under the lock, or a list of hosts that the decisions refer to
+#: is not stored in this database, whatever this process stored once.
 WRITE = _sql(f"""
     WITH u AS (
         UPDATE providers p
@@ -150,7 +154,8 @@ WRITE = _sql(f"""
         INSERT INTO changes (kind, ref)
         SELECT 'host', t.id::text FROM unnest(%s::bigint[]) AS t (id)
     )
-    SELECT 1 / (CASE WHEN (SELECT count(*) FROM u) = %b THEN 1 ELSE 0 END)
+    SELECT 1 / (CASE WHEN (SELECT count(*) FROM u) = %b AND
+        (SELECT count(*) FROM host_sets WHERE digest = ANY(%s::text[])) = %b THEN 1 ELSE 0 END)
 """)  # noqa: S608
 
 
@@ -182,23 +187,35 @@ class _Done:
 class FastLedger(ledger.Ledger):
     """Writes batches in two round trips; the portable path where that does not serve."""
 
-    def commit(self, database: session.Database, batch: Sequence[RequestDraft]) -> CommitResult:
+    def __init__(self, memory: rows.Memory) -> None:
+        super().__init__(memory)
+        self.host_sets = decisions.HostSets()
+
+    def commit(
+        self,
+        database: session.Database,
+        batch: Sequence[RequestDraft],
+        locked: Mapping[str, str] = ledger.NONE_LOCKED,
+    ) -> CommitResult:
         """See ``ledger.Ledger.commit``."""
         if not batch or any(draft.takes_over is not None for draft in batch):
-            return super().commit(database, batch)
+            return super().commit(database, batch, locked)
         tried: list[tuple[Book, CommitResult]] = []
 
         def work(tx: session.Tx) -> CommitResult:
             try:
-                return self._write_fast(tx, Book(batch), tried)
+                return self._write_fast(tx, Book(batch, locked), tried)
             except (psycopg.errors.UniqueViolation, psycopg.errors.DivisionByZero) as e:
                 # A tombstone with the id of a claim, or a guard that refused.
+                self.host_sets.forget()
                 raise _Rare from e
 
         try:
-            return database.write(work, lambda tx: ledger.find_committed(tx, tried))
+            return database.write(
+                work, lambda tx: ledger.find_committed(tx, tried), once_locked=True
+            )
         except _Rare:
-            return super().commit(database, batch)
+            return super().commit(database, batch, locked)
 
     def _write_fast(
         self, tx: session.Tx, book: Book, tried: list[tuple[Book, CommitResult]]
@@ -218,12 +235,13 @@ class FastLedger(ledger.Ledger):
     # -- the first round trip -----------------------------------------------------------
     def _lock(self, tx: session.Tx, raw: Any, book: Book) -> providers.Locked:
         fresh = book.insertable()
-        continued = [draft.id for draft in book.batch if draft.continues]
-        grouped = one_of_each_group(book.batch)
+        drafts = [entry.draft for entry in book.going()]
+        continued = [draft.id for draft in drafts if draft.continues]
+        grouped = one_of_each_group(drafts)
         with raw.pipeline():
             inserted = self.execute(raw, REQUESTS, _request_arrays(book, fresh)) if fresh else None
             found = self.execute(raw, CONTINUED, [texts(continued)]) if continued else None
-            made, rules = self._lock_groups(raw, grouped) if grouped else (None, None)
+            made, rules = self._lock_groups(raw, grouped, tx.stamp) if grouped else (None, None)
             live = self._lock_consumers(raw, book)
             counters = self.execute(raw, PROVIDERS, [numbers(sorted(book.wanted()))])
         known: dict[str, Any] = {}
@@ -240,11 +258,13 @@ class FastLedger(ledger.Ledger):
             again.row_factory = namedtuple_row
             known.update((row.id, row) for row in again.fetchall())
         book.judge_requests(known)
-        needed = {draft.group.uuid for draft in book.swaps() if draft.group}
+        going = {entry.draft.id for entry in book.going()}
         if rules is not None:
-            book.judge_groups(dict(rules.fetchall()))
+            book.judge_groups(groups.rules_of(rules.fetchall()))
         if made is not None:
             # The rule of a draft whose request goes no further was not asked for.
+            needed = {d.group.uuid for d in makers_of(grouped) if d.id in going and d.group}
+            needed |= book.groups_going()
             idle = [row[0] for row in made.fetchall() if row[0] not in needed]
             if idle:
                 tx.run(DELETE_GROUPS, ids=idle)
@@ -252,15 +272,13 @@ class FastLedger(ledger.Ledger):
         found_rows = (rows.counters(row) for row in hosts)
         return providers.complete(tx, self.memory, {row.id: row for row in found_rows})
 
-    def _lock_groups(self, raw: Any, grouped: Sequence[RequestDraft]) -> tuple[Any, Any]:
-        values = [ledger.group_values(draft) for draft in grouped]
-        unseen = [
-            row
-            for row, draft in zip(values, grouped, strict=True)
-            if draft.group and draft.group.generation == 0
-        ]
+    def _lock_groups(
+        self, raw: Any, grouped: Sequence[RequestDraft], stamp: int
+    ) -> tuple[Any, Any]:
+        unseen = [ledger.group_values(draft, stamp) for draft in makers_of(grouped)]
         made = self.execute(raw, GROUPS_UNSEEN, _arrays(unseen, _GROUP)) if unseen else None
-        return made, self.execute(raw, GROUPS, [texts([row['uuid'] for row in values])])
+        wanted = [draft.group.uuid for draft in grouped if draft.group]
+        return made, self.execute(raw, GROUPS, [texts(wanted)])
 
     def _lock_consumers(self, raw: Any, book: Book) -> Any:
         people = book.consumers()
@@ -294,7 +312,12 @@ class FastLedger(ledger.Ledger):
         self.use_others(tx, book)
         self.write_requests(tx, book)
         providers.announce(tx, 'group', book.bumped)
-        decisions.save_sets(tx, self.host_sets, list(book.decisions()), book.now)
+        records = list(book.decisions())
+        fresh = self.host_sets.fresh()
+        decisions.save_sets(tx, fresh, records, book.now)
+        written = {record.host_set for record in records if record.host_set} - fresh
+        if written:
+            tx.after.append(lambda: self.host_sets.stored(written))
 
     def _flush(self, raw: Any, tx: session.Tx, book: Book) -> None:
         """Write and commit; nothing is read after this."""
@@ -351,6 +374,7 @@ def _write_arrays(book: Book, stamp: int) -> list[Any]:
     ]
     values = [rows.amount_values(amounts) for _, _, amounts in shares]
     records = list(book.decisions())
+    digests = sorted({record.host_set for record in records if record.host_set})
     return [
         stamp,
         hosts,
@@ -386,6 +410,9 @@ def _write_arrays(book: Book, stamp: int) -> list[Any]:
         texts([record.host_set for record in records]),
         [record.packed for record in records],
         numbers([book.now] * len(records)),
+        texts([record.origin for record in records]),
         hosts,
         len(touched),
+        texts(digests),
+        len(digests),
     ]

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from gantt.core.host import HostChange, HostRow, Placed
 from gantt.core.resources import HOT
 from gantt.db import kinds, models, rows, session
-from gantt.db.arrays import Update
+from gantt.db.arrays import Update, by_key
 from gantt.db.retry import Again
 
 _p = models.providers
@@ -30,7 +30,9 @@ _COUNTERS = sa.select(*[_p.c[name] for name in rows.COUNTERS])
 READ = _COUNTERS.where(_p.c.id.in_(_ids)).order_by(_p.c.id)
 _LOCKED = sa.select(*[_p.c[name] for name in rows.COUNTERS], session.Now().label('now'))
 # FOR NO KEY UPDATE, or FOR UPDATE elsewhere.
-LOCK = _LOCKED.where(_p.c.id.in_(_ids)).order_by(_p.c.id).with_for_update(key_share=True)
+LOCK = by_key(
+    _LOCKED.where(_p.c.id.in_(_ids)).order_by(_p.c.id).with_for_update(key_share=True), _p
+)
 LOCK_NAMED = _LOCKED.where(_p.c.name == sa.bindparam('name')).with_for_update(key_share=True)
 ALL = _COUNTERS.order_by(_p.c.id)
 FACTS = sa.select(*[(_p if name in _p.c else _f).c[name] for name in rows.FACTS]).select_from(
@@ -68,9 +70,15 @@ BY_NAME = sa.select(_p.c.name, _p.c.id).where(_p.c.name.in_(sa.bindparam('names'
 WRITE = Update(
     _p, {'b_id': 'id', 'b_version': 'version'}, [name for name in rows.COUNTERS if name != 'id']
 )
+#: By its name: an id that was read earlier may be of another class, or of none, since.
+CLASS_ID = (
+    sa.select(models.resource_classes.c.id)
+    .where(models.resource_classes.c.name == sa.bindparam('b_class'))
+    .scalar_subquery()
+)
 WRITE_OTHER = (
     _i.update()
-    .where(_i.c.provider_id == sa.bindparam('b_provider'), _i.c.class_id == sa.bindparam('b_class'))
+    .where(_i.c.provider_id == sa.bindparam('b_provider'), _i.c.class_id == CLASS_ID)
     .values(used=sa.bindparam('used'), foreign_use=sa.bindparam('foreign_use'))
 )
 CHANGE = models.changes.insert()
@@ -173,7 +181,7 @@ def complete(tx: session.Tx, memory: rows.Memory, counters: dict[int, rows.Count
     return Locked({pid: row for pid, row in counters.items() if pid in templates}, templates)
 
 
-def save(tx: session.Tx, locked: Locked, touched: Iterable[int], classes: 'Classes') -> None:
+def save(tx: session.Tx, locked: Locked, touched: Iterable[int]) -> None:
     """Write counters as they became, one version up, with their feed entries.
 
     :raises Again: somebody wrote in between, where locks are local to a node
@@ -187,9 +195,13 @@ def save(tx: session.Tx, locked: Locked, touched: Iterable[int], classes: 'Class
         values.append(counter_values(row, locked.version_read(provider_id)))
         for name, (_, used, foreign) in locked.changed_others(provider_id).items():
             others.append(
-                {'b_provider': provider_id, 'b_class': classes.id_of(tx, name),
-                 'used': used, 'foreign_use': foreign}
-            )  # fmt: skip
+                {
+                    'b_provider': provider_id,
+                    'b_class': name,
+                    'used': used,
+                    'foreign_use': foreign,
+                }
+            )
     if WRITE.run(tx, values) != len(values) or tx.many(WRITE_OTHER, others) != len(others):
         raise Again('a provider was written meanwhile')
     announce(tx, 'host', ids)
@@ -295,34 +307,33 @@ def ids_by_name(tx: session.Tx, names: Iterable[str]) -> dict[str, int]:
     return {row.name: row.id for row in tx.all(BY_NAME, names=wanted)} if wanted else {}
 
 
-class Classes:
-    """Ids of resource classes, and of traits: made when first seen, kept in memory."""
+class Ids:
+    """Ids of resource classes, or of traits, for one transaction; made when first seen.
 
-    def __init__(self, table: sa.Table) -> None:
+    Never kept beyond it: a database that was put back to an older state gives an id that
+    it had given before to another name.
+    """
+
+    def __init__(self, tx: session.Tx, table: sa.Table) -> None:
+        self._tx = tx
         self._table = table
-        self._ids: dict[str, int] = {}
+        self._known: dict[str, int] = {}
         self._query = sa.select(table.c.name, table.c.id).where(
             table.c.name.in_(sa.bindparam('names', expanding=True))
         )
 
-    def id_of(self, tx: session.Tx, name: str) -> int:
-        """The id of one name."""
-        return self.ids_of(tx, [name])[name]
-
-    def ids_of(self, tx: session.Tx, names: Iterable[str]) -> dict[str, int]:
+    def of(self, names: Iterable[str]) -> dict[str, int]:
         """The ids of names; those never seen are inserted."""
         stored = {name: kinds.storable(name) for name in names}
-        missing = sorted({name for name in stored.values() if name not in self._ids})
-        found: dict[str, int] = {}
+        missing = sorted({name for name in stored.values() if name not in self._known})
         if missing:
-            found = self._find(tx, missing)
-            unknown = [name for name in missing if name not in found]
+            self._find(missing)
+            unknown = [name for name in missing if name not in self._known]
             if unknown:
-                tx.insert_new(self._table, [{'name': name} for name in unknown], 'name')
-                found.update(self._find(tx, unknown))
-            # Not before the commit: what this transaction inserted may yet be rolled back.
-            tx.after.append(lambda: self._ids.update(found))
-        return {name: found.get(kept) or self._ids[kept] for name, kept in stored.items()}
+                self._tx.insert_new(self._table, [{'name': name} for name in unknown], 'name')
+                self._find(unknown)
+        return {name: self._known[kept] for name, kept in stored.items()}
 
-    def _find(self, tx: session.Tx, names: list[str]) -> dict[str, int]:
-        return {row.name: row.id for row in tx.all(self._query, names=names)}
+    def _find(self, names: list[str]) -> None:
+        found = self._tx.all(self._query, names=names)
+        self._known.update((row.name, row.id) for row in found)

@@ -5,18 +5,21 @@ A request stays as long as any of its claims is live, and a tombstone as long
 as its request: whatever still points at a claim finds it.
 """
 
+import collections
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from gantt.db import arrays, decisions, models, session
+from gantt.core import group_rule
+from gantt.db import arrays, decisions, models, providers, session
 
 _c = models.claims
 _r = models.requests
 _d = models.decisions
 _x = models.changes
+_g = models.group_rules
 
 #: Entries of the feed that stay: many times what a poll reads again.
 CHANGES_KEPT = 200_000
@@ -74,6 +77,30 @@ LOCKED_CONSUMERS = (
     sa.select(models.consumers.c.uuid).order_by(models.consumers.c.uuid).with_for_update()
 )
 WITH_CLAIMS = sa.select(_c.c.consumer).distinct()
+_ng = _next((_g.c.uuid.label('id'), _g.c.name, _g.c.members, _g.c.generation))
+GROUPS_EDGE = _edge(_ng)
+#: Rules that requests brought, and that no claim is of, not even one that has ended: these
+#: stay for as long as requests are remembered.
+UNUSED_GROUPS = (
+    sa.select(_ng.c.id)
+    .where(
+        _ng.c.name == '',
+        _ng.c.generation >= group_rule.STEP,
+        _ng.c.members == '[]',
+        ~sa.exists().where(_c.c.group_uuid == _ng.c.id),
+    )
+    .order_by(_ng.c.id)
+    .limit(sa.bindparam('limit'))
+)
+LOCKED_GROUPS = sa.select(_g.c.uuid).order_by(_g.c.uuid).with_for_update()
+WITH_MEMBERS = sa.select(_c.c.group_uuid).distinct()
+_nd = _next((_d.c.number.label('id'), sa.func.length(_d.c.packed).label('bytes')))
+SIZES = sa.select(_nd.c.id, _nd.c.bytes).order_by(_nd.c.id)
+#: Of decisions whose sizes one purge reads: so many at once, so often, and of so many bytes, as
+#: some databases read what they measure.
+SIZES_ROWS, SIZES_PARTS, SIZES_BYTES = 1000, 20, 64 << 20
+#: Decisions are counted together up to so many bytes.
+SIZED_BYTES = 1 << 20
 #: Ids in one statement, as some databases are sent them one by one.
 PART = 500
 
@@ -109,23 +136,73 @@ class Walk:
             return rows
 
 
+class Sizes:
+    """How many bytes decisions take, as far as a process has looked: it goes on from there.
+
+    No column with their sum: every commit would wait for the one before.  One that is committed
+    late behind others is not counted.
+    """
+
+    def __init__(self) -> None:
+        self._parts: collections.deque[tuple[int, int]] = collections.deque()  # last, bytes
+        self._at = 0
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def past(self, tx: session.Tx, first: int, last: int, most: int) -> int:
+        """The number up to which decisions are to go, for ``most`` bytes to stay; 0: none.
+
+        :param first: number of the first decision that is there
+        :param last: of the last one
+        """
+        with self._lock:
+            if last < self._at:  # the database went back
+                self._parts.clear()
+                self._at = self._bytes = 0
+            while self._parts and self._parts[0][0] < first:
+                self._bytes -= self._parts.popleft()[1]
+            self._at = max(self._at, first - 1)
+            self._read(tx)
+            past, over = 0, self._bytes - most
+            for number, size in self._parts:
+                if over <= 0:
+                    break
+                past, over = number, over - size
+            return past
+
+    def _read(self, tx: session.Tx) -> None:
+        until = self._bytes + SIZES_BYTES
+        for _ in range(SIZES_PARTS):
+            rows = tx.all(SIZES, after=self._at, most=SIZES_ROWS)
+            for row in rows:
+                if self._parts and self._parts[-1][1] + row.bytes <= SIZED_BYTES:
+                    self._parts[-1] = (row.id, self._parts[-1][1] + row.bytes)
+                else:
+                    self._parts.append((row.id, row.bytes))
+                self._at, self._bytes = row.id, self._bytes + row.bytes
+            if len(rows) < SIZES_ROWS or self._bytes >= until:
+                return
+
+
 class Cursor:
     """What a process remembers from one purge to the next.
 
     :ivar decision: number of the last decision that was found to be one too many
     :ivar kept: how many were to stay then
+    :ivar last: number of the last decision there was then
     :ivar unfinished: kinds of rows of which as many went as may at once
     """
 
     def __init__(self) -> None:
-        self.requests, self.claims = Walk(), Walk()
-        self.decision, self.kept = -1, 0
+        self.requests, self.claims, self.groups = Walk(), Walk(), Walk()
+        self.decision, self.kept, self.last = -1, 0, -1
+        self.sizes = Sizes()
         self.unfinished: set[str] = set()
 
     @property
     def is_done(self) -> bool:
         """Whether the walks have come all the way round for nothing."""
-        return self.requests.found_none and self.claims.found_none
+        return all(walk.found_none for walk in (self.requests, self.claims, self.groups))
 
 
 def run(
@@ -137,6 +214,7 @@ def run(
     request_seconds: float,
     limit: int,
     again: bool = False,
+    kept_bytes: int | None = None,
 ) -> int:
     """Delete what is past its bound, at most ``limit`` rows of a kind; how many went.
 
@@ -144,9 +222,10 @@ def run(
     """
     now = tx.now
     kinds: dict[str, Callable[[], int]] = {
-        'decisions': lambda: _decisions(tx, cursor, kept, limit, now),
+        'decisions': lambda: _decisions(tx, cursor, kept, kept_bytes, limit, now),
         'requests': lambda: _requests(tx, cursor, now - request_seconds, limit),
         'tombstones': lambda: _tombstones(tx, cursor, now - tombstone_seconds, limit),
+        'groups': lambda: _groups(tx, cursor, limit),
         'changes': lambda: _changes(tx, limit),
     }
     gone = {kind: go() for kind, go in kinds.items() if not again or kind in cursor.unfinished}
@@ -170,19 +249,21 @@ def _delete(tx: session.Tx, column: Any, ids: Sequence[str]) -> int:
     return len(ids)
 
 
-def _decisions(tx: session.Tx, cursor: Cursor, kept: int, limit: int, now: float) -> int:
+def _decisions(
+    tx: session.Tx, cursor: Cursor, kept: int, kept_bytes: int | None, limit: int, now: float
+) -> int:
     first, last = tx.first(sa.select(sa.func.min(_d.c.number), sa.func.max(_d.c.number)))
-    if first is None or last - first < kept:
+    if first is None:
         return 0
-    if first > cursor.decision or kept > cursor.kept:
-        # There are numbers that no decision has: counted only where all before are gone.
-        count = sa.select(_d.c.number).order_by(_d.c.number.desc()).offset(kept).limit(1)
-        beyond = tx.first(count)
-        if beyond is None:
-            return 0
-        cursor.decision, cursor.kept = beyond.number, kept
+    past = _beyond(tx, cursor, kept, first, last)
+    if kept_bytes is not None:
+        past = max(past, cursor.sizes.past(tx, first, last, kept_bytes))
     # By number, too: those that no decision has count as gone.
-    past = min(cursor.decision, first + limit - 1)
+    past = min(past, first + limit - 1)
+    if past < first:
+        return 0
+    old = [row.id for row in tx.all(sa.select(_d.c.id).where(_d.c.number <= past))]
+    _delete(tx, models.decision_consumers.c.decision_id, old)
     tx.run(_d.delete().where(_d.c.number <= past))
     gone = past - first + 1
     sets = models.host_sets
@@ -193,6 +274,22 @@ def _decisions(tx: session.Tx, cursor: Cursor, kept: int, limit: int, now: float
         .limit(limit)
     )
     return gone + _delete(tx, sets.c.digest, [row.digest for row in tx.all(unused)])
+
+
+def _beyond(tx: session.Tx, cursor: Cursor, kept: int, first: int, last: int) -> int:
+    """The number of the last decision that is one too many; 0: none is."""
+    if last - first < kept:
+        return 0
+    if first > cursor.decision or kept > cursor.kept or last < cursor.last:
+        # There are numbers that no decision has: counted only where all before are gone,
+        # or the database went back, and the number is none of its own.
+        count = sa.select(_d.c.number).order_by(_d.c.number.desc()).offset(kept).limit(1)
+        beyond = tx.first(count)
+        if beyond is None:
+            return 0
+        cursor.decision, cursor.kept = beyond.number, kept
+    cursor.last = last
+    return cursor.decision
 
 
 def _requests(tx: session.Tx, cursor: Cursor, before: float, limit: int) -> int:
@@ -228,6 +325,16 @@ def _forget_claims(tx: session.Tx, ids: Sequence[str]) -> int:
     used = {row.consumer for row in _of(tx, WITH_CLAIMS, _c.c.consumer, consumers)}
     _delete(tx, models.consumers.c.uuid, [one for one in consumers if one not in used])
     return len(ids)
+
+
+def _groups(tx: session.Tx, cursor: Cursor, limit: int) -> int:
+    found = cursor.groups.next(tx, UNUSED_GROUPS, GROUPS_EDGE, tx.now, limit)
+    # Locked before we look: a commit may just be placing somebody in one of them.
+    locked = [row.uuid for row in _of(tx, LOCKED_GROUPS, _g.c.uuid, [row.id for row in found])]
+    used = {row.group_uuid for row in _of(tx, WITH_MEMBERS, _c.c.group_uuid, locked)}
+    gone = [uuid for uuid in locked if uuid not in used]
+    providers.announce(tx, 'group', gone)
+    return _delete(tx, _g.c.uuid, gone)
 
 
 def _changes(tx: session.Tx, limit: int) -> int:

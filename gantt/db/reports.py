@@ -18,6 +18,7 @@ from gantt.core.reconcile import APPLIED, Effect, apply_report, fold_facts, judg
 from gantt.core.report import HostReport, Running
 from gantt.core.resources import HOT
 from gantt.db import adopted, aggregates, groups, models, providers, rows
+from gantt.db.aside import Aside
 from gantt.db.claims import Changes, load_claims
 from gantt.db.hosts import Hosts
 from gantt.db.retry import Again
@@ -42,8 +43,8 @@ class Fold:
         self.beside: set[int] = set()
         self.adopted: dict[str, dict[str, Any]] = {}
 
-    def run(self, changes: Changes, hosts: Hosts) -> ReportResult:
-        """Apply the batch.
+    def run(self, changes: Changes, hosts: Hosts, aside: Aside) -> ReportResult:
+        """Apply the batch, but for the reports of hosts that are locked.
 
         :raises MoreLocks: to be run again in a new transaction
         """
@@ -52,12 +53,16 @@ class Fold:
             tx, (r.aggregates for r in self.reports if r.aggregates is not UNSET)
         )
         groups.lock(tx, self.groups)
-        tx.insert_new(models.consumers, list(self.adopted.values()), 'uuid')
+        # Locked where they are there, too: a purge may just find that nothing is theirs.
+        tx.insert_or_step(models.consumers, list(self.adopted.values()), 'uuid', 'generation')
         known = providers.ids_by_name(tx, (report.name for report in self.reports))
-        changes.lock(set(known.values()) | self.beside)
+        changes.lock(aside.without(set(known.values()) | self.beside))
         desks = self._desks(changes, known)
         fates = []
         for report in self.reports:
+            if known.get(report.name) in aside.left:
+                fates.append(ReportFate(name=report.name, fate='locked'))
+                continue
             desk = desks.get(known.get(report.name, -1))
             if desk is None:
                 fates.append(ReportFate(name=report.name, fate='unknown_host'))
@@ -67,7 +72,7 @@ class Fold:
                 report = msgspec.structs.replace(report, aggregates=said)
             fates.append(desk.fold(report, tx.now))
         written = [desk for _, desk in sorted(desks.items()) if desk.written]
-        self._demand_locks(changes, written)
+        self._demand_locks(written, aside)
         for desk in written:
             desk.write(changes, hosts)
         hosts.write_noted()
@@ -117,15 +122,17 @@ class Fold:
             for pid, ids in loud.items():
                 desks[pid].known = {one: found[one] for one in ids if one in found}
 
-    def _demand_locks(self, changes: Changes, written: Sequence['Desk']) -> None:
+    def _demand_locks(self, written: Sequence['Desk'], aside: Aside) -> None:
         voided = {group for desk in written for group in desk.groups}
-        beside = {
-            pid
-            for desk in written
-            for claim in (*desk.before.values(), *desk.made)
-            for pid in claim.allocations
-            if pid != desk.row.id
-        }
+        beside: set[int] = set()
+        for desk in written:
+            needed = desk.beside()
+            beside |= needed
+            if not needed.isdisjoint(aside.left):
+                # A pool of it is locked: then the host waits as well.
+                aside.left.add(desk.row.id)
+        if any(desk.row.id in aside.left for desk in written):
+            raise MoreLocks('a report changes what others keep locked')
         people = rows.consumer_values(claim for desk in written for claim in desk.made)
         strange = [row for row in people if row['uuid'] not in self.adopted]
         if strange or not (voided <= self.groups and beside <= self.beside):
@@ -195,6 +202,11 @@ class Desk:
             current_epoch=self.row.epoch,
             current_sequence=self.row.sequence,
         )
+
+    def beside(self) -> set[int]:
+        """Providers other than the host that its changed claims are on."""
+        changed = (*self.before.values(), *self.made)
+        return {pid for claim in changed for pid in claim.allocations if pid != self.row.id}
 
     def _take(self, effect: Effect) -> None:
         self.written = True

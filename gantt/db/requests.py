@@ -9,7 +9,7 @@ import uuid
 import msgspec
 import sqlalchemy as sa
 
-from gantt.core.claim import Claim, Event, State
+from gantt.core.claim import Claim, Event, State, longest
 from gantt.db import models, rows
 from gantt.db.claims import Changes, end_claims, load_claims, providers_of
 from gantt.db.retry import Again
@@ -98,16 +98,22 @@ def cancel(changes: Changes, request_id: str, reason: str) -> tuple[StoredReques
     return stored, result
 
 
-def extend(changes: Changes, request_id: str, seconds: float, most: float) -> ClaimResult:
+def extend(
+    changes: Changes,
+    request_id: str,
+    seconds: float,
+    most: float,
+    most_of_plans: float | None = None,
+) -> ClaimResult:
     """Lengthen the leases of reserved claims, never shorten them."""
     tx = changes.tx
     tx.first(LOCK, id=request_id)
     claims = _live(changes, request_id)
     changes.lock(providers_of(claims))
-    until = tx.now + min(seconds, most)
     fates = []
     for claim in load_claims(tx, ids=[claim.id for claim in claims]) if claims else ():
         reserved = claim.state is State.RESERVED
+        until = tx.now + min(seconds, longest(claim.lifecycle, most, most_of_plans))
         if reserved and rows.expires_at(claim) is not None and claim.lease_until < until:
             longer = msgspec.structs.replace(claim, lease_until=until, updated_at=tx.now)
             changes.change(claim, longer)

@@ -15,11 +15,15 @@ import msgspec
 
 from gantt import exceptions
 
+#: What who met locked rows is told to wait.
+RETRY_AFTER_MS = 500
+
 
 class Signal(enum.Enum):
     """What an error says about the transaction it ended."""
 
     CONFLICT = 'conflict'  # nothing was written; run it again
+    LOCKED = 'locked'  # the same, after a wait for a row that another transaction keeps locked
     LOST = 'lost'  # no connection; in COMMIT the outcome is not known
 
 
@@ -27,18 +31,26 @@ class Again(Exception):
     """Raised by the work of a transaction that wants to be run again."""
 
 
+class Locked(Exception):
+    """A wait for rows that another transaction keeps locked was too long; nothing was written."""
+
+
 class LostInCommit(Exception):
     """The connection broke while COMMIT was under way: the outcome is not known."""
 
 
-#: PostgreSQL: serialization failure, deadlock, lock not available.
-PG_CONFLICT = {'40001', '40P01', '55P03'}
+#: PostgreSQL: serialization failure, deadlock.
+PG_CONFLICT = {'40001', '40P01'}
+#: PostgreSQL: lock not available, also after lock_timeout.
+PG_LOCKED = {'55P03'}
 #: PostgreSQL: shutdown, cannot connect now, too many connections, ended while
 #: idle in a transaction or as it took too long (from 17 on), read-only (a primary
 #: that is not one any more).
 PG_LOST = {'57P01', '57P02', '57P03', '53300', '25P03', '25P04', '25006'}
-#: MariaDB: lock wait timeout, deadlock, record has changed since last read.
-MYSQL_CONFLICT = {1205, 1213, 1020}
+#: MariaDB: deadlock, record has changed since last read.
+MYSQL_CONFLICT = {1213, 1020}
+#: MariaDB: lock wait timeout.
+MYSQL_LOCKED = {1205}
 #: MariaDB: too many connections, node not ready for use, shutdown, read-only,
 #: connection killed, query interrupted by it, cannot connect, gone, lost; of MySQL:
 #: ended while idle.
@@ -114,6 +126,8 @@ def _psycopg_signal(error: BaseException) -> Signal | None:
         return Signal.LOST if type(error).__name__ in names else None
     if state in PG_CONFLICT:
         return Signal.CONFLICT
+    if state in PG_LOCKED:
+        return Signal.LOCKED
     return Signal.LOST if state in PG_LOST or state.startswith('08') else None
 
 
@@ -121,6 +135,8 @@ def _pymysql_signal(error: BaseException) -> Signal | None:
     code = error.args[0] if error.args else None
     if code in MYSQL_CONFLICT:
         return Signal.CONFLICT
+    if code in MYSQL_LOCKED:
+        return Signal.LOCKED
     # PyMySQL answers (0, '') on a connection that it has closed itself.
     closed = type(error).__name__ == 'InterfaceError' and code == 0
     return Signal.LOST if code in MYSQL_LOST or closed else None
@@ -131,6 +147,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     attempts: int = 8
     seconds: float = 15.0
+    #: Rows that stay locked for so long, all waits together, are not waited for any longer.
+    locked_seconds: float = 1.5
     #: Full jitter: each pause is drawn from 2 ms up to a bound that doubles.
     conflict_max: float = 0.05
     lost_max: float = 0.5
@@ -140,26 +158,30 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
         :raises DatabaseUnavailable: from ``Round.failed``
         """
-        until = time.monotonic() + self.seconds
+        began = time.monotonic()
         for number in range(1, self.attempts + 1):
-            yield Round(self, number, until)
+            yield Round(self, number, began)
 
 
 class Round:
     """One attempt."""
 
-    def __init__(self, policy: Policy, number: int, until: float) -> None:
+    def __init__(self, policy: Policy, number: int, began: float) -> None:
         self._policy = policy
         self.number = number
-        self._until = until
+        self._began = began
 
     def failed(self, signal: Signal, error: BaseException) -> None:
         """Wait before the next round.
 
         :raises DatabaseUnavailable: there is none within the bounds
+        :raises Busy: rows stay locked
         """
         policy = self._policy
-        left = self._until - time.monotonic()
+        spent = time.monotonic() - self._began
+        if signal is Signal.LOCKED and spent >= policy.locked_seconds:
+            raise busy() from error
+        left = policy.seconds - spent
         if self.number >= policy.attempts or left <= 0:
             raise unavailable(error) from error
         most = policy.lost_max if signal is Signal.LOST else policy.conflict_max
@@ -190,6 +212,14 @@ def unavailable(error: BaseException) -> exceptions.DatabaseUnavailable:
         f'the database runs and refuses us: {problem}; correct in [database] connection {correct}',
         problem=problem,
         correct=correct,
+    )
+
+
+def busy(what: str = 'rows that this needs are') -> exceptions.Busy:
+    """What callers are told where rows stay locked."""
+    return exceptions.Busy(
+        reason=f'{what} locked by another process that does not go on',
+        retry_after_ms=RETRY_AFTER_MS,
     )
 
 

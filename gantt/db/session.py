@@ -19,12 +19,27 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.ext.compiler import compiles
 
 from gantt import exceptions
-from gantt.db import retry
-from gantt.db.engine import CLOCK, Waits, build_engine, engine_from_conf, family
+from gantt.db import retry, watch
+from gantt.db.engine import (
+    CLOCK,
+    Waits,
+    build_engine,
+    engine_from_conf,
+    family,
+    unhurried,
+    unwaiting,
+)
 
-__all__ = ['CLOCK', 'Database', 'Now', 'Tx', 'Waits', 'build_engine', 'engine_from_conf', 'family']
+__all__ = [
+    'CLOCK', 'Database', 'Now', 'Tx', 'Waits', 'build_engine', 'engine_from_conf', 'family',
+    'unhurried', 'unwaiting',
+]  # fmt: skip
 
 T = TypeVar('T')
+
+#: After so many connections lost in a row the server may have ended them for being idle: who
+#: has much to do between two statements, or hardly gets to run, is given the time.
+LOST_AS_IDLE = 2
 
 
 class Now(sa.FunctionElement[float]):
@@ -93,13 +108,13 @@ class Tx:
         """Rows matched by a change run for each of ``rows``; nothing where there is none."""
         return self.connection.execute(statement, rows).rowcount if rows else 0
 
-    def insert_new(self, table: sa.Table, rows: Sequence[dict[str, Any]], key: str) -> None:
+    def insert_new(self, table: sa.Table, rows: Sequence[dict[str, Any]], *key: str) -> None:
         """Insert rows, leaving out those whose ``key`` is there; ascending by it.
 
         A row that another transaction is just inserting is waited for.
         """
         if rows:
-            rows = sorted(rows, key=lambda row: row[key])
+            rows = sorted(rows, key=lambda row: [row[name] for name in key])
             self.connection.execute(_insert_new(table, key, self.kind), rows)
 
     def insert_or_step(
@@ -108,26 +123,28 @@ class Tx:
         """Insert rows, counting up ``counter`` of those that are there; all end up locked."""
         if rows:
             rows = sorted(rows, key=lambda row: row[key])
-            self.connection.execute(_insert_new(table, key, self.kind, counter), rows)
+            self.connection.execute(_insert_new(table, (key,), self.kind, counter), rows)
 
 
 _inserts: dict[tuple[str, str, str], Any] = {}
 
 
-def _insert_new(table: sa.Table, key: str, kind: str, counter: str = '') -> Any:
+def _insert_new(table: sa.Table, key: tuple[str, ...], kind: str, counter: str = '') -> Any:
     statement = _inserts.get((table.name, kind, counter))
     if statement is None:
         # A literal: PyMySQL sends many rows in one statement only where the rest has no values.
         step = {counter: table.c[counter] + sa.literal_column('1')} if counter else {}
         if kind == 'mysql':
             # Not IGNORE, which hides other errors and takes a shared lock first.
-            statement = mysql.insert(table).on_duplicate_key_update(step or {key: table.c[key]})
+            statement = mysql.insert(table).on_duplicate_key_update(
+                step or {key[0]: table.c[key[0]]}
+            )
         else:
             insert = (postgresql if kind == 'postgresql' else sqlite).insert(table)
             if counter:
-                statement = insert.on_conflict_do_update(index_elements=[key], set_=step)
+                statement = insert.on_conflict_do_update(index_elements=list(key), set_=step)
             else:
-                statement = insert.on_conflict_do_nothing(index_elements=[key])
+                statement = insert.on_conflict_do_nothing(index_elements=list(key))
         _inserts[(table.name, kind, counter)] = statement
     return statement
 
@@ -177,6 +194,8 @@ class Database:
         self.policy = policy or retry.Policy()
         self._keep = keep
         self._greeting = greeting
+        #: How many connections broke: who answers since may be another server.
+        self.lost = 0
         self._idle: list[sa.Connection] = []
         self._lock = threading.Lock()
         self._orphans: list[sa.Connection] = []
@@ -184,14 +203,25 @@ class Database:
         # SQLite has one writer anyway: queue for it instead of polling.
         self._writer = threading.Lock() if self.kind == 'sqlite' else None
 
-    def write(self, work: Callable[[Tx], T], settled: Callable[[Tx], T | None] | None = None) -> T:
+    def write(
+        self,
+        work: Callable[[Tx], T],
+        settled: Callable[[Tx], T | None] | None = None,
+        *,
+        patient: bool = False,
+        once_locked: bool = False,
+    ) -> T:
         """Run ``work`` in a transaction and commit.
 
         :param settled: run first after a COMMIT whose outcome is not known:
             the result where that transaction turns out to be committed, else None
+        :param patient: as in ``read``
+        :param once_locked: rows that stay locked are waited for once
+        :raises Busy: rows stay locked
+        :raises retry.Locked: the same, with ``once_locked``
         :raises DatabaseUnavailable: it did not work within the bounds
         """
-        unknown = False
+        unknown, lost = False, 0
         for attempt in self.policy.rounds():
             try:
                 if unknown and settled is not None:
@@ -199,23 +229,28 @@ class Database:
                     if done is not None:
                         return done
                     unknown = False
-                return self._once(work, False)
+                return self._once(work, False, patient, lost >= LOST_AS_IDLE)
             except Exception as e:
                 signal = retry.signal_of(e)
                 if signal is None:
                     raise _ours(e) from e
+                lost += signal is retry.Signal.LOST
                 unknown = unknown or isinstance(e, retry.LostInCommit)
+                if once_locked and signal is retry.Signal.LOCKED:
+                    raise retry.Locked(retry.problem_of(e)) from e
                 attempt.failed(signal, e)
         raise exceptions.Bug(invariant='the last round of a retry raises')
 
-    def read(self, work: Callable[[Tx], T]) -> T:
+    def read(self, work: Callable[[Tx], T], *, patient: bool = False) -> T:
         """Run ``work`` in a transaction that only reads.
 
+        :param patient: its statements may take long: their answers are waited for longer,
+            and are no sign of a database that is silent
         :raises DatabaseUnavailable: it did not work within the bounds
         """
         for attempt in self.policy.rounds():
             try:
-                return self._once(work, True)
+                return self._once(work, True, patient)
             except Exception as e:
                 signal = retry.signal_of(e)
                 if signal is None:
@@ -223,20 +258,24 @@ class Database:
                 attempt.failed(signal, e)
         raise exceptions.Bug(invariant='the last round of a retry raises')
 
-    def _once(self, work: Callable[[Tx], T], reads: bool) -> T:
+    def _once(
+        self, work: Callable[[Tx], T], reads: bool, patient: bool = False, slow: bool = False
+    ) -> T:
         if self._writer is None or reads:
-            return self._on_connection(work, reads)
+            return self._on_connection(work, reads, patient, slow)
         if not self._writer.acquire(timeout=self.policy.seconds):
             raise retry.Again('another thread keeps the database')
         try:
-            return self._on_connection(work, reads)
+            return self._on_connection(work, reads, patient, slow)
         finally:
             self._writer.release()
 
-    def _on_connection(self, work: Callable[[Tx], T], reads: bool) -> T:
-        with self.connection() as connection:
+    def _on_connection(self, work: Callable[[Tx], T], reads: bool, patient: bool, slow: bool) -> T:
+        with self.unhurried() if slow else self.connection() as connection:
             if self.kind == 'sqlite':
                 connection.info['gantt_reads'] = reads
+            else:
+                watch.set_patient(connection, patient)
             transaction = connection.begin()
             tx = Tx(connection, self.kind)
             try:
@@ -270,15 +309,25 @@ class Database:
             yield connection
         except BaseException as e:
             sound = isinstance(e, exceptions.GanttError | retry.Again | GivenUp)
-            if sound or retry.signal_of(e) is retry.Signal.CONFLICT:
+            if sound or retry.signal_of(e) in (retry.Signal.CONFLICT, retry.Signal.LOCKED):
                 self._give(connection)
                 raise
             _discard(connection)
             if retry.signal_of(e) is retry.Signal.LOST:
                 # What broke it broke the others: each of them would use up a try.
                 self._forget_idle()
+                self.lost += 1
             raise
         self._give(connection)
+
+    @contextlib.contextmanager
+    def unhurried(self) -> Any:
+        """A connection whose transactions may be idle for long; closed afterwards."""
+        connection = self._open((*self._greeting, *unhurried(self.kind)))
+        try:
+            yield connection
+        finally:
+            _discard(connection)
 
     def _take(self) -> sa.Connection:
         with self._lock:
@@ -291,11 +340,16 @@ class Database:
                 connection = self._idle.pop()
                 if not (connection.closed or connection.invalidated):
                     return connection
+        return self._open(self._greeting)
+
+    def _open(self, greeting: Sequence[str]) -> sa.Connection:
         connection = self.engine.connect()
         try:
-            if self._greeting:
+            if self.kind != 'sqlite':
+                watch.set_patient(connection, False)
+            if greeting:
                 with connection.begin():
-                    for statement in self._greeting:
+                    for statement in greeting:
                         connection.exec_driver_sql(statement)
         except BaseException:
             _discard(connection)
@@ -314,6 +368,13 @@ class Database:
                 self._idle.append(connection)
                 return
         connection.close()
+
+    def silent_for(self) -> float:
+        """Seconds that the longest wait for an answer has lasted, long statements left out.
+
+        Of all connections to this database; cheap, from any thread.
+        """
+        return watch.silent_for(self.engine)
 
     def close(self) -> None:
         """Give every connection back to the engine's pool; those in use follow."""

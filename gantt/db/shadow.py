@@ -20,6 +20,7 @@ class ShadowStore:
     """For ``SqlStore``, which has what is only named here."""
 
     database: session.Database
+    reads: session.Database
 
     def save_shadows(self, found: Sequence[Compared], keep: int) -> None:
         """Keep comparisons, one that is there as it is, and of all the newest ``keep``."""
@@ -41,11 +42,11 @@ class ShadowStore:
         query = sa.select(_s).order_by(_s.c.number.desc()).limit(limit)
         if verdicts is not None:
             query = query.where(_s.c.verdict.in_([one.value for one in verdicts]))
-        return self.database.read(lambda tx: [_compared(row) for row in tx.all(query)])
+        return self.reads.read(lambda tx: [_compared(row) for row in tx.all(query)])
 
     def count_shadows(self) -> dict[Verdict, int]:
         """How many of those that are kept have which verdict."""
-        return self.database.read(
+        return self.reads.read(
             lambda tx: {Verdict(verdict): count for verdict, count in tx.all(COUNTS)}
         )
 

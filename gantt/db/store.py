@@ -8,12 +8,14 @@ are about.
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
+import msgspec
 import sqlalchemy as sa
 
 from gantt import exceptions
 from gantt.core import resources
 from gantt.core.claim import Claim
 from gantt.core.commit import CommitResult, DecisionRecord, RequestDraft
+from gantt.core.group_rule import GroupRule
 from gantt.core.history import ClaimCounts, History
 from gantt.core.host import Aggregate, Group, HostChange
 from gantt.core.metrics import DeclaredMetric
@@ -29,6 +31,7 @@ from gantt.db import (
     groups,
     history,
     ledger,
+    locks,
     migration,
     models,
     postgresql,
@@ -39,6 +42,7 @@ from gantt.db import (
     retry,
     rows,
     session,
+    sweeping,
     table_log,
 )
 from gantt.db.host_store import HostStore
@@ -49,11 +53,15 @@ from gantt.scheduler.ports import (
     ClaimResult,
     Everything,
     Feed,
+    Gap,
     ReportResult,
     StoredRequest,
 )
 
 T = TypeVar('T')
+
+#: Connections for reading that stay open while nobody uses them.
+READERS_KEPT = 4
 
 _c = models.claims
 
@@ -89,20 +97,22 @@ class SqlStore(NovaStore, HostStore, ShadowStore):
         fast: bool = True,
     ) -> None:
         self.database = session.Database(engine, policy)
+        #: What only reads locks nothing that others wait for.
+        self.reads = session.Database(
+            engine, policy, READERS_KEPT, session.unhurried(session.family(engine))
+        )
+        self.locks = locks.Locks(engine)
         self.memory = rows.Memory()
         self._report_seconds = report_seconds
-        self._classes = providers.Classes(models.resource_classes)
-        self._traits = providers.Classes(models.traits)
-        self._host_sets = decisions.HostSets()
-        self._window = feed.Window()
         self._cursor = purge.Cursor()
+        self._sweeper = sweeping.Sweeper(self._change_or_locked, self.locks)
         kind: type[ledger.Ledger] = ledger.Ledger
         #: Where batches are committed.
         self.commits = self.database
         if fast and postgresql.is_for(engine):
             kind = postgresql.FastLedger
             self.commits = session.Database(engine, policy, 2, postgresql.GREETING)
-        self.ledger = kind(self.memory, self._classes, self._host_sets)
+        self.ledger = kind(self.memory)
 
     @classmethod
     def for_url(cls, url: str, **options: Any) -> 'SqlStore':
@@ -124,6 +134,8 @@ class SqlStore(NovaStore, HostStore, ShadowStore):
     def close(self) -> None:
         """Close its connections."""
         self.commits.close()
+        self.reads.close()
+        self.locks.close()
         self.database.close()
         self.engine.dispose()
 
@@ -131,38 +143,50 @@ class SqlStore(NovaStore, HostStore, ShadowStore):
     def _change(self, work: Callable[[claims.Changes], T]) -> T:
         return self.database.write(lambda tx: work(self._changes(tx)))
 
+    def _change_once(self, work: Callable[[claims.Changes], T]) -> T:
+        """The same for who cannot wait for long: rows that stay locked are waited for once."""
+        try:
+            return self._change_or_locked(work)
+        except retry.Locked as e:
+            raise retry.busy() from e
+
+    def _change_or_locked(self, work: Callable[[claims.Changes], T]) -> T:
+        return self.database.write(lambda tx: work(self._changes(tx)), once_locked=True)
+
     def _changes(self, tx: session.Tx) -> claims.Changes:
-        return claims.Changes(tx, self.memory, self._classes)
+        return claims.Changes(tx, self.memory)
 
     def _hosts(self, tx: session.Tx) -> Hosts:
-        return Hosts(tx, self.memory, self._classes, self._traits)
+        return Hosts(tx, self.memory)
 
     # -- the group commit and the life of requests ------------------------------------
     def commit(self, batch: Sequence[RequestDraft]) -> CommitResult:
         """See the port."""
-        return self.ledger.commit(self.commits, batch)
+        return self.locks.commit(self.ledger, self.commits, batch)
 
     def give_up(self, request_id: str, owner: str, attempt: int) -> ClaimResult:
         """See the port."""
-        return self._change(lambda c: requests.give_up(c, request_id, owner, attempt))
+        return self._change_once(lambda c: requests.give_up(c, request_id, owner, attempt))
 
     def load_request(self, request_id: str) -> StoredRequest | None:
         """See the port."""
         if not _is_id(request_id):
             return None
-        return self.database.read(lambda tx: requests.load(self._changes(tx), request_id))
+        return self.reads.read(lambda tx: requests.load(self._changes(tx), request_id))
 
     def bar_request(self, request_id: str, fingerprint: str, answer: bytes) -> StoredRequest | None:
         """See the port."""
-        return self._change(lambda c: requests.bar(c, request_id, fingerprint, answer))
+        return self._change_once(lambda c: requests.bar(c, request_id, fingerprint, answer))
 
     def cancel_request(self, request_id: str, reason: str) -> tuple[StoredRequest, ClaimResult]:
         """See the port."""
         return self._change(lambda c: requests.cancel(c, request_id, reason))
 
-    def extend_request(self, request_id: str, seconds: float, most: float) -> ClaimResult:
+    def extend_request(
+        self, request_id: str, seconds: float, most: float, most_of_plans: float | None = None
+    ) -> ClaimResult:
         """See the port."""
-        return self._change(lambda c: requests.extend(c, request_id, seconds, most))
+        return self._change(lambda c: requests.extend(c, request_id, seconds, most, most_of_plans))
 
     # -- hosts --------------------------------------------------------------------------
     def register_host(self, message: RegisterHost) -> Registration:
@@ -174,30 +198,42 @@ class SqlStore(NovaStore, HostStore, ShadowStore):
 
     def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationFate]:
         """See the port."""
-        return self.database.write(
-            lambda tx: self._hosts(tx).register(messages, self._report_seconds)
+        return self.locks.around(
+            lambda aside: self.database.write(
+                lambda tx: self._hosts(tx).register(messages, self._report_seconds, aside),
+                once_locked=True,
+            )
         )
 
     def apply_reports(self, batch: Sequence[HostReport]) -> ReportResult:
         """See the port."""
         fold = reports.Fold(batch)
-        return self.database.write(lambda tx: fold.run(self._changes(tx), self._hosts(tx)))
+        return self.locks.around(
+            lambda aside: self.database.write(
+                lambda tx: fold.run(self._changes(tx), self._hosts(tx), aside), once_locked=True
+            )
+        )
+
+    def _of_host(
+        self, words: ClaimWords, work: Callable[[claims.Changes, ClaimWords], ClaimResult]
+    ) -> ClaimResult:
+        return self.locks.one(words.name, lambda: self._change_or_locked(lambda c: work(c, words)))
 
     def confirm_claims(self, words: ClaimWords) -> ClaimResult:
         """See the port."""
-        return self._change(lambda c: claims.confirm(c, words))
+        return self._of_host(words, claims.confirm)
 
     def refuse_claims(self, words: ClaimWords) -> ClaimResult:
         """See the port."""
-        return self._change(lambda c: claims.refuse(c, words))
+        return self._of_host(words, claims.refuse)
 
     def release_claims(self, words: ClaimWords) -> ClaimResult:
         """See the port."""
-        return self._change(lambda c: claims.release(c, words))
+        return self._of_host(words, claims.release)
 
     def sweep(self, limit: int) -> ClaimResult:
         """See the port."""
-        return self._change(lambda c: claims.sweep(c, limit))
+        return self._sweeper.sweep(limit)
 
     # -- for operators --------------------------------------------------------------------
     def force_release(self, claim_id: str, reason: str) -> ClaimResult:
@@ -232,11 +268,11 @@ class SqlStore(NovaStore, HostStore, ShadowStore):
         """See the port."""
         if not resources.is_class_name(name):
             raise exceptions.UnknownResourceClass(field='name', name=name)
-        self.database.write(lambda tx: self._classes.id_of(tx, name))
+        self.database.write(lambda tx: providers.Ids(tx, models.resource_classes).of([name]))
 
     def declared_classes(self) -> frozenset[str]:
         """See the port."""
-        return self.database.read(lambda tx: frozenset(row.name for row in tx.all(feed.CLASSES)))
+        return self.reads.read(lambda tx: frozenset(row.name for row in tx.all(feed.CLASSES)))
 
     def save_metric(self, metric: DeclaredMetric) -> DeclaredMetric:
         """See the port."""
@@ -248,38 +284,53 @@ class SqlStore(NovaStore, HostStore, ShadowStore):
 
     def declared_metrics(self) -> list[DeclaredMetric]:
         """See the port."""
-        return self.database.read(declared.load)
+        return self.reads.read(declared.load)
 
     # -- reading --------------------------------------------------------------------------
+    @property
+    def connections_lost(self) -> int:
+        """See the port."""
+        return self.database.lost + (self.commits.lost if self.commits is not self.database else 0)
+
     def load_everything(self) -> Everything:
         """See the port."""
-        return self.database.read(lambda tx: feed.load_everything(tx, self.memory))
+        return self.reads.read(lambda tx: feed.load_everything(tx, self.memory), patient=True)
 
-    def poll(self, position: int, known: dict[int, int]) -> Feed:
+    def poll(self, position: int, known: dict[int, int], gaps: Sequence[Gap] = ()) -> Feed:
         """See the port."""
-        return self.database.read(
-            lambda tx: feed.poll(tx, self.memory, self._window, position, known)
+        found, behind = self.reads.read(
+            lambda tx: feed.poll(tx, self.memory, position, known, gaps)
         )
+        if behind:
+            # In a transaction that begins after these were known.
+            before = {pid: known[pid] for pid in behind if pid in known}
+            if self.reads.read(lambda tx: feed.is_behind(tx, before)):
+                return msgspec.structs.replace(found, went_back=True)
+        old = [gap for gap in found.gaps if found.now - gap.since > feed.DRAWN_SECONDS]
+        if old and self.database.kind == 'mysql':
+            ended = self.reads.read(lambda tx: feed.ended(tx, old, found.now))
+            found = msgspec.structs.replace(found, gaps=feed.less(found.gaps, ended))
+        return found
 
     def compare(self, known: dict[int, int]) -> Feed:
         """See the port."""
-        return self.database.read(lambda tx: feed.compare(tx, self.memory, known))
+        return self.reads.read(lambda tx: feed.compare(tx, self.memory, known), patient=True)
 
     def load_group(self, uuid: str) -> Group | None:
         """See the port."""
-        return self.database.read(lambda tx: groups.load(tx, uuid)) if _is_id(uuid) else None
+        return self.reads.read(lambda tx: groups.load(tx, uuid)) if _is_id(uuid) else None
 
     def read_groups(
         self, uuids: Collection[str], beside: Collection[int] = ()
-    ) -> tuple[dict[str, int], list[HostChange]]:
+    ) -> tuple[dict[str, GroupRule], list[HostChange]]:
         """See the port."""
-        return self.database.read(lambda tx: feed.read_groups(tx, self.memory, uuids, beside))
+        return self.reads.read(lambda tx: feed.read_groups(tx, self.memory, uuids, beside))
 
     def groups(
         self, limit: int, marker: str | None = None, project: str | None = None
     ) -> list[Group]:
         """See the port."""
-        return self.database.read(lambda tx: groups.page(tx, limit, marker, project))
+        return self.reads.read(lambda tx: groups.page(tx, limit, marker, project))
 
     def claims(
         self,
@@ -304,27 +355,37 @@ class SqlStore(NovaStore, HostStore, ShadowStore):
             where.append(models.providers.c.name == host)
         if marker is not None:
             where.append(_c.c.id > marker)
-        return self.database.read(lambda tx: claims.load_claims(tx, where=where, limit=limit))
+        return self.reads.read(lambda tx: claims.load_claims(tx, where=where, limit=limit))
+
+    def live_claims_of(self, consumers: Collection[str]) -> list[Claim]:
+        """See the port."""
+        wanted = sorted(filter(_is_id, set(consumers)))
+        if not wanted:
+            return []
+        among = [_c.c.consumer.in_(wanted)]
+        return self.database.read(lambda tx: claims.load_claims(tx, live=True, where=among))
 
     def load_claim(self, claim_id: str) -> Claim | None:
         """See the port."""
         if not _is_id(claim_id):
             return None
-        found = self.database.read(lambda tx: claims.load_claims(tx, ids=[claim_id]))
+        found = self.reads.read(lambda tx: claims.load_claims(tx, ids=[claim_id]))
         return found[0] if found else None
 
     def audit(self) -> dict[str, list[str]]:
         """See the port."""
-        return self.database.read(audit.run)
+        return self.reads.read(audit.run, patient=True)
 
     # -- decisions --------------------------------------------------------------------------
     def save_decisions(self, records: Sequence[DecisionRecord]) -> None:
         """See the port."""
-        self.database.write(lambda tx: decisions.save(tx, self._host_sets, records, tx.now))
+        self.database.write(lambda tx: decisions.keep(tx, records))
 
-    def load_decision(self, id_or_request: str) -> tuple[bytes, bytes, float] | None:
+    def load_decision(
+        self, id_or_request: str, project: str | None = None
+    ) -> tuple[bytes, bytes, float] | None:
         """See the port."""
-        return self.database.read(lambda tx: decisions.load(tx, id_or_request))
+        return self.reads.read(lambda tx: decisions.load(tx, id_or_request, project))
 
     def decisions(
         self,
@@ -333,21 +394,24 @@ class SqlStore(NovaStore, HostStore, ShadowStore):
         project: str | None = None,
         limit: int = 100,
         marker: str | None = None,
+        consumer: str | None = None,
     ) -> list[DecisionRecord]:
         """See the port."""
-        return self.database.read(lambda tx: decisions.page(tx, outcome, project, limit, marker))
+        return self.reads.read(
+            lambda tx: decisions.page(tx, outcome, project, limit, marker, consumer)
+        )
 
     def history(self, *, seconds: float, parts: int, most: int) -> History:
         """See the port."""
-        return self.database.read(lambda tx: history.read(tx, seconds, parts, most))
+        return self.reads.read(lambda tx: history.read(tx, seconds, parts, most), patient=True)
 
     def count_claims(self) -> ClaimCounts:
         """See the port."""
-        return self.database.read(history.count_claims)
+        return self.reads.read(history.count_claims, patient=True)
 
     def purge(
         self, *, decisions: int, tombstone_seconds: float, request_seconds: float, limit: int,
-        again: bool = False,
+        again: bool = False, decision_bytes: int | None = None,
     ) -> int:  # fmt: skip
         """See the port."""
         return self.database.write(
@@ -359,7 +423,9 @@ class SqlStore(NovaStore, HostStore, ShadowStore):
                 request_seconds=request_seconds,
                 limit=limit,
                 again=again,
-            )
+                kept_bytes=decision_bytes,
+            ),
+            patient=True,
         )
 
     @property
@@ -376,15 +442,19 @@ class SqlStore(NovaStore, HostStore, ShadowStore):
 
     def load_table_log(self, worker: str, position: int) -> list[list[bytes]]:
         """See the port."""
-        return self.database.read(lambda tx: table_log.load(tx, worker, position))
+        return self.reads.read(lambda tx: table_log.load(tx, worker, position))
 
     def purge_table_log(self, keep_seconds: float) -> int:
         """See the port."""
         return self.database.write(lambda tx: table_log.purge(tx, keep_seconds))
 
+    def silent_for(self) -> float:
+        """See the port."""
+        return self.database.silent_for()
+
     def ping(self) -> float:
         """See the port."""
-        return self.database.read(lambda tx: tx.now)
+        return self.reads.read(lambda tx: tx.now)
 
 
 def _is_id(text: str) -> bool:

@@ -7,7 +7,7 @@ import falcon
 import msgspec
 
 from gantt import exceptions
-from gantt.http import auth, errors, middleware, openapi, policy
+from gantt.http import auth, errors, gates, middleware, openapi, policy
 from gantt.http.dispatch import Observer, Raw, Resource, Route, check
 from gantt.http.handlers import (
     aggregates,
@@ -54,7 +54,8 @@ ROUTES = (
     Route('PUT', '/v1/hosts/{name}/enable', hosts.enable_host, 'gantt:hosts:enable'),
     Route('GET', '/v1/aggregates', aggregates.list_aggregates, 'gantt:aggregates:list'),
     Route('GET', '/v1/aggregates/{name}', aggregates.show_aggregate, 'gantt:aggregates:show'),
-    Route('PUT', '/v1/aggregates/{name}', aggregates.set_aggregate, 'gantt:aggregates:set'),
+    Route('PUT', '/v1/aggregates/{name}', aggregates.set_aggregate, 'gantt:aggregates:set',
+          bytes_max=None),
     Route('DELETE', '/v1/aggregates/{name}', aggregates.remove_aggregate,
           'gantt:aggregates:remove'),
     Route('GET', '/v1/server-groups', groups.list_groups, 'gantt:server_groups:list'),
@@ -69,8 +70,8 @@ ROUTES = (
     Route('GET', '/v1/decisions', decisions.list_decisions, 'gantt:decisions:list'),
     Route('GET', '/v1/decisions/{decision_id}', decisions.show_decision, 'gantt:decisions:show'),
     Route('POST', '/v1/decisions/{decision_id}/replay', decisions.replay_decision,
-          'gantt:decisions:replay'),
-    Route('POST', '/v1/what-if', what_if.what_if, 'gantt:what_if:show'),
+          'gantt:decisions:replay', bytes_max=None),
+    Route('POST', '/v1/what-if', what_if.what_if, 'gantt:what_if:show', bytes_max=None),
     Route('GET', '/v1/claims', claims.list_claims, 'gantt:claims:list'),
     Route('GET', '/v1/claims/{claim_id}', claims.show_claim, 'gantt:claims:show'),
     Route('DELETE', '/v1/claims/{claim_id}', claims.release_claim, 'gantt:claims:release'),
@@ -118,6 +119,7 @@ def make_app(
         settings=settings,
         checks={**_own_checks(insights, store, settings), **(checks or {})},
         policy=rules or policy.defaults(),
+        gates=gates.gates(settings),
     )
     layers: list[Any] = [Observer(world), dashboard.OneAddress()]
     app = falcon.App(middleware=layers)

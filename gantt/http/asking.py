@@ -4,7 +4,6 @@
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claim import LIVE
 from gantt.core.commit import is_foreign, without_place
 from gantt.core.request import Lifecycle, Purpose, RequestSpec, SelectDestinations
 from gantt.http.world import Caller, World
@@ -65,11 +64,9 @@ def refusal(
 
 def _check_consumers(world: World, caller: Caller, body: SelectDestinations) -> None:
     """Refuse consumers that are placed for others."""
-    for consumer in body.consumers:
-        for state in LIVE:
-            found = world.store.claims(state=state.value, consumer=consumer)
-            if any(is_foreign(claim, caller.only) for claim in found):
-                raise exceptions.NotFound(kind='consumer', name=consumer)
+    for claim in world.store.live_claims_of(body.consumers):
+        if is_foreign(claim, caller.only):
+            raise exceptions.NotFound(kind='consumer', name=claim.consumer)
 
 
 def _is_trusted(body: SelectDestinations) -> bool:

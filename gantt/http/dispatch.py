@@ -19,7 +19,7 @@ import msgspec
 from oslo_context import context
 
 from gantt import exceptions
-from gantt.core import message
+from gantt.core import message, quoting
 from gantt.http import errors, microversion
 from gantt.http.auth import Strategy
 from gantt.http.world import NOBODY, Caller, Policy, World
@@ -40,6 +40,7 @@ class Route(msgspec.Struct, frozen=True):
 
     :ivar status: of a success
     :ivar minor: the microversion that it came with
+    :ivar bytes_max: of its body; None: as large as any may be
     """
 
     method: str
@@ -48,6 +49,7 @@ class Route(msgspec.Struct, frozen=True):
     rule: str
     status: int = 200
     minor: int = 0
+    bytes_max: int | None = message.REQUEST_BYTES_MAX
 
 
 class Raw(msgspec.Struct, frozen=True):
@@ -146,7 +148,9 @@ def _respond(
     if signature.query is not NoQuery:
         given['query'] = query
     if signature.body is not None:
-        given['body'] = _body(req, signature.body, world.settings.body_bytes_max)
+        most = world.settings.body_bytes_max
+        limit = most if route.bytes_max is None else min(most, route.bytes_max)
+        given['body'] = _body(req, signature.body, limit)
     answer = route.handler(world, caller, **given)
     if isinstance(answer, Change) and not answer.dry_run:
         LOG.info('%s, asked by %s', answer.what, caller.user_name or 'somebody')
@@ -221,7 +225,7 @@ def _query(req: falcon.Request, tp: type) -> Any:
 def _body(req: falcon.Request, tp: type, limit: int) -> Any:
     given = (req.content_type or 'application/json').partition(';')[0].strip().lower()
     if given != 'application/json':
-        raise errors.UnsupportedMediaType(given=given)
+        raise errors.UnsupportedMediaType(given=quoting.plain(given, message.NAME_MAX))
     # One byte more than allowed, so that a body without a length is refused too.
     stream = req.bounded_stream if req.content_length is not None else req.stream
     terminated = req.content_length is not None or req.env.get('wsgi.input_terminated')
@@ -229,7 +233,9 @@ def _body(req: falcon.Request, tp: type, limit: int) -> Any:
     if not data and req.env.get('HTTP_TRANSFER_ENCODING'):
         raise errors.LengthRequired()
     if len(data) > limit:
-        raise exceptions.PayloadTooLarge(f'the body has more than {limit} bytes', limit=limit)
+        raise exceptions.PayloadTooLarge(
+            f'the body has more than {limit} bytes, the most of this path', limit=limit
+        )
     if not data.strip():
         raise exceptions.InvalidMessage(field='body', problem='is empty; expected a JSON object')
     return message.decode_json(data, tp, inside='body')

@@ -16,6 +16,7 @@ import webob.exc
 from oslo_middleware import request_id as request_id_middleware
 
 from gantt import exceptions
+from gantt.core import message, quoting
 from gantt.http.world import Metrics
 
 LOG = logging.getLogger(__name__)
@@ -129,10 +130,10 @@ class Handlers:
             allowed = error.headers.get('Allow', '')  # type: ignore[union-attr]
             resp.set_header('Allow', allowed)
             ours: exceptions.GanttError = MethodNotAllowed(
-                path=req.path, method=req.method, allowed=allowed
+                path=quoting.plain(req.path, message.NAME_MAX), method=req.method, allowed=allowed
             )
         elif isinstance(error, falcon.HTTPNotFound):
-            ours = exceptions.NotFound(kind='path', name=req.path)
+            ours = exceptions.NotFound(kind='path', name=quoting.plain(req.path, message.NAME_MAX))
         else:
             ours = exceptions.InvalidMessage(
                 field='HTTP request', problem=error.description or error.title or error.status

@@ -9,6 +9,7 @@ import re
 
 import msgspec
 
+from gantt.core import quoting
 from gantt.http.errors import UnsupportedMicroversion
 
 SERVICE = 'scheduler'
@@ -40,10 +41,16 @@ HISTORY = (
         'All hosts in a few numbers (host map), what happened lately (activity), and what '
         'refused (refused).',
     ),
+    Version(
+        1,
+        2,
+        'Decisions about one consumer, and found by a consumer or by the id that their request has '
+        'elsewhere.',
+    ),
 )
 
 LOWEST, HIGHEST = HISTORY[0], HISTORY[-1]
-_FORM = re.compile(r'^(\d{1,4})\.(\d{1,4})$')
+_FORM = re.compile(r'(\d{1,4})\.(\d{1,4})\Z')
 
 
 def parse(header: str | None) -> Version:
@@ -64,6 +71,8 @@ def parse(header: str | None) -> Version:
             if numbers == (version.major, version.minor):
                 return version
         raise UnsupportedMicroversion(
-            method=HEADER, version=repr(asked), expected=f'{LOWEST} to {HIGHEST}, or latest'
+            method=HEADER,
+            version=quoting.short(asked),
+            expected=f'{LOWEST} to {HIGHEST}, or latest',
         )
     return LOWEST

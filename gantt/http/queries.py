@@ -83,6 +83,7 @@ class DecisionsQuery(Message, frozen=True, kw_only=True):
     limit: Limit = 100
     marker: Uuid | None = None
     outcome: Outcome | None = None
+    consumer: Uuid | None = None
 
 
 class ExplainQuery(Message, frozen=True, kw_only=True):

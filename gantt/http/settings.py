@@ -9,6 +9,10 @@ from gantt.core import message
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds and switches.
 
+    :ivar placements_max: requests that may wait for the schedulers at once; threads beyond
+        these are left for everything else
+    :ivar placements_of_one_max: of them, of one caller
+    :ivar trials_max: dry runs, what-ifs, capacities and replays at once
     :ivar table_age_seconds: how old the host table may be that a read is answered from
     :ivar table_age_unhealthy_seconds: from this age on the health check says no
     :ivar cors_allowed_origins: empty: no CORS headers at all
@@ -18,6 +22,9 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     body_bytes_max: int = message.BYTES_MAX
+    placements_max: int = 12
+    placements_of_one_max: int = 8
+    trials_max: int = 2
     table_age_seconds: float = 1.0
     table_age_unhealthy_seconds: float = 60.0
     cors_allowed_origins: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 """What the handlers work with: passed in by whoever composes the process."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import msgspec
@@ -64,6 +65,25 @@ class Policy(Protocol):
         """Whether the caller meets the rule for all that it has been let at."""
 
 
+class Gate(Protocol):
+    """A bound on calls at once; see ``gates.Gate``."""
+
+    def passing(self, caller: 'Caller') -> AbstractContextManager[None]:
+        """Be inside.  :raises Busy:"""
+
+
+class Gates(Protocol):
+    """The gates of this process; see ``gates.Gates``."""
+
+    @property
+    def placements(self) -> Gate:
+        """Who waits for the schedulers."""
+
+    @property
+    def trials(self) -> Gate:
+        """What is placed in this process."""
+
+
 class World(msgspec.Struct, frozen=True):
     """The handlers' first argument."""
 
@@ -74,6 +94,7 @@ class World(msgspec.Struct, frozen=True):
     settings: HttpSettings
     checks: Checks
     policy: Policy
+    gates: Gates
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,6 +36,8 @@ ANSWER_TIMES = 2.0
 LOOK_SECONDS = 0.5
 #: Answers that were given up and still arrive: with more, nothing is asked.
 GIVEN_UP_MOST = 16
+#: A page that comes too late is asked for again, so many times smaller, down to the least.
+FEWER_TIMES, PAGE_LEAST = 4, 25
 #: Entries of one list: what has more is no list that ends.
 ENTRIES_MOST = 1_000_000
 
@@ -44,6 +46,13 @@ _PASSING = (
     ks.ConnectFailure, ks.ConnectTimeout, ks.UnknownConnectionError, ks.InternalServerError,
     ks.BadGateway, ks.ServiceUnavailable, ks.GatewayTimeout, ks.RequestTimeout,
 )  # fmt: skip
+
+#: Of these the ones that say that the answer takes too long.
+_SLOW = (ks.ConnectTimeout, ks.GatewayTimeout, ks.RequestTimeout)
+
+
+class _Late(Exception):
+    """There was no answer in time, and asking for less of it may help."""
 
 
 class Api:
@@ -70,6 +79,7 @@ class Api:
         self._end = math.inf
         self._lock = threading.Lock()
         self._given_up: list[threading.Thread] = []
+        self._page_sizes: dict[str, int] = {}
 
     def begin(self, seconds: float) -> None:
         """What is asked from now on is to be answered in so many seconds, all in all."""
@@ -83,7 +93,16 @@ class Api:
         :raises Unavailable: no answer, or one that says "later"
         :raises InvalidMessage: the answer is of another shape; names the field
         """
-        body = self._tried(path, params)
+        try:
+            return self._value(path, tp, key, params)
+        except _Late as e:
+            raise exceptions.Unavailable(str(e)) from None
+
+    def _value(
+        self, path: str, tp: type[T], key: str, params: dict[str, Any], smaller: bool = False
+    ) -> T:
+        """:raises _Late: it was too late; where asking for less is possible, at the first try"""
+        body = self._tried(path, params, smaller)
         where = f'{self.name}: GET {path}'
         if not isinstance(body, dict) or key not in body:
             raise exceptions.InvalidMessage(field=where, problem=f'expected an object with {key!r}')
@@ -109,11 +128,20 @@ class Api:
         :param odd: as for :meth:`entries`
         """
         found, marker = 0, ''
+        size = min(size, self._page_sizes.get(path, size))
         while True:
             where = {'marker': marker} if by and marker else {}
             if not by and found:
                 where = {'offset': str(found)}
-            page = self.get(path, list[Any], key, limit=str(size), **where, **params)
+            asked = {'limit': str(size), **where, **params}
+            try:
+                page = self._value(path, list[Any], key, asked, size > PAGE_LEAST)
+            except _Late as e:
+                if size <= PAGE_LEAST:
+                    raise exceptions.Unavailable(str(e)) from None
+                size = self._page_sizes[path] = max(PAGE_LEAST, size // FEWER_TIMES)
+                LOG.warning('%s; from now on in pages of %d', e, size)
+                continue
             if not page:
                 return
             yield from self._decoded(page, tp, f'{path}: {key}', odd)
@@ -144,7 +172,7 @@ class Api:
             )
         return str(found)
 
-    def _tried(self, path: str, params: dict[str, Any]) -> Any:
+    def _tried(self, path: str, params: dict[str, Any], smaller: bool) -> Any:
         pause = self._pause
         for left in reversed(range(TRIES)):
             if self._stopping.is_set():
@@ -152,6 +180,8 @@ class Api:
             try:
                 return self._in_time(path, params)
             except _PASSING as e:
+                if smaller and isinstance(e, _SLOW):
+                    raise _Late(f'{self.name}: GET {path}: {_said(e)}') from None
                 if not left:
                     raise exceptions.Unavailable(
                         f'{self.name}: GET {path}: {_said(e)} ({TRIES} tries)'
@@ -192,7 +222,8 @@ class Api:
                 break
         with self._lock:
             self._given_up.append(thread)
-        raise exceptions.Unavailable(f'{self.name}: GET {path}: no whole answer in {seconds:.1f} s')
+        said = f'{self.name}: GET {path}: no whole answer in {seconds:.1f} s'
+        raise exceptions.Unavailable(said) if self._stopping.is_set() else _Late(said)
 
     def _once(self, path: str, params: dict[str, Any]) -> Any:
         try:

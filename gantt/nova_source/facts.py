@@ -37,6 +37,7 @@ class Said(msgspec.Struct, frozen=True):
 
     :ivar guests: all of them, whole
     :ivar asked_at: when reading began
+    :ivar begun: the same by the database's clock, None where that was not known
     :ivar is_short: their list fits a message only without what is for people
     """
 
@@ -44,6 +45,7 @@ class Said(msgspec.Struct, frozen=True):
     facts: Facts
     guests: list[Guest]
     asked_at: float
+    begun: float | None = None
     is_short: bool = False
 
 
@@ -97,7 +99,7 @@ def told(
         if not made:
             found.silent[name] = 'Placement knows no inventory of it that is known here'
             continue
-        found.hosts[name] = _said(name, node, service, room, mine, cells, made, picture.asked_at)
+        found.hosts[name] = _said(name, node, service, room, mine, cells, made, picture)
     _add_silent(found, picture)
     return found
 
@@ -176,7 +178,7 @@ def _guests(picture: Picture, told: Told) -> dict[str, list[_Seen]]:
 
 def _said(
     name: str, node: Hypervisor, service: Service, room: Room, guests: list[_Seen],
-    cells: Mapping[str, str] | None, inventories: dict[str, Inventory], asked_at: float,
+    cells: Mapping[str, str] | None, inventories: dict[str, Inventory], picture: Picture,
 ) -> Said:  # fmt: skip
     cell = None if cells is None else cells.get(service.host)
     disabled = service.disabled
@@ -194,7 +196,8 @@ def _said(
         name=name, node=node.node, uuid=node.id.lower(), boot_nonce='-', cell=cell,
         speaks_for='nova',
     )  # fmt: skip
-    return Said(announcement, facts, [_guest(s, room, inventories) for s in guests], asked_at)
+    found = [_guest(seen, room, inventories) for seen in guests]
+    return Said(announcement, facts, found, picture.asked_at, picture.begun)
 
 
 def _foreign(room: Room, listed: Set[str | None], known: Mapping[str, Inventory]) -> dict[str, int]:

@@ -54,7 +54,7 @@ def listed(host: str, said: Said) -> GuestList:
         guests = [
             _replace(guest, node='', vm_state='', task_state='', user_id=None) for guest in guests
         ]
-    return GuestList(host=host, asked_at=said.asked_at, guests=guests)
+    return GuestList(host=host, asked_at=said.asked_at, begun=said.begun, guests=guests)
 
 
 def fitting(told: Told, most: int) -> Told:

@@ -54,6 +54,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """What both APIs said in one pass.
 
     :ivar asked_at: when reading began, seconds since 1970
+    :ivar begun: the same by the database's clock, None where nobody told it
     :ivar services: by host
     :ivar open: migrations that are not over, by instance
     :ivar rooms: by uuid of the provider, which is that of the hypervisor
@@ -65,6 +66,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     asked_at: float
+    begun: float | None = None
     services: dict[str, Service]
     nodes: list[Hypervisor]
     servers: list[Server]
@@ -115,9 +117,10 @@ class Reader:
         self._nobody: set[str] = set()
         self._passes = 0
 
-    def read(self) -> Picture:
+    def read(self, begun: float | None = None) -> Picture:
         """Everything.
 
+        :param begun: what the database's clock shows now, at the earliest
         :raises Misconfigured: credentials or addresses are wrong
         :raises Unavailable, InvalidMessage, NotFound: one of the answers cannot be used
         """
@@ -156,6 +159,7 @@ class Reader:
                 odd.note(move.source_compute, f'server {server}, which was there, cannot be read')
         return Picture(
             asked_at=asked_at,
+            begun=begun,
             services=services,
             nodes=nodes,
             servers=servers,

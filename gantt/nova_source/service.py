@@ -15,7 +15,7 @@ from gantt.nova_source import keystone
 from gantt.nova_source.cells import Cells
 from gantt.nova_source.reading import Reader
 from gantt.nova_source.source import Source
-from gantt.rpc.transport import reconnect_soon, wait_for_broker
+from gantt.rpc.transport import service_defaults, wait_for_broker
 
 LOG = logging.getLogger(__name__)
 
@@ -29,6 +29,8 @@ class Service(ReportSource):
 
     :ivar stopping: once it is set no request is made any more
     """
+
+    metrics_group = 'nova_source'
 
     @classmethod
     def register_opts(cls, conf: Any) -> None:
@@ -49,7 +51,7 @@ class Service(ReportSource):
             LOG.warning('Neither [nova_source] cells_file nor cell is set: no resize and no '
                         'migration of Nova will find a host')  # fmt: skip
         carrier = client.get_transport(conf)
-        reconnect_soon(conf)
+        service_defaults(conf)
         self._carrier = carrier
         self._runner = Runner(own.threads)
         self._interval = float(own.interval_seconds)

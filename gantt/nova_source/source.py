@@ -50,6 +50,8 @@ BY_ITSELF_SECONDS = 10 * 365 * 86_400.0
 BYTES_MOST = 256 << 10
 #: Guests that Nova is asked about one by one in a pass.
 ASKED_MOST = 100
+#: A move that is open for longer is none that anybody looks for.
+LONGEST_SECONDS = 31_536_000.0
 #: Lines in the log for hosts that nothing is said of.
 SHOWN = 5
 
@@ -131,7 +133,7 @@ class Source:
             # Somebody may have declared them meanwhile.
             self._port.left_out = frozenset()
         self._look_at_fences(again)
-        picture = self._reader.read()
+        picture = self._reader.read(self._database_now())
         cells = self._look_at_cells(picture)
         if 2 * len(self._fenced) <= len(self._members):
             # Else the one that speaks for the hosts tells these, too.
@@ -144,6 +146,18 @@ class Source:
         self._bring_in(before)
         self._passes += 1
         self._settle()
+
+    def _database_now(self) -> float | None:
+        """By it is told what became of a guest while its list was read.
+
+        The clocks here and of the database may differ, so the schedulers are asked.
+        """
+        try:
+            return self._nova.open_moves(AskMoves(seconds=LONGEST_SECONDS, limit=1)).before
+        except exceptions.GanttError as e:
+            # What reading finds wrong is better known before a scheduler is there.
+            LOG.info('The clock of the database is not known: %s', e)
+            return None
 
     def _look_at_fences(self, again: bool) -> None:
         """Hosts that somebody else has registered later than this process."""

@@ -2,6 +2,7 @@
 """One message as our methods see it."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 #: So long our own callers wait at most (``call_seconds``); those of others by default half of it.
@@ -13,19 +14,23 @@ class Call:
 
     :ivar raw: the library's incoming message
     :ivar method: '' until it was checked to be text
+    :ivar takes: types of the method's arguments, by name
     :ivar arrived: monotonic seconds
     :ivar newer_minor: the sender speaks a newer minor version than we do
     :ivar monitor_seconds: the caller gives up after so long without a sign of
         life (call monitoring); None where it waits its whole timeout
     """
 
-    __slots__ = ('args', 'arrived', 'context', 'method', 'monitor_seconds', 'newer_minor', 'raw')
+    __slots__ = (
+        'args', 'arrived', 'context', 'method', 'monitor_seconds', 'newer_minor', 'raw', 'takes',
+    )  # fmt: skip
 
     def __init__(self, raw: Any) -> None:
         self.raw = raw
         self.arrived = time.monotonic()
         self.method = ''
         self.args: dict[str, Any] = {}
+        self.takes: Mapping[str, Any] = {}
         self.newer_minor = False
         self.context: dict[str, Any] = raw.ctxt
         self.monitor_seconds = _seconds(raw.client_timeout)

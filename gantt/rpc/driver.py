@@ -9,6 +9,7 @@ library moves one of these names.
 """
 
 import contextlib
+import functools
 import socket
 import threading
 import uuid
@@ -19,6 +20,7 @@ import msgspec
 import oslo_messaging as om
 from kombu import Exchange
 from kombu.exceptions import OperationalError
+from oslo_messaging._drivers import amqpdriver
 from oslo_messaging._drivers import common as rpc_common
 from oslo_messaging._drivers.amqp import AMQPDestinationNotFound
 from oslo_messaging._drivers.amqpdriver import AMQPDriverBase
@@ -29,12 +31,12 @@ from gantt import exceptions
 from gantt.rpc import straight, undecoded
 
 __all__ = [
-    'AWAY',
-    'RPCServer', 'ReplyQueueMissing', 'acknowledge', 'answered_within', 'attachment',
-    'attachment_of', 'body_bytes', 'caller_seconds', 'connection_beside', 'drop_senders',
-    'envelope', 'forget', 'hear_no_more', 'is_in_process', 'let_go', 'may_have_surrogates',
-    'new_connection', 'options', 'probe', 'ready_for_calls', 'renew', 'reply',
-    'sender', 'server_version', 'speaks_amqp', 'transport_url',
+    'AWAY', 'RPCServer', 'ReplyQueueMissing', 'SharedQueue', 'acknowledge', 'answered_within',
+    'attachment', 'attachment_of', 'away', 'body_bytes', 'caller_seconds', 'connection_beside',
+    'consumers', 'drop_senders', 'envelope', 'forget', 'hear_no_more', 'hears_answers',
+    'is_in_process', 'let_go', 'masked', 'may_have_surrogates', 'new_connection', 'options',
+    'probe', 'ready_for_calls', 'renew', 'reply', 'send_again', 'sender', 'server_version',
+    'speaks_amqp', 'transport_url', 'wake_often',
 ]  # fmt: skip
 
 
@@ -181,9 +183,29 @@ def sender(driver: Any) -> Iterator[Any]:
     try:
         context = driver._get_connection(rpc_common.PURPOSE_SEND, retry=0)
     except AWAY as e:
-        raise exceptions.BrokerUnavailable(url='', problem=str(e)) from None
+        where = masked(str(driver._url))
+        raise exceptions.BrokerUnavailable(url=where, problem=str(e)) from None
     with context:
         yield context.connection
+
+
+def masked(url: str) -> str:
+    """A broker URL for people: without passwords and options."""
+    scheme, sep, rest = url.partition('://')
+    if not sep:
+        return scheme.partition(':')[0] + ':'
+    hosts, slash, path = rest.partition('/')
+    shown = []
+    for host in hosts.split(','):
+        user, at, place = host.rpartition('@')
+        shown.append(f'{user.partition(":")[0]}:***@{place}' if at else place)
+    return f'{scheme}://{",".join(shown)}{slash}{path.partition("?")[0]}'
+
+
+def away(connection: Any, error: Exception) -> exceptions.BrokerUnavailable:
+    """That the broker of one of the library's connections does not answer, and where it is."""
+    where = masked(connection.connection.as_uri())
+    return exceptions.BrokerUnavailable(url=where, problem=str(error) or repr(error))
 
 
 def envelope(incoming: Any, result: Any, error: Exception | None) -> dict[str, str]:
@@ -214,7 +236,7 @@ def reply(connection: Any, incoming: Any, result: Any, error: Exception | None) 
         raise ReplyQueueMissing(queue=str(incoming.reply_q)) from None
     except AWAY as e:
         forget(connection)
-        raise exceptions.BrokerUnavailable(url='', problem=str(e)) from None
+        raise away(connection, e) from None
 
 
 def _failure(error: Exception | None) -> str | None:
@@ -299,6 +321,144 @@ def hear_no_more(transport: om.transport.RPCTransport) -> None:
     if waiter is not None:
         waiter._thread_exit_event.set()
         waiter.conn.stop_consuming()
+
+
+# -- consumers that are paused -----------------------------------------------------------------
+#: A listener that nothing comes to looks that often whether there is something else to do; the
+#: library's own 5 s are too long for a consumer that is to be cancelled or attached.
+IDLE_LOOK_SECONDS = 0.5
+
+
+def wake_often() -> None:
+    """Let the listeners of this process, a service, look around more often."""
+    amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MAX = IDLE_LOOK_SECONDS
+
+
+class SharedQueue:
+    """The consumer of a listener on the queue that it shares with other processes.
+
+    While it is held nothing is taken off that queue; the listener's own queues go on.
+
+    :param listener: of a server, before it starts, and after what else looks at its messages
+    """
+
+    def __init__(self, listener: Any, queue: str) -> None:
+        self._poller = listener._poll_style_listener
+        consumers = self._poller.conn.connection._consumers
+        self._consumer = next(one for one in consumers if one.queue_name == queue)
+        self._tag = consumers[self._consumer]
+        self._held = False
+        #: Whether the broker has it, or is about to; belongs to the listener's thread.
+        self._is_attached = True
+        callback = functools.partial(self._receive, self._consumer._callback)
+        self._consumer._callback = callback
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing is to be taken."""
+        return self._held
+
+    def hold(self, held: bool) -> None:
+        """Take nothing from now on, or take again.  Any thread; soon done by the listener's."""
+        if self._held != held:
+            self._held = held
+            self._poller._message_operations_handler.do(self._apply)
+
+    def _receive(self, usual: Callable[[Any], None], raw: Any) -> None:
+        if not self._held:
+            usual(raw)
+            return
+        # First: what is rejected would come here again.  Once too often does no harm.
+        self._is_attached = False
+        raw.channel.basic_cancel(str(self._tag), nowait=True)
+        raw.channel.basic_reject(raw.delivery_tag, requeue=True)
+
+    def _apply(self) -> None:
+        """Run by the listener between two messages."""
+        below = self._poller.conn.connection
+        with below._connection_lock:
+            if not self._held:
+                below._consumers[self._consumer] = self._tag
+                if not self._is_attached:  # else the tag would be in use
+                    self._is_attached = True
+                    below._new_tags.add(self._tag)
+                return
+            # Where the connection breaks the library attaches those that it still has.
+            below._consumers.pop(self._consumer, None)
+            below._new_tags.discard(self._tag)
+            if self._is_attached:
+                self._is_attached = False
+                with contextlib.suppress(*AWAY, *below.connection.recoverable_connection_errors):
+                    if below.channel is not None:
+                        below.channel.basic_cancel(str(self._tag), nowait=True)
+
+
+def consumers(transport: Any, queue: str) -> int:
+    """How many consumers a queue has, those of this process included.
+
+    :raises BrokerUnavailable: nobody knows
+    """
+    with sender(transport._driver) as connection:
+        try:
+            with connection._connection_lock:
+                found = connection.channel.queue_declare(queue, passive=True)
+        except (*AWAY, *connection.connection.recoverable_connection_errors) as e:
+            forget(connection)
+            raise away(connection, e) from None
+        return int(found.consumer_count)
+
+
+def send_again(incoming: Any, exchange: str, topic: str, seconds: float) -> None:
+    """Publish a call that was taken and not begun once more, for another process.
+
+    :param incoming: a ``straight.Letter``
+    :param seconds: after which the broker throws it away
+    :raises BrokerUnavailable: nobody has it
+    """
+    body = incoming.message | {
+        '_msg_id': incoming.msg_id, '_reply_q': incoming.reply_q,
+        '_timeout': incoming.client_timeout,
+        # The library takes a message that it has seen under this id for a copy.
+        '_unique_id': uuid.uuid4().hex,
+    }  # fmt: skip
+    envelope = {'oslo.version': '2.0', 'oslo.message': msgspec.json.encode(body).decode()}
+    with sender(incoming.listener.driver) as connection:
+        try:
+            connection.topic_send(exchange, topic, envelope, timeout=seconds, retry=0)
+        except (*AWAY, AMQPDestinationNotFound) as e:
+            forget(connection)
+            raise away(connection, e) from None
+
+
+def hears_answers(transport: Any, seconds: float) -> bool:
+    """Whether answers reach this process: one is sent to its own reply queue.
+
+    True also where the broker does not take it: then it is no answer that is missing.
+
+    :param seconds: to wait for it
+    """
+    owner = transport._driver
+    waiter, queue = owner._waiter, owner._reply_q
+    if waiter is None or queue is None:
+        return True
+    msg_id = uuid.uuid4().hex
+    body = {
+        'result': None, 'failure': None, 'ending': True, '_msg_id': msg_id,
+        '_unique_id': uuid.uuid4().hex,
+    }  # fmt: skip
+    wrapped = {'oslo.version': '2.0', 'oslo.message': msgspec.json.encode(body).decode()}
+    waiter.listen(msg_id)
+    try:
+        with sender(owner) as connection:
+            _direct_send(connection, queue, wrapped)
+        waiter.waiters.get(msg_id, seconds)
+    except om.MessagingTimeout:
+        return False
+    except (exceptions.BrokerUnavailable, om.MessageUndeliverable, AMQPDestinationNotFound, *AWAY):
+        return True
+    finally:
+        waiter.unlisten(msg_id)
+    return True
 
 
 # -- connections that may be stuck -----------------------------------------------------------

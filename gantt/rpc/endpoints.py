@@ -58,13 +58,15 @@ class SchedulerMethods:
         self._scheduler = scheduler
         self._replies = replies
         self.interface = Interface({
-            'select_destinations': Method(self.select_destinations, inline=True),
-            'get_request': Method(self.get_request),
-            'cancel_claims': Method(self.cancel_claims),
+            'select_destinations': Method(
+                self.select_destinations, inline=True, takes={'request': SelectDestinations}
+            ),
+            'get_request': Method(self.get_request, takes={'request': GetRequest}),
+            'cancel_claims': Method(self.cancel_claims, takes={'request': CancelClaims}),
         }, quick=frozenset({'select_destinations'}))  # fmt: skip
 
     def select_destinations(self, call: Call) -> object:
-        request = wire.argument(call.args, 'request', SelectDestinations, newer=call.newer_minor)
+        request: SelectDestinations = wire.argument(call)
         if self._scheduler.has_classes(request.spec.resources):
             return self._submit(request, call)
         return Method(functools.partial(self._submit, request))
@@ -81,20 +83,14 @@ class SchedulerMethods:
         return DEFERRED
 
     def get_request(self, call: Call) -> Any:
-        found = self._scheduler.get_request(
-            wire.argument(call.args, 'request', GetRequest, newer=call.newer_minor)
-        )
+        found = self._scheduler.get_request(wire.argument(call))
         result, error = wire.answer(found)
         if error is not None:
             raise error
         return result
 
     def cancel_claims(self, call: Call) -> Any:
-        return message.to_builtins(
-            self._scheduler.cancel(
-                wire.argument(call.args, 'request', CancelClaims, newer=call.newer_minor)
-            )
-        )
+        return message.to_builtins(self._scheduler.cancel(wire.argument(call)))
 
 
 class ClaimsMethods:
@@ -102,16 +98,17 @@ class ClaimsMethods:
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
+        words = {'words': ClaimWords}
         self.interface = Interface({
-            'register_host': Method(self.register_host, inline=True),
-            'confirm_claims': Method(self.confirm_claims),
-            'refuse_claims': Method(self.refuse_claims),
-            'release_claims': Method(self.release_claims),
-            'extend_claims': Method(self.extend_claims),
+            'register_host': Method(self.register_host, inline=True, takes={'host': RegisterHost}),
+            'confirm_claims': Method(self.confirm_claims, takes=words),
+            'refuse_claims': Method(self.refuse_claims, takes=words),
+            'release_claims': Method(self.release_claims, takes=words),
+            'extend_claims': Method(self.extend_claims, takes={'request': ExtendClaims}),
         })  # fmt: skip
 
     def register_host(self, call: Call) -> object:
-        host = wire.argument(call.args, 'host', RegisterHost, newer=call.newer_minor)
+        host: RegisterHost = wire.argument(call)
         return Promised(self._scheduler.register_soon(host), message.to_builtins)
 
     def confirm_claims(self, call: Call) -> Any:
@@ -124,15 +121,12 @@ class ClaimsMethods:
         return message.to_builtins(self._scheduler.release(self._words(call)))
 
     def extend_claims(self, call: Call) -> Any:
-        return message.to_builtins(
-            self._scheduler.extend(
-                wire.argument(call.args, 'request', ExtendClaims, newer=call.newer_minor)
-            )
-        )
+        return message.to_builtins(self._scheduler.extend(wire.argument(call)))
 
     @staticmethod
     def _words(call: Call) -> ClaimWords:
-        return wire.argument(call.args, 'words', ClaimWords, newer=call.newer_minor)
+        words: ClaimWords = wire.argument(call)
+        return words
 
 
 class StatsMethods:
@@ -148,7 +142,10 @@ class StatsMethods:
         self._ratios = ratios
         self._foreign = stats.ForeignHosts(scheduler.register_host, scheduler.database_now)
         self.interface = Interface({
-            'update_resource_stats': Method(self.update_resource_stats, inline=True),
+            'update_resource_stats': Method(
+                self.update_resource_stats, inline=True, bytes_max=None,
+                takes={'name': message.Name, 'stats': HostReport | stats.Dictionary},
+            ),
             **nova_source.methods(scheduler),
         }, straight=self.straight)  # fmt: skip
 
@@ -188,6 +185,9 @@ class StatsMethods:
         except (exceptions.StaleEpoch, exceptions.NotFound):
             # Somebody registered the host anew, or removed it: once more, from the start.
             self._foreign.forget(facts.host)
+            fate = self._folded(call, facts)
+        if self._foreign.is_behind(fate):
+            # The clock that numbers them was set back: go on from what is stored.
             fate = self._folded(call, facts)
         return message.to_builtins(fate)
 

@@ -10,6 +10,7 @@ import datetime
 import functools
 import logging
 import time
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ from gantt import exceptions
 from gantt.core.decision import Answer, Outcome
 from gantt.core.host import HostRow
 from gantt.core.nova_events import AggregateWord, Cast, GuestWord
-from gantt.core.request import Purpose
+from gantt.core.request import Purpose, SelectDestinations
 from gantt.rpc import driver, nova_casts, nova_legacy, nova_limits, nova_objects, nova_spec
 from gantt.rpc.call import Call
 from gantt.rpc.later import Later
@@ -41,7 +42,17 @@ _CALL_SECONDS = 60.0
 #: After attaching to the queue, calls may come that waited there all along.
 _BACKLOG_SECONDS = 30.0
 
+#: Of a call: Nova writes a request several times as long as we do, and its context beside it.
+SELECT_BYTES_MAX = 256 << 10
+
 _WAIT_FIRST_MS, _WAIT_MOST_MS = 500, 5000
+
+
+#: Puts a call back into its queue, for so many seconds; whether that was done.
+GiveBack = Callable[[Call, float], bool]
+
+#: The broker notices after its heartbeat and at most so much of it more.
+_HEARTBEAT_SLACK = 1.5
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +96,8 @@ class NovaHandle:
                     claimed=claimed, topology=self._topology, host=self._methods.host,
                 ),
             )  # fmt: skip
+        if answer.outcome is Outcome.BUSY and self._methods.gave_back(self):
+            return None
         if answer.outcome in _PASSING and self._ask_again(answer.retry_after_ms):
             return None
         return Reply(self.call, error=NoValidHost(answer.reason))
@@ -101,16 +114,21 @@ class NovaMethods:
     """The methods of Nova's topic.
 
     :param scheduler: the facade, ``gantt.scheduler.service.Scheduler``
+    :param heartbeat_seconds: after which the broker redelivers what a dead process had taken
+    :param give_back: None: never
     """
 
     def __init__(
         self, scheduler: Any, replies: StockReplies, later: Later, terms: Terms,
         notifier: NovaNotifier, wall: Callable[[], float] = time.time,
+        *, heartbeat_seconds: float = 20.0, give_back: GiveBack | None = None,
     ) -> None:  # fmt: skip
         self._scheduler = scheduler
         self._replies = replies
         self._terms = terms
         self._wall = wall
+        self._heartbeat_seconds = heartbeat_seconds
+        self._give_back = give_back
         self._channel: object = None
         self.host: Callable[[int], HostRow | None] = scheduler.host_row
         self._attached_wall = wall()
@@ -126,9 +144,16 @@ class NovaMethods:
         }
         # In the receiving thread: their order is that of the queue.
         methods = {
-            name: Method(functools.partial(self._cast, f), inline=True) for name, f in casts.items()
-        }
-        methods['select_destinations'] = Method(self.select_destinations, inline=True)
+            name: Method(
+                functools.partial(self._cast, f), inline=True, bytes_max=None,
+                takes={'event': typing.get_type_hints(f)['return']},
+            )
+            for name, f in casts.items()
+        }  # fmt: skip
+        methods['select_destinations'] = Method(
+            self.select_destinations, inline=True, takes={'request': SelectDestinations},
+            bytes_max=SELECT_BYTES_MAX,
+        )  # fmt: skip
         self.interface = Interface(
             methods, VERSION, exact=True, quick=frozenset({'select_destinations'})
         )
@@ -189,6 +214,17 @@ class NovaMethods:
             error = _told(e) if isinstance(e, exceptions.GanttError) else e
             self._replies.failure(handle.call, error)
 
+    def gave_back(self, handle: NovaHandle) -> bool:
+        """Whether another process is to answer a call that was turned away here.
+
+        Nova has no word for "ask another one": the call itself goes back.
+        """
+        left = handle.deadline - time.monotonic()
+        if self._give_back is None or left <= 0 or not self._give_back(handle.call, left):
+            return False
+        self._replies.settle()
+        return True
+
     def _submit(self, handle: NovaHandle, spent_ms: float) -> None:
         self._scheduler.submit(handle.wanted.request, handle, self._replies, spent_ms=spent_ms)
 
@@ -214,10 +250,21 @@ class NovaMethods:
         a late step of a long operation is long ago too.  So age counts only
         right after attaching to the queue, when such calls come.
 
+        A call that is redelivered was with a process that ended, or stopped; how long,
+        nobody knows.
+
         :raises Expired: its caller has given up
         """
         patience = call.monitor_seconds or _CALL_SECONDS
         seconds = min(float(self._terms.budget_seconds), patience * 0.75)
+        if getattr(call.raw, 'redelivered', False):
+            # Another process had it for as long as the broker took it for alive, at most.
+            seconds = min(seconds, patience - _HEARTBEAT_SLACK * self._heartbeat_seconds)
+            if seconds <= 0:
+                raise exceptions.Expired(
+                    'the call was redelivered after the process that had taken it stopped, and '
+                    f'its caller gave up after {patience:.0f} s'
+                )
         self._note_attachment(call)
         if call.arrived - self._attached > _BACKLOG_SECONDS:
             return seconds

@@ -35,12 +35,13 @@ def methods(scheduler: Any) -> dict[str, Method]:
     """
 
     def made(name: str) -> Callable[[Call], Any]:
-        argument, tp = WORDS[name]
-
         def run(call: Call) -> Any:
-            said: Any = wire.argument(call.args, argument, tp, newer=call.newer_minor)
-            return message.to_builtins(getattr(scheduler.nova_source, name)(said))
+            return message.to_builtins(getattr(scheduler.nova_source, name)(wire.argument(call)))
 
         return run
 
-    return {name: Method(made(name)) for name in WORDS}
+    # They list what a host or a whole cloud has.
+    return {
+        name: Method(made(name), takes={argument: tp}, bytes_max=None)
+        for name, (argument, tp) in WORDS.items()
+    }

@@ -20,6 +20,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core import message
 from gantt.core.request import (
+    Origin,
     Policy,
     Purpose,
     SelectDestinations,
@@ -70,10 +71,19 @@ def translate(
         'nova', context.get('request_id') or '', *consumers, request.fingerprint
     )
     return Wanted(
-        request=msgspec.structs.replace(request, request_id=request_id),
+        request=msgspec.structs.replace(request, request_id=request_id, origin=_origin(context)),
         as_objects=bool(args.get('return_objects')),
         alternates=alternates,
     )
+
+
+def _origin(context: dict[str, Any]) -> str | None:
+    """The id of the request to Nova's API, as operators meet it in Nova's logs and events."""
+    said = context.get('request_id')
+    try:
+        return msgspec.convert(said, Origin)
+    except msgspec.ValidationError:
+        return None  # no decision depends on it
 
 
 def _own_uuid(spec: dict[str, Any]) -> list[Any]:
@@ -108,7 +118,7 @@ def _spec(spec: dict[str, Any], consumers: list[str], *, alternates: bool) -> di
         'availability_zone': spec.get('availability_zone'),
         'force_hosts': _names(spec.get('force_hosts'), 'spec_obj.force_hosts'),
         'force_nodes': _names(spec.get('force_nodes'), 'spec_obj.force_nodes'),
-        'ignore_hosts': ignore + [h for h in _tried(spec) if h not in ignore],
+        'ignore_hosts': list(dict.fromkeys([*ignore, *_tried(spec)])),
         'destination': _destination(wanted),
         'group': group,
         'flavor': {
@@ -205,12 +215,13 @@ def _group(primitive: Any, consumers: list[str]) -> dict[str, Any] | None:
             problem=f'expected an integer, got {most[:20]!r}',
         )
     members = _names(group.get('members'), f'{field}.members')
+    asked = set(consumers)
     return {
         'uuid': group.get('uuid'),
         'policy': policy,
         'max_per_host': int(most),
         # Nova lists the instances that are being placed among the members.
-        'members': [m for m in members if m not in consumers],
+        'members': [m for m in members if m not in asked],
         'hosts': _names(group.get('hosts'), f'{field}.hosts'),
     }
 

@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gantt import exceptions
 from gantt.rpc import driver
 
 #: The broker confirms within milliseconds, or something is wrong with it.
@@ -183,7 +182,7 @@ def write(connection: Any, batch: Sequence[tuple[str, bytes]]) -> Fates:
             fates = found.own.write(batch, found.beside)
     except (*driver.AWAY, *connection.connection.recoverable_connection_errors) as e:
         _give_up(connection)
-        raise exceptions.BrokerUnavailable(url='', problem=str(e) or repr(e)) from None
+        raise driver.away(connection, e) from None
     if fates.stuck:
         # The broker may not look at this channel any more until that queue moves.
         _give_up(connection)

@@ -36,6 +36,17 @@ class WorkerPool:
             return False
         return True
 
+    def take_back(self) -> list[Callable[[], None]]:
+        """The jobs that wait, none of which will run."""
+        found = []
+        try:
+            while (job := self._queue.get_nowait()) is not None:
+                found.append(job)
+            self._queue.put_nowait(None)  # it ends a thread
+        except (queue.Empty, queue.Full):
+            pass
+        return found
+
     @property
     def depth(self) -> int:
         """How many jobs wait."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import oslo_messaging as om
 
 from gantt import exceptions
+from gantt.core import message, quoting
 from gantt.rpc import dead_letters, driver, self_ping, straight, undecoded, wire
 from gantt.rpc.call import CALLER_SECONDS, Call
 from gantt.rpc.dead_letters import DeadLetters
@@ -33,6 +34,11 @@ DEFERRED = object()
 #: What was received over a connection that is given up has so long to be finished.
 _ABANDONED_SECONDS = 60.0
 
+#: Of a refusal, which may repeat what was sent, in a log line.
+LOGGED_CHARACTERS = 1000
+#: Who is to call another process does so after this many milliseconds.
+GIVEN_BACK_MS = 50
+
 #: Nobody waits for a cast: a little patience lets many be taken at once.
 CASTS_GATHER_SECONDS = 0.05
 
@@ -43,10 +49,15 @@ class Method(NamedTuple):
     :ivar run: gets the call, returns the result, Promised or DEFERRED, raises errors; an
         inline one may return a Method, which then runs on the pool
     :ivar inline: runs in the receiving thread; must not block
+    :ivar takes: argument -> its type, or what a foreign form is translated to; every list, map
+        and text of these is bounded
+    :ivar bytes_max: of a message; None: as large as any may be
     """
 
     run: Callable[[Call], Any]
     inline: bool = False
+    takes: Mapping[str, Any] = {}
+    bytes_max: int | None = message.REQUEST_BYTES_MAX
 
 
 class Promised(NamedTuple):
@@ -84,6 +95,15 @@ class Interface(NamedTuple):
 _PING = Method(lambda call: 'pong', inline=True)
 
 
+def _most(interface: Interface, limit: int) -> int:
+    """Bytes that a message may have whichever method it asks for: more are not even decoded."""
+    return max((_within(method, limit) for method in interface.methods.values()), default=limit)
+
+
+def _within(method: Method, limit: int) -> int:
+    return limit if method.bytes_max is None else min(limit, method.bytes_max)
+
+
 class CheckedServer(driver.RPCServer):
     """An RPC server that checks each message before anything else sees it."""
 
@@ -94,28 +114,45 @@ class CheckedServer(driver.RPCServer):
     ) -> None:  # fmt: skip
         super().__init__(transport, target, dispatcher, executor)
         self._topic = target.topic
+        #: Once it listens, over a broker.
+        self.shared: driver.SharedQueue | None = None
         self._letters = letters
         self._interface = interface
         self._quick = tuple(interface.quick)
         self._replies = replies
         self._pool = pool
-        self._bytes_max = payload_bytes_max
+        self._bytes_max = _most(interface, payload_bytes_max)
         self._count = count
         self._patience = max(CALLER_SECONDS, driver.caller_seconds(transport.conf))
 
     def _create_listener(self) -> Any:
         """Called by the library when it starts to listen."""
         listener = super()._create_listener()
-        undecoded.watch(listener, self._bytes_max, self._undecodable)
+        speaks_amqp = undecoded.watch(listener, self._bytes_max, self._undecodable)
         if self._interface.straight is not None:
             straight.take(listener, self._cast_straight, CASTS_GATHER_SECONDS)
         elif self._interface.quick:
             straight.take(listener, self._call_straight, 0.0)
+        if speaks_amqp:
+            self.shared = driver.SharedQueue(listener, self._topic)
         return listener
 
-    def _cast_straight(self, _listener: Any, body: bytes | str) -> bool:
+    def give_back(self, reason: str) -> int:
+        """Tell whoever waits for a thread to call somebody else; how many there were."""
+        given_back = 0
+        for job in self._pool.take_back():
+            call = job.args[1] if isinstance(job, functools.partial) else None
+            if isinstance(call, Call) and call.wants_answer:
+                given_back += 1
+                self._fail(call, exceptions.Busy(reason=reason, retry_after_ms=GIVEN_BACK_MS))
+            else:
+                self._pool.submit(job)  # nobody would send a cast again
+        return given_back
+
+    def _cast_straight(self, _listener: Any, message: Any) -> bool:
         """Called by the receiving thread with what just came; whether it is dealt with."""
         assert self._interface.straight is not None
+        body: bytes | str = message.body
         if len(body) > self._bytes_max:
             return False
         run = self._interface.straight(body)
@@ -127,11 +164,12 @@ class CheckedServer(driver.RPCServer):
             self._refused(e, 'a cast', '-', undecoded.as_bytes(body))
         return True
 
-    def _call_straight(self, listener: Any, body: bytes | str) -> bool:
+    def _call_straight(self, listener: Any, message: Any) -> bool:
         """The same for calls of quick methods."""
+        body: bytes | str = message.body
         if len(body) > self._bytes_max:
             return False
-        letter = straight.letter(listener, body)
+        letter = straight.letter(listener, body, message.delivery_info.get('redelivered', False))
         if letter is None or letter.message.get('method') not in self._quick:
             return False
         self._on_incoming([letter])
@@ -236,9 +274,11 @@ class CheckedServer(driver.RPCServer):
         if method is None or body.get('namespace') is not None:
             known = ', '.join(sorted(self._interface.methods))
             raise exceptions.InvalidMessage(
-                field='method', problem=f'{wire._short(name)} is not known here; known: {known}'
+                field='method', problem=f'{quoting.short(name)} is not known here; known: {known}'
             )
-        call.method = name
+        call.method, call.takes = name, method.takes
+        if size > _within(method, self._bytes_max):
+            raise exceptions.PayloadTooLarge(size=size, limit=_within(method, self._bytes_max))
         major, minor = self._interface.version
         call.newer_minor = wire.newer_minor(
             name, body.get('version', '1.0'), major=major, minor=minor, exact=self._interface.exact
@@ -270,9 +310,11 @@ class CheckedServer(driver.RPCServer):
             code = getattr(error, 'code', 'gantt.refused')
             if dead_letters.at_fault(error):
                 LOG.info('Refused %s of %s on %s: %s; it begins with %s', what, log_id,
-                         self._topic, error, dead_letters.extract(body))  # fmt: skip
+                         self._topic, quoting.plain(f'{error}', LOGGED_CHARACTERS),
+                         dead_letters.extract(body))  # fmt: skip
             else:
-                LOG.info('Refused %s of %s: %s', what, log_id, error)
+                said = quoting.plain(f'{error}', LOGGED_CHARACTERS)
+                LOG.info('Refused %s of %s: %s', what, log_id, said)
         self._count('gantt_rpc_refused_total', 1, code=code)
         if self._letters is not None:
             self._letters.put(body, error, topic=self._topic, method=what, request=log_id)
@@ -319,6 +361,33 @@ class Topic:
             return False
         # py-amqp's channels say whether they are open, those in memory whether they are closed.
         return bool(getattr(channel, 'is_open', not getattr(channel, 'closed', False)))
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is taken off the queue that other processes consume as well."""
+        shared = self._server.shared
+        return shared is not None and shared.is_held
+
+    def pause(self) -> None:
+        """Take nothing off that queue; what is for this process alone is taken all the same."""
+        if self._server.shared is not None:
+            self._server.shared.hold(True)
+
+    def resume(self) -> None:
+        """Take again."""
+        if self._server.shared is not None:
+            self._server.shared.hold(False)
+
+    def consumers(self) -> int:
+        """How many processes consume that queue, this one included unless it is paused.
+
+        :raises BrokerUnavailable: nobody knows
+        """
+        return driver.consumers(self.carrier, self.name)
+
+    def give_back(self, reason: str) -> int:
+        """Have others do what waits for a thread here; how many calls that were."""
+        return self._server.give_back(reason)
 
     def abandon(self) -> None:
         """Consume no more and close, without waiting: it may be stuck.

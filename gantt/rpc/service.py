@@ -20,15 +20,18 @@ import oslo_messaging as om
 
 from gantt import exceptions
 from gantt.rpc import driver, transport, wire
+from gantt.rpc.call import Call
 from gantt.rpc.dead_letters import DeadLetters
 from gantt.rpc.endpoints import ClaimsMethods, SchedulerMethods, StatsMethods
 from gantt.rpc.later import Later
 from gantt.rpc.nova_compat import NovaMethods, Terms
 from gantt.rpc.nova_notifier import NovaNotifier
+from gantt.rpc.pausing import Pausing
 from gantt.rpc.replies import CHANNELS, Count
 from gantt.rpc.self_ping import SelfPing
 from gantt.rpc.server import Interface, Topic
 from gantt.rpc.stats import Ratios
+from gantt.rpc.straight import Letter
 
 LOG = logging.getLogger(__name__)
 
@@ -66,7 +69,8 @@ class RpcService:
             self._later, conf.rpc.reply_retry_seconds, count
         )
         self._own = transport.own_transport(conf, url)
-        transport.reconnect_soon(conf)
+        transport.service_defaults(conf)
+        driver.wake_often()
         self._letters = DeadLetters(self._own, conf.rpc, self._server, count)
         self._nova = self._nova_transport(conf, url)
         self._nova_methods: NovaMethods | None = None
@@ -78,6 +82,7 @@ class RpcService:
         #: Held while topics are started or stopped.
         self._changing = threading.Lock()
         self._self_ping = SelfPing(self._conf, lambda: self._running, self.rebuild, count)
+        self._pausing = Pausing(scheduler, lambda: self._running, count)
 
     @staticmethod
     def _nova_transport(conf: Any, url: str | None) -> Any:
@@ -111,7 +116,13 @@ class RpcService:
                 clock_skew_seconds=self._conf.nova_clock_skew_seconds,
             )
             self._nova_methods = NovaMethods(
-                scheduler, self._replies, self._later, terms, self._notifier
+                scheduler,
+                self._replies,
+                self._later,
+                terms,
+                self._notifier,
+                heartbeat_seconds=driver.options(self._nova)[1].heartbeat_timeout_threshold,
+                give_back=self._given_back_to_nova,
             )
             plans.append(
                 self._plan(
@@ -122,6 +133,22 @@ class RpcService:
                 )  # fmt: skip
             )
         return plans
+
+    def _given_back_to_nova(self, call: Call, seconds: float) -> bool:
+        """Put a call of Nova's back into the queue where others are to take it.
+
+        :param seconds: for which its caller waits
+        """
+        if not self._pausing.is_paused or not isinstance(call.raw, Letter):
+            return False
+        try:
+            driver.send_again(
+                call.raw, self._conf.nova_exchange, self._conf.nova_topic, seconds
+            )  # fmt: skip
+        except exceptions.BrokerUnavailable as e:
+            LOG.warning('A call of Nova could not be given back: %s', e.message)
+            return False
+        return True
 
     def _plan(
         self, carrier: Any, exchange: str, topic: str, interface: Interface
@@ -162,6 +189,7 @@ class RpcService:
             LOG.info('Listening on %s at %s', names, transport.address(carrier))
         if not driver.is_in_process(self._own):
             self._self_ping.start()
+            self._pausing.start()
 
     def rebuild(self) -> None:
         """Listen, send and hear answers on new connections; let go of all present ones.
@@ -227,6 +255,7 @@ class RpcService:
             'replies_waiting': self._later.depth,
             'self_pings_failed': self._self_ping.failed,
             'rebuilds': self._self_ping.rebuilds,
+            'topics_paused': sum(topic.is_paused for topic in self._running),
             **{f'waiting_{t.name}': t.depth for t in self._topics},
         }
 
@@ -241,6 +270,11 @@ class RpcService:
     def problem(self) -> str:
         """What is wrong although consumers are attached, as far as the self-ping knows."""
         return self._self_ping.problem
+
+    @property
+    def paused(self) -> str:
+        """Why calls are left to other schedulers; empty: they are not."""
+        return self._pausing.problem
 
     @property
     def _carriers(self) -> list[Any]:
@@ -264,6 +298,7 @@ class RpcService:
         """
         self._is_stopping = True
         self._self_ping.stop()
+        self._pausing.stop()
         with self._changing:
             return self._stopped(self._conf.drain_seconds if seconds is None else seconds)
 

@@ -10,30 +10,32 @@ host is registered on its first word, its sequence is the time of arrival, and
 its ``used`` includes its guests.
 """
 
+import logging
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from gantt import exceptions
 from gantt.core import message
-from gantt.core.message import Name, Text, Uuid
+from gantt.core.message import Name, Opaque, Text, Uuid
 from gantt.core.report import (
     DICTIONARY_NONCE,
-    DevicePool,
+    Cells,
     HostReport,
     Hypervisor,
-    Metric,
-    NumaCell,
+    Metrics,
+    Pools,
     Registered,
     RegisterHost,
 )
 from gantt.core.resources import Inventory
 from gantt.rpc import wire
 
+LOG = logging.getLogger(__name__)
 NONCE = DICTIONARY_NONCE
 
 _EPOCH_SECONDS = 600.0
@@ -49,7 +51,10 @@ class Ratios(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, kw_only=True):
-    """What forms 2 and 3 have in common, before epoch and sequence are known."""
+    """What forms 2 and 3 have in common, before epoch and sequence are known.
+
+    :ivar unknown: fields of use that the report does not have: nothing is placed there then
+    """
 
     host: str
     node: str | None = None
@@ -60,12 +65,13 @@ class Facts(msgspec.Struct, kw_only=True):
     vcpus_used: int = 0
     memory_mb_used: int = 0
     local_gb_used: int = 0
+    unknown: tuple[str, ...] = ()
     disk_available_least: int | None = None
     ratios: Ratios = Ratios()
     hypervisor: Hypervisor = Hypervisor()
-    numa: list[NumaCell] = []
-    devices: list[DevicePool] = []
-    metrics: dict[str, Metric] = {}
+    numa: Cells = []
+    devices: Pools = []
+    metrics: Metrics = {}
 
     def report(self, epoch: int, sequence: int) -> HostReport:
         """The full report that says all this."""
@@ -86,8 +92,16 @@ class Facts(msgspec.Struct, kw_only=True):
         return HostReport(
             name=self.host, epoch=epoch, sequence=sequence, full=True, running=None, pending=None,
             node=self.node or self.host, inventories=inventories, used=used, numa=self.numa,
-            devices=self.devices, hypervisor=self.hypervisor, metrics=self.metrics, disabled=None,
+            devices=self.devices, hypervisor=self.hypervisor, metrics=self.metrics,
+            disabled=self._disabled,
         )  # fmt: skip
+
+    @property
+    def _disabled(self) -> str | None:
+        """Why nothing may land there: what is in use is not known."""
+        if not self.unknown:
+            return None
+        return f'its last report does not have {", ".join(self.unknown)}: room is not known'
 
     @property
     def _disk_used(self) -> int:
@@ -97,7 +111,7 @@ class Facts(msgspec.Struct, kw_only=True):
         return max(self.local_gb_used, self.local_gb - self.disk_available_least)
 
 
-_Number = int | float | str | None
+_Number = int | float | Annotated[str, msgspec.Meta(max_length=65_536)] | None
 
 
 class Dictionary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,7 +120,7 @@ class Dictionary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     vcpus: message.Amount
     memory_mb: message.Amount
     local_gb: message.Amount
-    vcpus_used: message.Amount = 0
+    vcpus_used: message.Amount | None = None
     memory_mb_used: message.Amount | None = None
     local_gb_used: message.Amount | None = None
     free_ram_mb: int | None = None
@@ -118,27 +132,27 @@ class Dictionary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     running_vms: int | None = None
     current_workload: int | None = None
     hypervisor_type: Text | None = None
-    hypervisor_version: int | str | None = None
+    hypervisor_version: int | Text | None = None
     hypervisor_hostname: Name | None = None
     host: Name | None = None
     host_ip: Text | None = None
-    cpu_info: Any = None
-    supported_instances: Any = None
-    supported_hv_specs: Any = None
-    pci_stats: Any = None
-    pci_device_pools: Any = None
-    pci_passthrough_devices: Any = None
-    numa_topology: Any = None
-    metrics: Any = None
-    stats: dict[str, _Number | bool] | None = None
-    id: Any = None
+    cpu_info: Opaque = None
+    supported_instances: Opaque = None
+    supported_hv_specs: Opaque = None
+    pci_stats: Opaque = None
+    pci_device_pools: Opaque = None
+    pci_passthrough_devices: Opaque = None
+    numa_topology: Opaque = None
+    metrics: Opaque = None
+    stats: Annotated[dict[Name, _Number | bool], msgspec.Meta(max_length=4096)] | None = None
+    id: Opaque = None
     uuid: Uuid | None = None
-    service_id: Any = None
-    mapped: Any = None
-    created_at: Any = None
-    updated_at: Any = None
-    deleted_at: Any = None
-    deleted: Any = None
+    service_id: Opaque = None
+    mapped: Opaque = None
+    created_at: Opaque = None
+    updated_at: Opaque = None
+    deleted_at: Opaque = None
+    deleted: Opaque = None
 
 
 def is_report(stats: Any) -> bool:
@@ -217,6 +231,27 @@ class ForeignHosts:
         """Register again with the next report: its epoch was refused."""
         with self._lock:
             self._epochs.pop(host, None)
+
+    def is_behind(self, fate: Any) -> bool:
+        """Whether a report was stale only because a clock was ahead once; another one is not.
+
+        A number that our clock has not come to yet is of such a clock, or of a scheduler that
+        counts on from it.  One that it has passed is of a report that came later than ours:
+        that one stays, and ours is stale.
+
+        :param fate: ``ReportFate`` of a report made here
+        """
+        if fate.fate != 'stale':
+            return False
+        with self._lock:
+            if fate.current_sequence <= int(self._wall() * 1000):
+                return False
+            self._sequence = max(self._sequence, fate.current_sequence)
+        LOG.warning(
+            'host %s: its last report is numbered by a clock that was ahead by %.0f s; the '
+            'numbers go on from there', fate.name, fate.current_sequence / 1000 - self._wall(),
+        )  # fmt: skip
+        return True
 
     def _next(self) -> int:
         with self._lock:

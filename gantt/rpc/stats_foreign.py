@@ -34,22 +34,32 @@ def facts(name: str, stats: dict[str, Any], defaults: Ratios) -> Facts:
 
     :raises InvalidMessage: names the field and what was expected
     """
-    if 'nova_object.name' in stats:
+    is_node = 'nova_object.name' in stats
+    if is_node:
         stats = _compute_node(stats)
     wire.finite(stats, 'stats')
     said = message.decode(stats, Dictionary, inside='stats')
     if said.host is not None and said.host != name:
         raise _bad('host', f'expected {name!r} as in the argument name, got {said.host!r}')
-    return Facts(
+    used = {
+        'vcpus_used': said.vcpus_used,
+        'memory_mb_used': _used(said.memory_mb_used, said.memory_mb, said.free_ram_mb),
+        'local_gb_used': _used(said.local_gb_used, said.local_gb, said.free_disk_gb),
+    }
+    if is_node:
+        # Nova's mark of a node that was made and whose use nobody has counted yet.
+        used['free_disk_gb'] = said.free_disk_gb
+    found = Facts(
         host=name,
         node=said.hypervisor_hostname,
         uuid=said.uuid,
         vcpus=said.vcpus,
         memory_mb=said.memory_mb,
         local_gb=said.local_gb,
-        vcpus_used=said.vcpus_used,
-        memory_mb_used=_used(said.memory_mb_used, said.memory_mb, said.free_ram_mb),
-        local_gb_used=_used(said.local_gb_used, said.local_gb, said.free_disk_gb),
+        vcpus_used=used['vcpus_used'] or 0,
+        memory_mb_used=used['memory_mb_used'] or 0,
+        local_gb_used=used['local_gb_used'] or 0,
+        unknown=tuple(field for field, amount in used.items() if amount is None),
         disk_available_least=said.disk_available_least,
         ratios=_ratios(said, defaults),
         hypervisor=_hypervisor(said),
@@ -59,17 +69,22 @@ def facts(name: str, stats: dict[str, Any], defaults: Ratios) -> Facts:
         ),
         metrics=_metrics(said),
     )
+    # The parts were taken out one by one: they are held to the bounds of our own reports.
+    return message.decode(message.to_builtins(found), Facts, inside='stats')
 
 
 def _bad(field: str, problem: str) -> exceptions.InvalidMessage:
     return exceptions.InvalidMessage(field=f'stats.{field}', problem=problem)
 
 
-def _used(used: int | None, total: int, free: int | None) -> int:
-    """Use as said, or as what is not free; free may be negative where overcommitted."""
+def _used(used: int | None, total: int, free: int | None) -> int | None:
+    """Use as said, or as what is not free; free may be negative where overcommitted.
+
+    None where the report has neither: it is not known, and is not nothing.
+    """
     if used is not None:
         return used
-    return max(0, total - free) if free is not None else 0
+    return max(0, total - free) if free is not None else None
 
 
 def _ratios(said: Dictionary, defaults: Ratios) -> Ratios:

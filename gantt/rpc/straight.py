@@ -21,8 +21,8 @@ from kombu.exceptions import OperationalError
 
 #: Bytes asked for at once, where the library would read each frame in three pieces.
 READ_AHEAD = 1 << 16
-#: Messages acknowledged together at most.
-ACKNOWLEDGED_TOGETHER = 64
+#: Messages taken before the library has its turn again.
+TAKEN_TOGETHER = 64
 #: Seconds to wait for one more message before the library is asked to, which takes long.
 LINGER_SECONDS = 0.01
 
@@ -37,11 +37,15 @@ class Letter:
     """
 
     __slots__ = (
-        'client_timeout', 'ctxt', 'listener', 'message', 'msg_id', 'orig_msg_id', 'reply_q', 'size',
+        'client_timeout', 'ctxt', 'listener', 'message', 'msg_id', 'orig_msg_id', 'redelivered',
+        'reply_q', 'size',
     )  # fmt: skip
 
-    def __init__(self, listener: Any, body: dict[str, Any], size: int) -> None:
+    def __init__(
+        self, listener: Any, body: dict[str, Any], size: int, redelivered: bool = False
+    ) -> None:
         self.listener = listener
+        self.redelivered = redelivered
         self.size = size
         self.msg_id = self.orig_msg_id = body.pop('_msg_id', None)
         self.reply_q = body.pop('_reply_q', None)
@@ -60,10 +64,11 @@ _envelope = msgspec.json.Decoder(_Envelope).decode
 _anything = msgspec.json.Decoder().decode
 
 
-def letter(listener: Any, body: bytes | str) -> Letter | None:
+def letter(listener: Any, body: bytes | str, redelivered: bool = False) -> Letter | None:
     """The call in a body; None where the body is not what the library writes.
 
     :param listener: the library's, on which it came
+    :param redelivered: another process had it before, and did not acknowledge it
     """
     try:
         envelope = _envelope(body)
@@ -72,14 +77,14 @@ def letter(listener: Any, body: bytes | str) -> Letter | None:
         found = _anything(envelope.message)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    return Letter(listener, found, len(body)) if isinstance(found, dict) else None
+    return Letter(listener, found, len(body), redelivered) if isinstance(found, dict) else None
 
 
-def take(listener: Any, door: Callable[[Any, bytes | str], bool], gather_seconds: float) -> bool:
-    """Let ``door`` see the body of each message first; what it declines goes the usual way.
+def take(listener: Any, door: Callable[[Any, Any], bool], gather_seconds: float) -> bool:
+    """Let ``door`` see each message of py-amqp first; what it declines goes the usual way.
 
     :param listener: of a server, before it starts
-    :param door: called in the receiving thread with the library's listener and a body, must
+    :param door: called in the receiving thread with the library's listener and a message, must
         not raise; True: it is dealt with
     :param gather_seconds: to let more messages come when none is there: waking up costs more
         than one takes.  0 where somebody waits for the answer
@@ -100,17 +105,22 @@ class _Straight:
 
     What was taken is acknowledged together when no more is there, after it was
     dealt with: a message may come twice after a broken connection, but none is lost.
+    With a bounded prefetch that happens at half of it at the latest, so that the
+    broker goes on sending meanwhile.
     """
 
     def __init__(
-        self, poller: Any, door: Callable[[Any, bytes | str], bool], gather_seconds: float
+        self, poller: Any, door: Callable[[Any, Any], bool], gather_seconds: float
     ) -> None:
         self._poller = poller
         self._door = door
         self._gather_seconds = gather_seconds
+        prefetch = poller.conn.connection.rabbit_qos_prefetch_count
+        self._together = max(1, min(TAKEN_TOGETHER, prefetch // 2)) if prefetch else TAKEN_TOGETHER
         self._channel: Any = None
         self._last = 0
         self._waiting = 0
+        self._taken = 0
         self._scheduled = False
 
     def on_message(self, usual: Callable[[Any], None], message: Any) -> None:
@@ -119,13 +129,16 @@ class _Straight:
             # Connected anew: the broker sends again what was not acknowledged.
             self._channel, self._waiting = message.channel, 0
             read_ahead(message.channel.connection.transport)
-        if not self._door(self._poller, message.body):
+        if not self._door(self._poller, message):
             # The library acknowledges each message by itself: first those before it.
             self._acknowledge()
             usual(message)
             return
         self._last = message.delivery_info['delivery_tag']
         self._waiting += 1
+        self._taken += 1
+        if self._waiting >= self._together:
+            self._acknowledge()
         if not self._scheduled:
             self._scheduled = True
             self._poller._message_operations_handler.do(self._drain)
@@ -150,10 +163,11 @@ class _Straight:
 
         :param connection: py-amqp's
         """
+        self._taken = 0
         try:
             # Once for all messages: it costs two system calls.
             with connection.transport.having_timeout(LINGER_SECONDS):
-                while self._waiting < ACKNOWLEDGED_TOGETHER and not self._poller.incoming:
+                while self._taken < TAKEN_TOGETHER and not self._poller.incoming:
                     connection.drain_events()
         except TimeoutError:
             return True

@@ -15,6 +15,7 @@ import oslo_messaging as om
 
 from gantt import exceptions
 from gantt.rpc import driver, memory
+from gantt.rpc.driver import masked
 
 LOG = logging.getLogger(__name__)
 
@@ -31,6 +32,14 @@ PUBLISH_RETRIES = 2
 #: Longest pause of a service between two tries to reach a broker that is away.  With the
 #: library's 30 s nobody would answer for half a minute after a longer outage.
 RECONNECT_SECONDS_MOST = 3
+#: Messages that a consumer may have unacknowledged.  They are acknowledged as soon as they are
+#: taken into a queue of this process, so that this bounds no rate; it bounds what a process
+#: takes that is stopped, or stuck, and that others cannot answer until its connection ends.
+PREFETCH = 64
+#: After so long without a byte the broker takes a peer for dead and delivers to others what it
+#: had not acknowledged.  Nova's callers give up after 60 s without a sign of life: a call that a
+#: stopped scheduler had taken is redelivered well before.  The broker's manual advises 5 to 20.
+HEARTBEAT_SECONDS = 20
 
 
 def own_transport(conf: Any, url: str | None = None) -> om.transport.RPCTransport:
@@ -90,26 +99,19 @@ def _transport(conf: Any, url: str, option: str) -> om.transport.RPCTransport:
     return made
 
 
-def reconnect_soon(conf: Any) -> None:
-    """Let this process be back within seconds of its broker, unless it is configured otherwise.
+def service_defaults(conf: Any) -> None:
+    """Other defaults of [oslo_messaging_rabbit] than the library's, for services.
 
-    For services: ten thousand hosts that come back at once are a herd.  Call it after a
-    transport was made, which registers the option.
+    Back within seconds of the broker (ten thousand hosts that come back at once are a herd),
+    a bounded prefetch, and a heartbeat after which what a dead process held is redelivered in
+    time.  Call it after a transport was made, which registers the options.
     """
-    conf.set_default('rabbit_interval_max', RECONNECT_SECONDS_MOST, group='oslo_messaging_rabbit')
-
-
-def masked(url: str) -> str:
-    """A broker URL for people: without passwords and options."""
-    scheme, sep, rest = url.partition('://')
-    if not sep:
-        return scheme.partition(':')[0] + ':'
-    hosts, slash, path = rest.partition('/')
-    shown = []
-    for host in hosts.split(','):
-        user, at, place = host.rpartition('@')
-        shown.append(f'{user.partition(":")[0]}:***@{place}' if at else place)
-    return f'{scheme}://{",".join(shown)}{slash}{path.partition("?")[0]}'
+    for name, value in (
+        ('rabbit_interval_max', RECONNECT_SECONDS_MOST),
+        ('rabbit_qos_prefetch_count', PREFETCH),
+        ('heartbeat_timeout_threshold', HEARTBEAT_SECONDS),
+    ):
+        conf.set_default(name, value, group='oslo_messaging_rabbit')
 
 
 def _without_secret(text: str, url: str) -> str:

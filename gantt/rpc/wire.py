@@ -13,6 +13,8 @@ History of the interface (topics ``gantt-scheduler``, ``gantt-claims``,
     1.5  select_destinations: repeat
     1.6  select_destinations: only_project; register_host: speaks_for
     1.7  open_moves: reserved
+    1.8  list_guests: begun
+    1.9  register_host: after; select_destinations: origin
 
 A server answers senders of its own major version.  From a sender whose minor
 version is newer, keys that the server does not know are dropped; from all
@@ -21,15 +23,14 @@ others they are refused.
 
 import math
 import re
-from typing import Any, TypeVar
+from typing import Any
 
 from gantt import exceptions
-from gantt.core import decision, message
+from gantt.core import decision, message, quoting
 from gantt.core.decision import Answer
+from gantt.rpc.call import Call
 
-T = TypeVar('T')
-
-MAJOR, MINOR = 1, 7
+MAJOR, MINOR = 1, 9
 VERSION = f'{MAJOR}.{MINOR}'
 #: Versions of senders that say nothing unknown to us.
 KNOWN = frozenset(f'{MAJOR}.{minor}' for minor in range(MINOR + 1))
@@ -54,7 +55,7 @@ def newer_minor(
     found = _VERSION.match(version) if isinstance(version, str) else None
     if found is None:
         raise exceptions.InvalidMessage(
-            field='version', problem=f'expected text like {VERSION!r}, got {_short(version)}'
+            field='version', problem=f'expected text like {VERSION!r}, got {quoting.short(version)}'
         )
     theirs = int(found[1]), int(found[2])
     if theirs[0] != major or (exact and theirs[1] > minor):
@@ -64,13 +65,14 @@ def newer_minor(
     return theirs[1] > minor
 
 
-def argument(args: dict[str, Any], name: str, tp: type[T], *, newer: bool = False) -> T:
-    """The only argument of a method, as a core type.
+def argument(call: Call) -> Any:
+    """The only argument of a call, as the type that its method's interface has for it.
 
     :raises InvalidMessage: names the field and what was expected
     """
-    only(args, (name,), newer=newer)
-    return message.decode(args[name], tp, inside=name, newer_minor=newer)
+    ((name, tp),) = call.takes.items()
+    only(call.args, (name,), newer=call.newer_minor)
+    return message.decode(call.args[name], tp, inside=name, newer_minor=call.newer_minor)
 
 
 def only(args: dict[str, Any], names: tuple[str, ...], *, newer: bool = False) -> None:
@@ -86,7 +88,7 @@ def only(args: dict[str, Any], names: tuple[str, ...], *, newer: bool = False) -
     for name in args:
         if name not in names and not newer:
             raise exceptions.InvalidMessage(
-                field=f'args.{_short(name)}',
+                field=f'args.{quoting.short(name)}',
                 problem=f'unknown argument; expected {", ".join(names)}',
             )
 
@@ -97,15 +99,22 @@ def finite(body: Any, path: str, depth: int = 0) -> None:
     :raises InvalidMessage: names the field
     """
     if isinstance(body, float) and not math.isfinite(body):
-        raise exceptions.InvalidMessage(field=path, problem=f'expected a finite number, got {body}')
+        raise exceptions.InvalidMessage(
+            field=_shown(path), problem=f'expected a finite number, got {body}'
+        )
     if depth > 64:
-        raise exceptions.InvalidMessage(field=path, problem='nested too deeply')
+        raise exceptions.InvalidMessage(field=_shown(path), problem='nested too deeply')
     if isinstance(body, dict):
         for key, value in body.items():
             finite(value, f'{path}.{key}', depth + 1)
     elif isinstance(body, list):
         for value in body:
             finite(value, f'{path}[...]', depth + 1)
+
+
+def _shown(path: str) -> str:
+    """A path whose keys are foreign, as a refusal repeats it."""
+    return quoting.plain(path, message.NAME_MAX)
 
 
 def whole_text(body: Any, path: str) -> None:
@@ -116,7 +125,8 @@ def whole_text(body: Any, path: str) -> None:
     if isinstance(body, str):
         if _HALF.search(body):
             raise exceptions.InvalidMessage(
-                field=path, problem=f'expected text, got a lone surrogate in {_short(body)}'
+                field=_shown(path),
+                problem=f'expected text, got a lone surrogate in {quoting.short(body)}',
             )
     elif isinstance(body, dict):
         for key, value in body.items():
@@ -131,8 +141,3 @@ def answer(found: Answer) -> tuple[Any, Exception | None]:
     """An answer as (result, error) of a call; the envelope encodes it as it is."""
     error = decision.error_of(found)
     return (decision.for_caller(found), None) if error is None else (None, error)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f'{text[:57]}...'

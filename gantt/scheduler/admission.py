@@ -19,39 +19,46 @@ from gantt.scheduler.ports import Clock, Replies
 
 #: Callers that may wait for one request.
 WAITERS_MAX = 64
+#: Of all requests that wait, beside their number: most are a kilobyte each.
+BYTES_MAX = 32 << 20
+#: 2020-01-01, in seconds: attempts are numbered from there.
+ATTEMPTS_SINCE = 1_577_836_800
 
 
 class Call:
     """One request on its way: who waits for it and how far it has come.
 
+    :ivar bytes: about what it takes in memory while it waits
     :ivar todo: members not claimed yet
     :ivar done: what was decided for the members that are claimed
-    :ivar attempt: of the request row; claim ids derive from it
+    :ivar attempt: of the request row; claim ids derive from it, see ``first_attempt``
     :ivar continues: an open request row is ours
     :ivar takes_over: the attempt of an overdue row that we replace
     :ivar tries: how often it was planned, for the bound
     :ivar repeats: another copy may be on its way elsewhere
+    :ivar locked: why it waits for others, where a row that it needs is locked by them
     :ivar alone: a batch with it failed, nobody knows by whose fault: it is planned by itself
     """
 
     __slots__ = (
-        'alone', 'attempt', 'conflicts', 'continues', 'deadline', 'done', 'fingerprint', 'request',
-        'repeats', 'takes_over', 'todo', 'tries', 'waiters',
+        'alone', 'attempt', 'bytes', 'conflicts', 'continues', 'deadline', 'done', 'fingerprint',
+        'locked', 'request', 'repeats', 'takes_over', 'todo', 'tries', 'waiters',
     )  # fmt: skip
 
-    def __init__(self, request: SelectDestinations, deadline: float) -> None:
+    def __init__(self, request: SelectDestinations, deadline: float, attempt: int = 1) -> None:
         self.request = request
-        self.fingerprint = request.fingerprint
+        self.fingerprint, self.bytes = request.fingerprint_and_size()
         self.deadline = deadline
         self.waiters: list[tuple[Any, Replies]] = []
         self.todo = list(range(len(request.consumers)))
         self.done: dict[int, MemberDecision] = {}
-        self.attempt = 1
+        self.attempt = attempt
         self.continues = False
         self.takes_over: int | None = None
         self.tries = 0
         self.repeats = request.repeat
         self.alone = False
+        self.locked = ''
         self.conflicts: list[str] = []
 
 
@@ -71,6 +78,7 @@ class Admission:
         self._parked: list[tuple[float, int, Call]] = []
         self._serial = itertools.count()
         self._inside: dict[str, Call] = {}
+        self._bytes = 0  # of those inside
         self._lock = threading.Lock()
         self._last = 1
         self.closed = False
@@ -103,7 +111,8 @@ class Admission:
                 f'the budget of {request.budget_ms} ms was spent before it got here',
             )
         key = request.request_id if not request.dry_run else f'dry {next(self._serial)}'
-        call = Call(request, self._clock.monotonic() + left)
+        attempt = first_attempt(self._clock.wall())
+        call = Call(request, self._clock.monotonic() + left, attempt)
         with self._lock:
             inside = self._inside.get(key)
             if inside is not None:
@@ -119,10 +128,23 @@ class Admission:
             if self.closed or len(self._inside) >= self.limit:
                 why = 'shutting down' if self.closed else f'{self.limit} requests are waiting'
                 return refusal(request, Outcome.BUSY, why, self.retry_after_ms)
+            if self._bytes + call.bytes > BYTES_MAX and self._inside:
+                why = f'requests of {self._bytes} bytes are waiting'
+                return refusal(request, Outcome.BUSY, why, self.retry_after_ms)
             call.waiters.append((handle, replies))
             self._inside[key] = call
+            self._bytes += call.bytes
         self._queue.put(call)
         return None
+
+    def take_back(self) -> list[Call]:
+        """The calls that no batch has had yet; each is left by whoever takes it back."""
+        found = []
+        while not self._queue.empty():
+            call = self._get(0)
+            if call is not None:
+                found.append(call)
+        return found
 
     def wake(self) -> None:
         """Let a waiting ``drain`` return, with nothing if need be."""
@@ -144,11 +166,12 @@ class Admission:
     def leave(self, call: Call) -> list[tuple[Any, Replies]]:
         """Take a finished call out; returns everybody who waits for its answer."""
         with self._lock:
-            if self._inside.get(call.request.request_id) is call:
-                del self._inside[call.request.request_id]
-            else:
-                for key in [k for k, c in self._inside.items() if c is call]:
-                    del self._inside[key]
+            keys = [call.request.request_id]
+            if self._inside.get(keys[0]) is not call:
+                keys = [k for k, c in self._inside.items() if c is call]
+            for key in keys:
+                del self._inside[key]
+                self._bytes -= call.bytes
             waiters, call.waiters = call.waiters, []
             return waiters
 
@@ -222,3 +245,14 @@ def refusal(
         retry_after_ms=retry_after_ms,
         dry_run=request.dry_run,
     )
+
+
+def first_attempt(wall: float) -> int:
+    """The number of a request's first attempt: seconds since 2020, in 31 bits.
+
+    Claim ids derive from (request id, attempt, member), and hosts remember theirs for days after
+    the row of the request is gone. Who asks with an old request id gets claims that no host has
+    seen, as long as the attempts that are counted on from here are fewer than the seconds between.
+    Time decides nothing more: where a clock gives a number again, the ids are those of before.
+    """
+    return max(1, int(wall - ATTEMPTS_SINCE) % 2**31)

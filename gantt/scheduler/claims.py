@@ -20,6 +20,8 @@ from gantt.scheduler.ports import ClaimFate, ClaimResult, Recorder, Store
 from gantt.scheduler.settings import Settings
 
 LOG = logging.getLogger(__name__)
+#: Claims that one line of the log names.
+UNREADABLE_NAMED = 10
 
 
 class Claims:
@@ -61,14 +63,18 @@ class Claims:
 
     def refuse(self, words: ClaimWords) -> list[ClaimFate]:
         """The compute's second check said no: the two views of the host differ."""
-        LOG.warning(
-            'host %s refuses %d claims (%s): its own check says that they do not fit',
-            words.name,
-            len(words.claim_ids),
-            words.reason,
-        )
-        self._recorder.count('gantt_disagreements_total', len(words.claim_ids))
-        return self._told('refuse', self._store.refuse_claims(words))
+        fates = self._told('refuse', self._store.refuse_claims(words))
+        # Of what was released or expired before, the two views do not differ.
+        refused = sum(fate.fate == 'ok' for fate in fates)
+        if refused:
+            LOG.warning(
+                'host %s refuses %d claims (%s): its own check says that they do not fit',
+                words.name,
+                refused,
+                words.reason,
+            )
+            self._recorder.count('gantt_disagreements_total', refused)
+        return fates
 
     def release(self, words: ClaimWords) -> list[ClaimFate]:
         """The compute says that guests are gone."""
@@ -89,7 +95,10 @@ class Claims:
     def extend(self, message: ExtendClaims) -> dict[str, object]:
         """Lengthen leases, up to the configured longest."""
         result = self._store.extend_request(
-            message.request_id, float(message.seconds), self._settings.lease_seconds_max
+            message.request_id,
+            float(message.seconds),
+            self._settings.lease_seconds_max,
+            self._settings.plan_lease_seconds_max,
         )
         if not result.fates:
             raise exceptions.NotFound(kind='request with reserved claims', name=message.request_id)
@@ -104,6 +113,14 @@ class Claims:
     def sweep(self) -> int:
         """Expire what nobody confirmed in time; how many there were."""
         result = self._store.sweep(self._settings.sweep_rows)
+        if result.unreadable:
+            self._recorder.count('gantt_claims_unreadable_total', len(result.unreadable))
+            named = [f'{one} ({problem})' for one, problem in result.unreadable.items()]
+            LOG.error(
+                '%d claims past their lease cannot be read and hold their places: %s%s',
+                len(named), '; '.join(named[:UNREADABLE_NAMED]),
+                '; ...' if len(named) > UNREADABLE_NAMED else '',
+            )  # fmt: skip
         return len(self._told('expire', result))
 
     def _told(self, word: str, result: ClaimResult) -> list[ClaimFate]:

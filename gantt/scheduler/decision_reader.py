@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kept decisions for those who ask: listed, explained, made again."""
 
+import time
+
 import msgspec
 
 from gantt import exceptions
+from gantt.core.decision import Outcome, Score
 from gantt.core.host_steps import HostStep, steps_of
 from gantt.core.host_table import HostTable
-from gantt.core.pipeline import Pipeline
+from gantt.core.pipeline import Pause, Pipeline
 from gantt.scheduler import explaining, redacting, side_by_side, views
 from gantt.scheduler.host_views import HostReader
 from gantt.scheduler.kept import PREFIX_MIN, Kept, unpack
@@ -15,6 +18,8 @@ from gantt.scheduler.replaying import Gone, Otherwise, Replayer, differences
 from gantt.scheduler.settings import Settings
 from gantt.scheduler.views import DecisionSummary, Explanation, View
 
+#: For so long a decision is made again; what reads the log of the table comes before.
+SECONDS_MAX = 10.0
 #: Differences that the lines of a replay name.
 _DIFFERENCES_SHOWN = 8
 
@@ -48,10 +53,13 @@ class DecisionReader:
         self._public = redacting.words_of(pipeline.filters)
 
     def summaries(
-        self, outcome: str | None, project: str | None, limit: int, marker: str | None, now: float
-    ) -> list[DecisionSummary]:
+        self, outcome: str | None, project: str | None, limit: int, marker: str | None, now: float,
+        consumer: str | None = None,
+    ) -> list[DecisionSummary]:  # fmt: skip
         """Decisions, newest first; of one project, or of all."""
-        found = self._store.decisions(outcome=outcome, project=project, limit=limit, marker=marker)
+        found = self._store.decisions(
+            outcome=outcome, project=project, limit=limit, marker=marker, consumer=consumer
+        )
         return [
             DecisionSummary(
                 id=record.id,
@@ -62,26 +70,33 @@ class DecisionReader:
                 worker=record.worker,
                 created_at=views.when(record.created_at),
                 age_seconds=round(max(0.0, now - record.created_at), 3),
+                origin=record.origin,
             )
             for record in found
         ]
 
-    def public(self, decision_id: str, now: float) -> Explanation:
+    def public(self, decision_id: str, now: float, project: str | None = None) -> Explanation:
         """A decision for those who may not see hosts; as :meth:`explain` otherwise."""
-        kept, provider_ids, created_at = self._load(decision_id)
+        kept, provider_ids, created_at = self._load(decision_id, project)
         return redacting.redacted(
             explaining.explain(kept, created_at, now, provider_ids), self._public
         )
 
-    def explain(self, decision_id: str, table: HostTable, host: str | None = None) -> Explanation:
+    def explain(
+        self, decision_id: str, table: HostTable, host: str | None = None,
+        project: str | None = None,
+    ) -> Explanation:  # fmt: skip
         """A decision, explained; by its id, a request id, or a unique prefix of either.
 
+        Else by the id that its request has elsewhere, or by one of its consumers: the newest.
+
         :param table: as it is now
+        :param project: only a decision of this project
         :param host: say the verdict of this host as well, and what each filter says of it
         :raises NotFound: no such decision, or no longer kept
         :raises InvalidMessage: too short a prefix
         """
-        kept, provider_ids, created_at = self._load(decision_id)
+        kept, provider_ids, created_at = self._load(decision_id, project)
         if host is None:
             return explaining.explain(kept, created_at, table.now, provider_ids)
         reader = HostReader(table, self._settings.stale_after_seconds)
@@ -92,6 +107,20 @@ class DecisionReader:
             kept, created_at, table.now, provider_ids, wanted, steps=steps
         )  # fmt: skip
 
+    def scores(self, decision_id: str, member: int) -> list[Score]:
+        """Of all hosts that no filter removed for a member, best first.
+
+        Of no host where the table that the decision saw is not kept any more.
+
+        :raises NotFound: see :meth:`explain`
+        """
+        kept, _, _ = self._load(decision_id)
+        try:
+            again = self._replayer.scores(kept)
+        except (Gone, exceptions.PluginError):
+            return []
+        return next((one.scores for one in again.members if one.member == member), [])
+
     def replay(
         self, decision_id: str, table: HostTable, otherwise: Otherwise | None = None
     ) -> Replayed:
@@ -101,10 +130,16 @@ class DecisionReader:
             is the same unless these have changed since
         :raises NotFound: see :meth:`explain`; ``Gone`` where only the table is
         :raises PluginError: a setting that does not exist
+        :raises Expired: it takes longer than a trial may
         """
         kept, provider_ids, created_at = self._load(decision_id)
         otherwise = otherwise or Otherwise()
-        again = self._replayer.again(kept, otherwise)
+        end = time.monotonic() + SECONDS_MAX
+        again = self._replayer.again(
+            kept, otherwise, lambda: Pause.OVER if time.monotonic() >= end else Pause.GO_ON
+        )
+        if again.outcome is Outcome.EXPIRED:
+            raise exceptions.Expired(again.reason)
         found = differences(kept.decision, again)
         then = explaining.explain(kept, created_at, table.now, provider_ids)
         made = Kept(again, kept.request)
@@ -122,16 +157,17 @@ class DecisionReader:
         )
         return msgspec.structs.replace(replayed, lines=_lines(replayed))
 
-    def _load(self, decision_id: str) -> tuple[Kept, bytes, float]:
+    def _load(self, decision_id: str, project: str | None = None) -> tuple[Kept, bytes, float]:
         if len(decision_id) < PREFIX_MIN:
             raise exceptions.InvalidMessage(
                 field='decision id', problem=f'expected at least {PREFIX_MIN} characters of it'
             )
-        found = self._store.load_decision(decision_id)
+        found = self._store.load_decision(decision_id, project)
         if found is None:
             raise exceptions.NotFound(
                 f'decision {decision_id!r} is not known here: it is no decision or request id, '
-                'not enough of one, or past the time that decisions are kept',
+                'not enough of one, no consumer (server) and no request of Nova (req-...) that '
+                'was decided here, or past the time that decisions are kept',
                 kind='decision',
                 name=decision_id,
             )

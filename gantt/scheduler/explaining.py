@@ -78,6 +78,7 @@ def explain(
         contradiction=decision.contradiction,
         worker=decision.worker,
         project_id=decision.project_id,
+        origin=kept.origin,
         created_at=views.when(created_at),
         age_seconds=round(max(0.0, now - created_at), 3),
         members=[_member(decision, member, request) for member in decision.members],
@@ -197,6 +198,7 @@ def _lines(found: Explanation, dry_run: bool, is_kept: bool) -> Iterable[str]:
     if is_kept:
         yield f'decision {found.id}'
         yield f'request  {found.request_id}'
+        yield from [f'asked as {found.origin}'] if found.origin else []
     facts = [
         f'by {found.worker}' if found.worker else '',
         f'attempt {found.attempts}',

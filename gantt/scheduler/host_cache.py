@@ -5,27 +5,36 @@ The database is the authority; this is a cache of it.  One thread owns the
 working table (the scheduling thread, or whoever holds the lock in a follower)
 and is the only one to change it; everybody else offers news, which the owner
 folds in between two batches, and reads snapshots.
+
+A database may go back: a backup is put back, or a standby that was behind takes
+over.  Versions of hosts and numbers of the feed only grow, so that a lower one
+than was known before the read proves it, and everything is read again.
 """
 
 import collections
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from gantt import exceptions
 from gantt.core import overrides, resources
+from gantt.core.group_rule import GroupRule
 from gantt.core.host import Aggregate, HostChange, HostRow
 from gantt.core.host_table import HostTable
+from gantt.core.silence import Silence, Window
 from gantt.scheduler import table_log
 from gantt.scheduler.clock import SystemClock
-from gantt.scheduler.ports import Clock, Everything, Feed, Store
+from gantt.scheduler.ports import Clock, Everything, Feed, Gap, Store
 
 LOG = logging.getLogger(__name__)
 
 #: Pieces of news that may wait for the owner of the table.
 NEWS_MAX = 10_000
+#: Seconds between two full comparisons while gaps of the feed were given up, how long
+#: that lasts, and between two readings of everything because the database went back.
+DOUBT_EACH, DOUBT_SECONDS, BACK_EACH = 5.0, 60.0, 1.0
 
 
 class Rebuilt:
@@ -54,8 +63,10 @@ class HostCache:
         reload_seconds: float = 300.0,
         log: table_log.TableLog | None = None,
         default_zone: str = 'nova',
+        count: Callable[..., None] | None = None,
     ) -> None:
         self.store = store
+        self._count = count or (lambda name, value=1: None)
         self.log = log
         self.clock: Clock = clock or SystemClock()
         self.working = HostTable(default_zone=default_zone)
@@ -65,6 +76,8 @@ class HostCache:
         #: Hosts whose news came too late, with its version: some of it is not known until
         #: newer news comes.
         self._late: dict[int, int] = {}
+        #: Rules of server groups, as far as the news goes; a commit compares them again.
+        self.rules: dict[str, GroupRule] = {}
         self._rebuilds = 0  # tables that wait in the news
         self._warned: frozenset[str] = frozenset()
         self._queueing = threading.Lock()  # news and what is seen by it go together
@@ -73,27 +86,50 @@ class HostCache:
         self._default_zone = default_zone
         self._news: collections.deque[Feed | list[HostChange] | Rebuilt] = collections.deque()
         self._position = 0
+        self._gaps: list[Gap] = []
+        self._doubt_until = float('-inf')  # until then the feed may have left something out
+        self._compared_at = float('-inf')
+        self._lost = store.connections_lost  # when all were compared last
+        self._is_far = False  # behind: the feed does not lead on, everything is to be compared
+        self._went_back = ''  # how that was noticed, until everything was read again
+        self._is_other = False  # another incarnation, until everything was read again
+        self._gone: set[int] | None = None  # hosts removed while all are compared
         self._incarnation: int | None = None
         self._asked = 0  # readings of the declared classes that ended well
         self._asking = threading.Lock()
         self.is_loaded = False  # whether the working table was ever filled
         self._offset = 0.0  # database clock minus our monotonic clock
-        self._fresh_at = float('-inf')
+        self._fresh_at = self._read_at = float('-inf')
         self._loaded_at = float('-inf')
         self._lock = threading.Lock()  # followers: one refresh at a time
-        self._poll_lock = threading.Lock()
+        self._poll_lock = threading.Lock()  # one poll at a time; never held for a full reading
+        self._whole_lock = threading.Lock()  # one full reading at a time
         self._snapshot: HostTable | None = None
+        self._silence = Silence()
 
     # -- any thread ------------------------------------------------------------
     @property
     def age_seconds(self) -> float:
-        """Seconds since the table was last known to be current."""
+        """Seconds since the table was last known to be current, but for what is on its way.
+
+        Where numbers of the feed are missing that is when they were missed first.
+        """
         return max(0.0, self.clock.monotonic() - self._fresh_at)
+
+    @property
+    def read_seconds_ago(self) -> float:
+        """Seconds since the feed was read."""
+        return max(0.0, self.clock.monotonic() - self._read_at)
 
     @property
     def database_now(self) -> float:
         """The database's clock as far as it is known here."""
         return self.clock.monotonic() + self._offset
+
+    def look_for_silence(self, down_seconds: float) -> Window | None:
+        """When the last reports came of hosts that fell silent together; see ``core.silence``."""
+        table = self.working
+        return self._silence.look(table.reported_at, table.enabled, table.now, down_seconds)
 
     def has_classes(self, names: Iterable[str]) -> bool:
         """Whether all are known here; else ``declared_classes`` reads the database."""
@@ -139,44 +175,167 @@ class HostCache:
         for change in hosts:
             if change.row is None:
                 self._seen.pop(change.provider_id, None)
+                if self._gone is not None:
+                    self._gone.add(change.provider_id)
             elif change.row.version > self._seen.get(change.provider_id, -1):
                 self._seen[change.provider_id] = change.row.version
 
     def fetch(self) -> None:
-        """Read the feed, or compare everything where that is due; the owner folds it in.
+        """Read the feed, or everything where that is due; the owner folds it in.
+
+        :raises DatabaseUnavailable:
+        """
+        with self._whole_lock:
+            started = self.clock.monotonic()
+            if self._incarnation is not None and not self.is_suspect:
+                if self._is_far or self._is_due(started):
+                    self._compare(started)
+                else:
+                    self.fetch_news()
+            if self._incarnation is None or self._is_other:
+                self._fetch_everything(started)
+            elif self._went_back:
+                self._start_again(started)
+
+    def fetch_news(self) -> None:
+        """Read the feed; full readings, which take long, are left to others.
 
         :raises DatabaseUnavailable:
         """
         with self._poll_lock:
-            started = self.clock.monotonic()
-            if self._incarnation is None:
-                self._fetch_everything(started)
-                return
-            whole = started - self._loaded_at >= self.reload_seconds
-            if whole:
-                feed = self.store.compare(dict(self._seen))
-                self._loaded_at = started
-            else:
-                feed = self.store.poll(self._position, self._seen)
-            self._note(started, feed.now)
-            if feed.incarnation != self._incarnation:
-                self._fetch_everything(started)
-                return
-            self._position = feed.position
-            if feed.hosts or feed.groups or (feed.aggregates, feed.metrics) != (None, None):
-                with self._queueing:
-                    self._news.append(feed)
-                    self._see(feed.hosts)
+            if self._incarnation is not None and not self.is_suspect:
+                self._poll()
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether the table is of another database than there is now, or of a later state."""
+        return self._is_other or bool(self._went_back)
+
+    def _poll(self) -> None:
+        started = self.clock.monotonic()
+        feed = self.store.poll(self._position, self._seen, self._gaps)
+        if feed.went_back:
+            self.suspect('the feed ends before what was read of it, or a host has an older version')
+        elif feed.incarnation != self._incarnation:
+            self._is_other = True
+        else:
+            if feed.is_lost:
+                self._doubt_until = started + DOUBT_SECONDS
+                self._is_far = not feed.gaps
+            if not self._is_far:
+                self._position, self._gaps = feed.position, feed.gaps
+                self._note(started, feed.now)
+            self._queue(feed)
+
+    def _queue(self, feed: Feed) -> None:
+        if (
+            feed.hosts
+            or feed.groups
+            or feed.whole
+            or (feed.aggregates, feed.metrics) != (None, None)
+        ):
+            with self._queueing:
+                self._news.append(feed)
+                self._see(feed.hosts)
+
+    def _is_due(self, now: float) -> bool:
+        """Whether it is time to compare everything."""
+        since = now - self._loaded_at
+        if self.store.connections_lost != self._lost and since >= BACK_EACH:
+            return True  # a standby may have taken over, without our last commits
+        return since >= (
+            min(DOUBT_EACH, self.reload_seconds) if now < self._doubt_until else self.reload_seconds
+        )
+
+    def _compare(self, started: float) -> None:
+        """Compare everything, and count what the feed should have brought by then."""
+        with self._queueing:
+            known, self._gone = dict(self._seen), set()
+        position, lost = self._position, self.store.connections_lost
+        try:
+            whole = self.store.compare(known)
+            with self._poll_lock:
+                if whole.went_back or whole.position < position:
+                    self.suspect('all hosts were compared, and one has an older version')
+                elif whole.incarnation != self._incarnation:
+                    self._is_other = True  # also where the table was dropped meanwhile
+                else:
+                    self._take_compared(started, whole)
+            self._lost = lost
+        finally:
+            with self._queueing:
+                self._gone = None
+
+    def _take_compared(self, started: float, whole: Feed) -> None:
+        was_far, self._is_far = self._is_far, False
+        self._loaded_at = self._compared_at = started
+        if was_far:
+            self._position, self._gaps = whole.position, whole.gaps
+            self._note(started, whole.now)
+        else:
+            self._poll()
+        if self.is_suspect:
+            return
+        with self._queueing:
+            gone = self._gone or set()
+            hosts = [
+                change
+                for change in whole.hosts
+                if change.provider_id not in gone and self._is_unseen(change)
+            ]
+        if hosts and not was_far:
+            self._count('gantt_feed_missed_total', len(hosts))
+            LOG.warning(
+                'The change feed did not bring what changed on %d hosts, which a full '
+                'comparison has found', len(hosts),
+            )  # fmt: skip
+        self._queue(msgspec.structs.replace(whole, hosts=hosts))
+
+    def _is_unseen(self, change: HostChange) -> bool:
+        known = self._seen.get(change.provider_id)
+        if change.row is None:
+            return known is not None
+        return known is None or change.row.version > known
+
+    def suspect(self, how: str) -> None:
+        """The database went back: everything is read again by the next ``fetch``."""
+        self._went_back = self._went_back or how
+
+    def is_behind(self, hosts: Iterable[HostChange], known: Mapping[int, int]) -> bool:
+        """Whether hosts that were just read are older than was known before.
+
+        :param known: ``versions`` as they were before the read
+        """
+        behind = any(
+            change.row is not None and change.row.version < known.get(change.provider_id, -1)
+            for change in hosts
+        )
+        if behind:
+            self.suspect('a host of a group has an older version')
+        return behind
+
+    def _start_again(self, started: float) -> None:
+        if started - self._loaded_at < BACK_EACH:
+            return
+        LOG.error(
+            'The database is at an older state than this process had read (%s); everything is '
+            'read again. Was a backup put back, or did a standby take over that was behind? Then '
+            'run "gantt-manage db incarnation": hosts register anew, and what they run is adopted',
+            self._went_back,
+        )  # fmt: skip
+        self._count('gantt_database_went_back_total')
+        self._fetch_everything(started)
 
     def _fetch_everything(self, started: float) -> None:
         everything = self.store.load_everything()
-        self._note(started, everything.now)
-        self._position = everything.position
-        self._incarnation = everything.incarnation
-        self._loaded_at = started
-        self.classes = everything.resource_classes
         rebuilt = Rebuilt(everything, table_log.build(everything, self._default_zone))
-        with self._queueing:
+        with self._poll_lock, self._queueing:
+            self._position, self._gaps = everything.position, everything.gaps
+            self._incarnation = everything.incarnation
+            self._loaded_at = self._compared_at = started
+            self._went_back, self._is_other, self._is_far = '', False, False
+            self.classes = everything.resource_classes
+            self._note(started, everything.now)
             # Whatever was folded, or waits, before it goes with the table it was for.
             self._seen = _versions(everything)
             self._rebuilds += 1
@@ -185,7 +344,11 @@ class HostCache:
     def _note(self, started: float, now: float) -> None:
         # The answer shows the database as of some moment after we asked.
         self._offset = now - self.clock.monotonic()
-        self._fresh_at = started
+        self._read_at = started
+        missing = now - self._gaps[0].since if self._gaps else 0.0
+        fresh = started - max(0.0, missing)
+        # Where gaps were given up only a comparison knows.
+        self._fresh_at = min(fresh, self._compared_at) if started < self._doubt_until else fresh
 
     # -- the owner ---------------------------------------------------------------
     def fold(self, *, mid_batch: bool = False) -> HostTable:
@@ -194,10 +357,7 @@ class HostCache:
         :param mid_batch: picks are laid over the table that must not be lost with
             it: another table, and what comes after it, waits for the next batch
         """
-        while self._news:
-            if mid_batch and isinstance(self._news[0], Rebuilt):
-                break
-            news = self._news.popleft()
+        while (news := self._next(mid_batch)) is not None:
             if isinstance(news, Rebuilt):
                 self._replace(news)
             elif isinstance(news, Feed):
@@ -209,6 +369,15 @@ class HostCache:
             self.log.add(table_log.Checkpoint(everything, fresh))
         self.do(table_log.Clock(self.database_now))
         return self.working
+
+    def _next(self, mid_batch: bool) -> Feed | list[HostChange] | Rebuilt | None:
+        with self._queueing:
+            if not self._news or (mid_batch and isinstance(self._news[0], Rebuilt)):
+                return None
+            news = self._news.popleft()
+            # With the news that it counts: they may all be dropped at any time.
+            self._rebuilds -= isinstance(news, Rebuilt)
+            return news
 
     def _is_checkpoint_due(self, log: table_log.TableLog) -> bool:
         # Of a table without open picks only: a replay would take them for claims.
@@ -242,6 +411,8 @@ class HostCache:
         settled = []
         for row in rows:
             known = self.versions.get(row.id, -1)
+            if row.version < known:
+                self.suspect('a commit met a host with an older version')
             if row.version == known + 1 and row.id in written:
                 self.versions[row.id] = row.version
                 self._see_own(row)
@@ -251,10 +422,21 @@ class HostCache:
         if settled:
             self.do(table_log.Settled(settled))
 
-    def set_groups(self, generations: dict[str, int]) -> None:
-        """Generations of groups as a commit or a read left them."""
-        if generations:
-            self.do(table_log.Groups(generations))
+    def set_groups(self, generations: dict[str, int], whole: bool = False) -> None:
+        """Generations of groups as a commit or a read left them.
+
+        :param whole: of all groups that there are
+        """
+        if generations or whole:
+            self.do(table_log.Groups(generations, whole))
+
+    def set_rules(self, uuids: Iterable[str], rules: Mapping[str, GroupRule]) -> None:
+        """The rules of these groups; one that has none is gone."""
+        for uuid in uuids:
+            if uuid in rules:
+                self.rules[uuid] = rules[uuid]
+            else:
+                self.rules.pop(uuid, None)
 
     def _fold_hosts(self, hosts: list[HostChange]) -> None:
         self.do(table_log.Hosts(hosts))
@@ -278,9 +460,13 @@ class HostCache:
             self.do(table_log.Metrics(feed.metrics))
         if feed.hosts:
             self._fold_hosts(feed.hosts)
+        if feed.whole:
+            self.rules = dict(feed.rules)
+        else:
+            self.set_rules(feed.groups, feed.rules)
         if not self._late:
             # Else a member of theirs may be what is not known: their next swap has to fail.
-            self.set_groups(feed.groups)
+            self.set_groups(feed.groups, feed.whole)
 
     def _replace(self, rebuilt: Rebuilt) -> None:
         """Start (again) from everything.
@@ -290,11 +476,10 @@ class HostCache:
         """
         self.note(table_log.Checkpoint(rebuilt.everything))
         self.working = rebuilt.table
+        self.rules = dict(rebuilt.everything.rules)
         self._warn(rebuilt.everything.aggregates)
         self.versions = _versions(rebuilt.everything)
         self._late = {}
-        with self._queueing:
-            self._rebuilds -= 1
         self.is_loaded = True
 
     def _warn(self, aggregates: Iterable[Aggregate]) -> None:
@@ -308,6 +493,7 @@ class HostCache:
     def forget(self) -> None:
         """Drop the working table; the next fetch reads everything."""
         self.working = HostTable(default_zone=self._default_zone)
+        self.rules = {}
         self.versions = {}
         self._late = {}
         with self._queueing:
@@ -316,6 +502,7 @@ class HostCache:
             self._news.clear()
         self.is_loaded = False
         self._incarnation = None
+        self._went_back, self._is_other = '', False
 
     # -- followers ---------------------------------------------------------------
     def table(self, max_age: float = 1.0) -> HostTable:
@@ -328,7 +515,7 @@ class HostCache:
         :raises DatabaseUnavailable: nothing was ever read
         """
         with self._lock:
-            if self.age_seconds > max_age:
+            if self.read_seconds_ago > max_age:
                 try:
                     self.fetch()
                 except exceptions.DatabaseUnavailable:

@@ -73,6 +73,7 @@ class Housekeeping:
         # Whether the last purge left some, and when to look at all kinds of rows again.
         self._purge_more, self._purge_whole = False, 0.0
         self._stale = 0  # hosts that were silent when last looked
+        self._together = False  # whether most fell silent together
         self._jobs = [
             Job('feed', lambda: settings.feed_seconds / contention.haste, cache.fetch),
             Job(
@@ -137,8 +138,25 @@ class Housekeeping:
         stale = table.count_stale(self._settings.stale_after_seconds)
         self._recorder.gauge('gantt_table_age_seconds', self._cache.age_seconds)
         self._recorder.gauge('gantt_hosts', len(table) - stale, state='reporting')
+        self._recorder.gauge('gantt_hosts', self._unheard(table), state='unheard')
         self._recorder.gauge('gantt_hosts', stale, state='stale')
         self._say_stale(table, stale)
+
+    def _unheard(self, table: HostTable) -> int:
+        """How many hosts are silent since most fell silent together; a line when that changes."""
+        window = self._cache.look_for_silence(self._settings.stale_after_seconds)
+        before, self._together = self._together, window is not None
+        if window is None:
+            if before:
+                LOG.info('most hosts report again')
+            return 0
+        unheard = table.count_reported_within(*window)
+        if not before:
+            LOG.error(
+                '%d of %d hosts fell silent together: their reports may not reach us, and "no '
+                'valid host" is answered as "not known" where they would fit', unheard, len(table),
+            )  # fmt: skip
+        return unheard
 
     def _say_stale(self, table: HostTable, stale: int) -> None:
         """One line when more hosts are silent than before, and one when none is any more."""
@@ -161,6 +179,7 @@ class Housekeeping:
             self._store.purge_table_log(self._settings.replay_seconds)
         gone = self._store.purge(
             decisions=self._settings.decisions_kept,
+            decision_bytes=self._settings.decision_bytes,
             tombstone_seconds=self._settings.tombstone_seconds,
             request_seconds=self._settings.request_seconds,
             limit=PURGE_ROWS,

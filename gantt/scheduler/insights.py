@@ -9,13 +9,13 @@ answer made from it says how old it is.
 import collections
 import difflib
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core.decision import Answer, Outcome
+from gantt.core.decision import Answer, Outcome, Score
 from gantt.core.edits import HostEdits
 from gantt.core.host import Aggregate, HostChange
 from gantt.core.host_table import HostTable
@@ -67,6 +67,7 @@ class Insights:
     :param pipeline: as the schedulers have it: dry runs and capacity use it
     :param settings: of the schedulers: when a host is stale, when nothing is known
     :param max_age: how old the table may be that is answered from, seconds
+    :param count: adds one to a counter by its name
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Insights:
         settings: Settings | None = None,
         clock: Clock | None = None,
         max_age: float = 1.0,
+        count: Callable[..., None] | None = None,
     ) -> None:
         self.store = store
         self.settings = settings or Settings(worker='gantt-api')
@@ -84,6 +86,7 @@ class Insights:
             clock,
             self.settings.reload_seconds,
             default_zone=self.settings.default_zone,
+            count=count,
         )
         self._what_if = WhatIf(store, self.cache, pipeline, self.settings)
         self._reader_of_decisions = DecisionReader(store, pipeline, self.settings)
@@ -280,20 +283,33 @@ class Insights:
         project: str | None = None,
         limit: int = 100,
         marker: str | None = None,
+        consumer: str | None = None,
     ) -> list[DecisionSummary]:
-        """Decisions, newest first; of one project, or of all."""
-        return self._reader_of_decisions.summaries(outcome, project, limit, marker, self._now())
+        """Decisions, newest first; of one project, or of all; about one consumer, or any."""
+        return self._reader_of_decisions.summaries(
+            outcome, project, limit, marker, self._now(), consumer
+        )
 
     def explain(
-        self, decision_id: str, host: str | None = None, public: bool = False
-    ) -> Explanation:
+        self, decision_id: str, host: str | None = None, public: bool = False,
+        project: str | None = None,
+    ) -> Explanation:  # fmt: skip
         """A decision, explained; see ``DecisionReader.explain``.
 
         :param public: only what everybody may know
         """
         if public:
-            return self._reader_of_decisions.public(decision_id, self._now())
-        return self._reader_of_decisions.explain(decision_id, self.table(), host)
+            return self._reader_of_decisions.public(decision_id, self._now(), project)
+        return self._reader_of_decisions.explain(decision_id, self.table(), host, project)
+
+    def is_decision(self, decision_id: str) -> bool:
+        """Whether a decision of just this id is kept."""
+        found = self.store.load_decision(decision_id)
+        return found is not None and unpack(found[0]).decision.id == decision_id
+
+    def scores(self, decision_id: str, member: int) -> list[Score]:
+        """Of all hosts that a decision chose among; see ``DecisionReader.scores``."""
+        return self._reader_of_decisions.scores(decision_id, member)
 
     def replay(self, decision_id: str, otherwise: Otherwise | None = None) -> Replayed:
         """A decision made again, with other settings where asked; see ``DecisionReader``."""

@@ -25,6 +25,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
         before, as int32, then these verdicts; None: the member has its own
     :ivar scores: lines of the score tables, each once
     :ivar finalists: per member its lines; empty: the members have their own
+    :ivar origin: of the request, which is kept without it: older readers do not know it
     """
 
     decision: Decision
@@ -32,6 +33,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: list[bytes | None] = []
     scores: list[Score] = []
     finalists: list[list[int]] = []
+    origin: str | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -46,8 +48,11 @@ def pack(decision: Decision, request: SelectDestinations) -> bytes:
     if len(members) > 1:
         scores, finalists = _each_once(members)
         members = [msgspec.structs.replace(member, scores=[]) for member in members]
+    origin = request.origin
+    if origin is not None:
+        request = msgspec.structs.replace(request, origin=None)
     short = msgspec.structs.replace(decision, members=members, provider_ids=b'')
-    return _encode(Kept(short, request, steps, scores, finalists))
+    return _encode(Kept(short, request, steps, scores, finalists, origin))
 
 
 def unpack(packed: bytes) -> Kept:
@@ -67,7 +72,7 @@ def unpack(packed: bytes) -> Kept:
             )
         members.append(whole)
     decision = msgspec.structs.replace(found.decision, members=members)
-    return Kept(decision, found.request)
+    return Kept(decision, found.request, origin=found.origin)
 
 
 def _each_once(members: list[MemberDecision]) -> tuple[list[Score], list[list[int]]]:
@@ -96,7 +101,7 @@ def _with_scores(found: Kept) -> Kept:
         for member, line in pairs
     ]
     decision = msgspec.structs.replace(found.decision, members=members)
-    return Kept(decision, found.request, found.steps)
+    return Kept(decision, found.request, found.steps, origin=found.origin)
 
 
 def _stepwise(members: list[MemberDecision]) -> tuple[list[MemberDecision], list[bytes | None]]:

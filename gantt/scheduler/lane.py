@@ -1,38 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
 """A thread with a bounded queue in front of it: what comes by the way waits here."""
 
+import logging
 import queue
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from gantt.scheduler.ports import Recorder
+
+LOG = logging.getLogger(__name__)
 Item = TypeVar('Item')
 
 IDLE_SECONDS = 0.5
+#: Rounds that fail one after another from which on a lane is no longer well.
+FAILING_ROUNDS = 3
+#: Pause after a round that failed, times how many did: a round that fails before it takes
+#: anything must not spin.
+PAUSE_SECONDS, PAUSE_MOST = 0.02, 1.0
 
 
 class Lane(Generic[Item]):
     """Items come from any thread and are worked off by one.
 
+    A round that fails costs the items that it had taken, never the thread.
+
     :param work: takes some with ``next`` and does what is due; called again and again with
-        the seconds that it may wait for the first
+        the seconds that it may wait for the first; returns how many it took
     :param limit: how many may wait
     """
 
-    def __init__(self, name: str, work: Callable[[float], object], limit: int) -> None:
+    def __init__(
+        self, name: str, work: Callable[[float], int], limit: int, recorder: Recorder
+    ) -> None:
         self.name = name
         self.limit = limit
+        #: Rounds that failed since the last one that took something and did not.
+        self.failures = 0
+        self._recorder = recorder
         #: No more is coming: what waits is worked off, then the thread ends.
         self.ending = threading.Event()
         self._work = work
         self._queue: queue.Queue[Item] = queue.Queue(limit)
         self._next: list[Item] = []  # none or one
+        #: How many the working thread keeps for itself.
+        self.kept = 0
         self._thread: threading.Thread | None = None
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether round after round fails: a defect, not one item that is at fault."""
+        return self.failures >= FAILING_ROUNDS
 
     @property
     def depth(self) -> int:
         """How many wait."""
-        return self._queue.qsize() + len(self._next)
+        return self._queue.qsize() + len(self._next) + self.kept
 
     def start(self) -> None:
         """Start the thread."""
@@ -69,5 +92,12 @@ class Lane(Generic[Item]):
         self._next = [item]
 
     def _run(self) -> None:
-        while not (self.ending.is_set() and self.depth == 0):
-            self._work(IDLE_SECONDS)
+        while not (self.ending.is_set() and (self.depth == 0 or self.is_failing)):
+            try:
+                if self._work(IDLE_SECONDS):
+                    self.failures = 0
+            except Exception:  # the thread must outlive any one round
+                self.failures += 1
+                LOG.exception('%s: round failed, the %d. in a row', self.name, self.failures)
+                self._recorder.count('gantt_errors_total', where=self.name)
+                self.ending.wait(min(PAUSE_MOST, PAUSE_SECONDS * self.failures))

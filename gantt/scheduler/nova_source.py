@@ -86,7 +86,12 @@ class NovaSource:
             consumers=list(dict.fromkeys(guest.consumer for guest in listed.guests)),
             told=listed.guests,
         )
-        result = self._words.hear(Cast(asked_at=listed.asked_at, word=word, by_source=True))
+        result = self._words.hear(
+            Cast(
+                asked_at=listed.asked_at, skew=self._settings.nova_clock_skew_seconds,
+                begun=listed.begun, word=word, by_source=True,
+            )
+        )  # fmt: skip
         return GuestsHeard(
             confirmed=len(result.confirmed),
             released=len(result.released),

@@ -18,6 +18,7 @@ from gantt.core.nova_events import AggregateDeleted, AggregatesUpdated, Cast, Gu
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.lane import Lane
 from gantt.scheduler.ports import Clock, HeardResult, Recorder, Store
+from gantt.scheduler.set_aside import SetAside
 from gantt.scheduler.settings import Settings
 
 LOG = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ LOOK_SECONDS = 60.0
 AGAIN_SECONDS = 3600.0
 #: Moves that are looked for at once, and lines in the log for them.
 MOVES_MOST, MOVES_SHOWN = 1000, 5
+#: Ids of adopted claims in one line of the log.
+ADOPTED_SHOWN = 5
 
 
 class NovaWords:
@@ -46,7 +49,8 @@ class NovaWords:
         self._recorder = recorder
         self._clock = clock
         self._settings = settings
-        self.lane: Lane[Cast] = Lane('nova words', self._turn, QUEUE_LIMIT)
+        self.lane: Lane[Cast] = Lane('nova words', self._turn, QUEUE_LIMIT, recorder)
+        self._aside: SetAside[Cast] = SetAside(clock, lambda cast: getattr(cast.word, 'host', ''))
         self._heard = False
         self._look_at = 0.0
         self._said_of: dict[str, float] = {}
@@ -68,7 +72,8 @@ class NovaWords:
         self._count(cast, 'heard')
         self._heard = True
         result = self._store.hear_guests([cast])
-        self._tell(result)
+        host = getattr(cast.word, 'host', None)
+        self._tell(result, f'by a list of host {host}' if cast.by_source else 'by broadcasts')
         self._tell_not_novas([cast], result)
         return result
 
@@ -76,9 +81,10 @@ class NovaWords:
         """Nova's API was asked about a guest."""
         self._tell(self._store.settle_guest(said))
 
-    def _turn(self, idle_seconds: float) -> None:
-        self.step(idle_seconds)
+    def _turn(self, idle_seconds: float) -> int:
+        done = self.step(idle_seconds)
         self._look()
+        return done
 
     def _look(self) -> None:
         now = self._clock.monotonic()
@@ -94,10 +100,20 @@ class NovaWords:
 
     def step(self, idle_seconds: float = 0.0) -> int:
         """One batch; how many broadcasts it had."""
-        batch = self._drain(idle_seconds)
+        again = self._aside.take()
+        wait = 0.0 if again else min(idle_seconds, self._aside.wait_seconds)
+        batch = again + self._aside.behind(self._drain(wait))
         if batch:
             self._fold(batch)
+        elif self.lane.ending.is_set():
+            self._set_aside([])
+        self.lane.kept = len(self._aside)
         return len(batch)
+
+    def _set_aside(self, casts: list[Cast]) -> None:
+        """Words of hosts whose rows others keep locked wait for the next batches."""
+        for cast in self._aside.put(casts, ending=self.lane.ending.is_set()):
+            self._count(cast, 'dropped')
 
     def _drain(self, idle_seconds: float) -> list[Cast]:
         batch: list[Cast] = []
@@ -149,6 +165,9 @@ class NovaWords:
             result = self._store.hear_guests(batch)
             self._tell(result)
             self._tell_not_novas(batch, result)
+            if result.locked:
+                locked = set(result.locked)
+                self._set_aside([c for c in batch if getattr(c.word, 'host', '') in locked])
 
     def _tell_not_novas(self, batch: list[Cast], result: HeardResult) -> None:
         """Of hosts that an agent of ours speaks for: each in the log now and then."""
@@ -166,7 +185,7 @@ class NovaWords:
                     'has no say there. Stop one of them, or run the agent with --facts-only', host,
                 )  # fmt: skip
 
-    def _tell(self, result: HeardResult) -> None:
+    def _tell(self, result: HeardResult, how: str = 'by broadcasts') -> None:
         self._cache.offer(result.hosts)
         for what, ids in (
             ('confirmed', result.confirmed),
@@ -176,7 +195,10 @@ class NovaWords:
             if ids:
                 self._recorder.count('gantt_nova_claims_total', len(ids), what=what)
         if result.adopted:
-            LOG.warning('%d guests of Nova run without a claim: adopted', len(result.adopted))
+            LOG.warning(
+                '%d guests of Nova run without a claim: adopted %s, as claims %s',
+                len(result.adopted), how, ', '.join(result.adopted[:ADOPTED_SHOWN]),
+            )  # fmt: skip
 
     def _count(self, cast: Cast, fate: str) -> None:
         self._recorder.count(

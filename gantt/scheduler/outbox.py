@@ -8,8 +8,9 @@ from gantt.core.decision import Answer
 from gantt.scheduler.admission import Admission, Call
 from gantt.scheduler.ports import Clock, Recorder, Replies
 
-#: Told of every answer and the seconds from its request's arrival: for the log.
-OnAnswer = Callable[[Answer, float], None]
+#: Told of every answer, the seconds from its request's arrival, and the id that the request has
+#: elsewhere: for the log.
+OnAnswer = Callable[[Answer, float, str | None], None]
 
 
 class Outbox:
@@ -29,7 +30,7 @@ class Outbox:
             'gantt_decision_seconds', max(0.0, spent), outcome=answer.outcome.value
         )
         if self._on_answer is not None:
-            self._on_answer(answer, max(0.0, spent))
+            self._on_answer(answer, max(0.0, spent), call.request.origin)
         for handle, replies in self._admission.leave(call):
             self._waiting.append((replies, handle, answer))
 

@@ -73,7 +73,14 @@ class Plan:
             packed=kept.pack(decision, self.request),
             host_set=_digest_of(ids),
             provider_ids=ids,
+            origin=self.request.origin,
+            consumers=self.request.consumers,
         )
+
+    @property
+    def age_seconds(self) -> float:
+        """Of what it was decided on, as answers say it."""
+        return round(self.decision.age_seconds, 3)
 
     def answer(self) -> Answer:
         """The whole answer: members of earlier passes and of this one."""
@@ -85,7 +92,7 @@ class Plan:
             outcome=self.decision.outcome,
             selections=[self._selections(done[i]) for i in sorted(done)],
             reason=self.decision.reason,
-            age_seconds=round(self.decision.age_seconds, 3),
+            age_seconds=self.age_seconds,
             level=max((m.level for m in done.values()), default=0),
             given_up=list(dict.fromkeys(rule for m in done.values() for rule in m.given_up)),
             dry_run=self.request.dry_run,
@@ -113,7 +120,9 @@ class Plan:
         :param now: monotonic time, for what is left of the budget
         """
         request = self.request
-        self.final_answer = self.answer()
+        if self.completes:
+            # Made of all members, those of earlier passes too: not once for each pass.
+            self.final_answer = self.answer()
         return RequestDraft(
             id=request.request_id,
             fingerprint=self.call.fingerprint,
@@ -129,13 +138,17 @@ class Plan:
             only_project=request.only_project,
             claims=self.drafts,
             group=self.group,
-            answer=_pack(self.final_answer),
+            answer=_pack(self.final_answer) if self.completes else b'',
             decision=self.record(),
         )
 
     def providers(self, accepted: list[int]) -> set[int]:
         """The providers that the accepted claims touch."""
         return {pid for i in accepted for pid in self.drafts[i].claim.allocations}
+
+    def all_providers(self) -> set[int]:
+        """The providers that its claims would touch."""
+        return {pid for made in self.drafts for pid in made.claim.allocations}
 
     def evitable(self, fate: RequestFate) -> int:
         """How many members lost a race for a host that had others to go to.

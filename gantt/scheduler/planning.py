@@ -6,18 +6,21 @@ the working table until ``undo``; its draft is what the store is asked for.
 """
 
 import contextlib
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claim import Claim
+from gantt.core import group_rule
+from gantt.core.claim import Claim, longest
 from gantt.core.commit import ClaimDraft, CommitResult, Fate, GroupSwap
 from gantt.core.decision import Answer, Decision, MemberDecision, Outcome
+from gantt.core.group_rule import GroupRule
 from gantt.core.host import Placed
 from gantt.core.host_table import HostTable
 from gantt.core.message import derived_id
-from gantt.core.pipeline import Pipeline, place
-from gantt.core.request import Lifecycle, SelectDestinations
+from gantt.core.pipeline import Pause, Pipeline, place
+from gantt.core.request import Lifecycle, Policy, SelectDestinations
 from gantt.core.topology.layout import unsettled
 from gantt.scheduler import table_log
 from gantt.scheduler.admission import Call
@@ -27,10 +30,10 @@ from gantt.scheduler.ordering import Ordering
 from gantt.scheduler.plan import Plan, seed_of
 from gantt.scheduler.ports import Store
 from gantt.scheduler.settings import Settings
+from gantt.scheduler.slices import is_whole
 
 _unpack_answer = msgspec.msgpack.Decoder(Answer).decode
 
-GROUPS_REMEMBERED = 10_000
 #: A request that lost races picks among 2, 4, 8 ... times as many as others do, at most.
 OWN_SPREAD_MOST = 16
 
@@ -46,23 +49,30 @@ class Planner:
         self._cache = cache
         self._settings = settings
         self._worker = cache.log.worker if cache.log else settings.worker
-        self._groups: dict[str, tuple[str, int]] = {}
         self._serial = 0
         self.contention = Contention(cache.clock)
         self._ordering = Ordering(cache.clock)
 
-    def plan(self, call: Call) -> Plan:
+    def plan(
+        self,
+        call: Call,
+        pause: Callable[[], Pause] | None = None,
+        without: Sequence[str] = (),
+    ) -> Plan:
         """Place (some of) the members of ``call`` that are not claimed yet.
 
         The picks stay on the working table; a decision that is not placed
         leaves none.
 
+        :param pause: see :func:`gantt.core.pipeline.place`
+        :param without: names of hosts that it does not get, whatever it asks for
         :raises NotFound: the request names a group without a rule, and none is known
+        :raises Refused: it names another rule than the group has
         """
         table = self._cache.working
-        request = self._with_rule(call.request)
-        group = _swap(table, request)
-        many = len(call.todo) if group else self._settings.claims_per_commit
+        request = _ignoring(self._with_rule(call.request), without)
+        group = self._swap(request)
+        many = len(call.todo) if is_whole(request) else self._settings.claims_per_commit
         self._serial += 1
         position = self._cache.position
         if self._settings.order_by_cost:
@@ -79,6 +89,7 @@ class Planner:
             attempt=call.attempt,
             worker=self._worker,
             spread=self._spread(call),
+            pause=pause,
         )
         decision = msgspec.structs.replace(
             decision,
@@ -88,9 +99,10 @@ class Planner:
             age_seconds=max(decision.age_seconds, self._cache.age_seconds),
             project_id=request.spec.project_id,
         )
-        if not decision.is_placed:
+        if decision.outcome is Outcome.NO_VALID_HOST:
             decision = self._room_or_unknown(table, decision)
-        plan = Plan(call, request, decision, call.todo[:many], group, self._lease(request))
+        members = call.todo[: decision.planned]
+        plan = Plan(call, request, decision, members, group, self._lease(request))
         if decision.is_placed and not plan.claims_nothing:
             plan.drafts = [_draft(table, plan, m) for m in decision.members]
             self._cache.note(table_log.Picks(True, _picks(plan, set())))
@@ -113,6 +125,11 @@ class Planner:
             for plan, fate in zip(plans, result.fates, strict=True)
             if fate.fate is Fate.GROUP_CHANGED and plan.group
         }
+        for plan, fate in zip(plans, result.fates, strict=True):
+            group = plan.group
+            if group and group.makes and fate.fate in (Fate.PLACED, Fate.PARTIAL):
+                rule = GroupRule(group.policy, group.max_per_host)
+                self._cache.set_rules([group.uuid], {group.uuid: rule})
         if not result.freed:
             # Who is gone from there only the feed says; until then the next swap has to fail.
             self._cache.set_groups({u: g for u, g in result.groups.items() if u not in changed})
@@ -120,13 +137,17 @@ class Planner:
             return
         placed = self._cache.working.placed
         were = {pid for uuid in changed for pid in placed.in_group(uuid)}
+        known = dict(self._cache.versions)
         try:
-            generations, hosts = self._store.read_groups(changed, were)
+            rules, hosts = self._store.read_groups(changed, were)
         except exceptions.Unavailable:
             return
+        if self._cache.is_behind(hosts, known):
+            return  # the table would not take these hosts: the next swap has to fail
         self._cache.offer(hosts)
         self._cache.fold()
-        self._cache.set_groups(generations)
+        self._cache.set_rules(changed, rules)
+        self._cache.set_groups({u: rules[u].generation if u in rules else 0 for u in changed})
 
     def refresh_layouts(self, plans: list[Plan], result: CommitResult) -> None:
         """Read the feed where a layout was refused: it was planned beside claims unknown here.
@@ -141,7 +162,7 @@ class Planner:
         )
         if refused:
             with contextlib.suppress(exceptions.Unavailable):
-                self._cache.fetch()
+                self._cache.fetch_news()
 
     @staticmethod
     def stored(packed: bytes) -> Answer:
@@ -160,10 +181,15 @@ class Planner:
         return min(own * self.contention.spread, SPREAD_MOST)
 
     def _with_rule(self, request: SelectDestinations) -> SelectDestinations:
+        """The request with the rule of its group, as far as that is known here."""
         group = request.spec.group
-        if group is None or group.policy is not None:
+        if group is None:
             return request
-        rule = self._groups.get(group.uuid)
+        rule = self._cache.rules.get(group.uuid)
+        if group.policy is not None:
+            if rule is not None:
+                group_rule.check(group.uuid, group, rule)
+            return request
         if rule is None:
             known = self._store.load_group(group.uuid)
             if known is None:
@@ -173,28 +199,38 @@ class Planner:
                     kind='server group',
                     name=group.uuid,
                 )
-            if len(self._groups) >= GROUPS_REMEMBERED:
-                self._groups.clear()
-            rule = self._groups[group.uuid] = (known.policy, known.max_per_host)
-        ruled = msgspec.convert(
-            {
-                'uuid': group.uuid,
-                'policy': rule[0],
-                'max_per_host': rule[1],
-                'members': group.members,
-                'hosts': group.hosts,
-            },
-            type(group),
+            rule = known.rule
+            self._cache.set_rules([group.uuid], {group.uuid: rule})
+        ruled = msgspec.structs.replace(
+            group, policy=Policy(rule.policy), max_per_host=rule.max_per_host
         )
         return msgspec.structs.replace(
             request, spec=msgspec.structs.replace(request.spec, group=ruled)
         )
 
+    def _swap(self, request: SelectDestinations) -> GroupSwap | None:
+        """What the commit compares of the group that a request is planned with."""
+        group = request.spec.group
+        if group is None or group.policy is None:
+            return None
+        hard = group.policy.is_hard
+        return GroupSwap(
+            uuid=group.uuid,
+            generation=self._cache.working.group_generation(group.uuid) if hard else None,
+            policy=group.policy.value,
+            max_per_host=group.max_per_host,
+            makes=group.uuid not in self._cache.rules,
+        )
+
     def _lease(self, request: SelectDestinations) -> float:
-        wanted = request.lease_seconds or self._settings.lease_seconds
-        if request.lifecycle is Lifecycle.HOST:
-            return min(float(wanted), self._settings.lease_seconds_max)
-        return float(wanted)
+        """Seconds; bounded for every lifecycle."""
+        settings = self._settings
+        is_plan = request.lifecycle is Lifecycle.PLAN
+        usual = settings.plan_lease_seconds if is_plan else settings.lease_seconds
+        most = longest(
+            request.lifecycle, settings.lease_seconds_max, settings.plan_lease_seconds_max
+        )
+        return min(float(request.lease_seconds or usual), most)
 
     def _room_or_unknown(self, table: HostTable, decision: Decision) -> Decision:
         """ "No room" and "do not know" are different answers."""
@@ -207,21 +243,39 @@ class Planner:
                 f'none of {len(table)} hosts has reported within '
                 f'{self._settings.stale_after_seconds:.0f} s'
             )
+        elif decision.silent:
+            problem = self._unheard(table, decision.silent)
         if not problem:
             return decision
         return msgspec.structs.replace(decision, outcome=Outcome.UNKNOWN, reason=problem)
 
+    def _unheard(self, table: HostTable, names: Sequence[str]) -> str:
+        """Why it is not known whether there is room; '' where it is.
 
-def _swap(table: HostTable, request: SelectDestinations) -> GroupSwap | None:
-    group = request.spec.group
-    if group is None or group.policy is None or not group.policy.is_hard:
-        return None
-    return GroupSwap(
-        uuid=group.uuid,
-        generation=table.group_generation(group.uuid),
-        policy=group.policy.value,
-        max_per_host=group.max_per_host,
-    )
+        :param names: hosts that fit but for their silence
+        """
+        down = self._settings.stale_after_seconds
+        window = self._cache.look_for_silence(down)
+        if window is None:
+            return ''
+        rows = [row for row in map(table.row_of, names) if row is not None]
+        fits = [row for row in rows if window[0] <= table.reported_at[row] <= window[1]]
+        if not fits:
+            return ''
+        return (
+            f'{len(fits)} hosts that would fit, such as {table.names[fits[0]]}, fell silent '
+            f'together with most others, {table.now - window[1]:.0f} s ago: their reports may '
+            'not reach us'
+        )
+
+
+def _ignoring(request: SelectDestinations, hosts: Sequence[str]) -> SelectDestinations:
+    """The request, as if it ruled out these hosts as well: a replay finds it so."""
+    if not hosts:
+        return request
+    ignored = list(dict.fromkeys((*request.spec.ignore_hosts, *hosts)))
+    spec = msgspec.structs.replace(request.spec, ignore_hosts=ignored)
+    return msgspec.structs.replace(request, spec=spec)
 
 
 def _picks(plan: Plan, keep: set[int]) -> list[tuple[dict[str, int], Placed]]:

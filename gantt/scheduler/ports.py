@@ -2,7 +2,8 @@
 """The outside world as the service sees it: four small ports.
 
 Each has a real and an in-memory implementation that pass ``tests/contract``.  Stores raise
-``DatabaseUnavailable`` after their own bounded retries; nothing else leaks out.
+``DatabaseUnavailable`` after their own bounded retries, ``Busy`` where another process keeps rows
+locked that nothing can be done without; nothing else leaks out.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,6 +15,7 @@ from gantt.core.adoption import Guest, GuestFate
 from gantt.core.claim import Claim
 from gantt.core.commit import CommitResult, DecisionRecord, RequestDraft
 from gantt.core.decision import Answer
+from gantt.core.group_rule import GroupRule
 from gantt.core.history import ClaimCounts, History
 from gantt.core.host import Aggregate, Group, HostChange
 from gantt.core.metrics import DeclaredMetric
@@ -42,7 +44,8 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
 class ReportFate(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one report.
 
-    ``fate``: applied | stale | gone (old epoch) | unknown_host | needs_full.
+    ``fate``: applied | stale | gone (old epoch) | unknown_host | needs_full | locked (others
+    keep the host's row locked: give it to the store again).
     ``changed`` says whether a claim, usage or a fact changed (the generation grew).
     """
 
@@ -65,11 +68,15 @@ class ReportResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimFate(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer to a word about one claim: ok | gone (final, unknown or of another host) | kept."""
+    """Answer to a word about one claim: ok | gone (final, unknown, of another host) | kept.
+
+    :ivar reason: why a claim that is live is gone for who asks
+    """
 
     claim_id: str
     fate: str
     state: str = ''
+    reason: str = ''
 
 
 class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +84,8 @@ class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):
 
     fates: list[ClaimFate]
     hosts: list[HostChange] = []
+    #: claim -> why it could not be read: by the sweeper alone, and each time it finds so
+    unreadable: dict[str, str] = {}
 
 
 class HeardResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +96,7 @@ class HeardResult(msgspec.Struct, frozen=True, kw_only=True):
     adopted: list[str] = []
     hosts: list[HostChange] = []
     not_novas: list[str] = []  # hosts of words that do not count: agents speak for them
+    locked: list[str] = []  # hosts whose rows others keep locked: their words were not folded
 
 
 class OpenMove(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,11 +107,31 @@ class OpenMove(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of the feed that are missing: not committed yet, or never.
+
+    :ivar first: the first of them; ``last`` is the last
+    :ivar since: the database's clock when they were missed first
+    :ivar before: transactions from this number on have not drawn them; 0: not known
+    """
+
+    first: int
+    last: int
+    since: float
+    before: int = 0
+
+
 class Feed(msgspec.Struct, frozen=True, kw_only=True):
     """News since a position, as read by one poll.
 
+    :ivar groups: generations, 0 of a group that is gone
+    :ivar rules: of those of them that are there
+    :ivar whole: these are all groups that there are
     :ivar now: the database's clock at the read
     :ivar incarnation: another number than before: reload everything
+    :ivar gaps: numbers up to the position that are missing, to be given to the next poll
+    :ivar is_lost: the feed alone does not lead on from here: compare everything
+    :ivar went_back: the database is at an older state than was known: reload everything
     """
 
     position: int
@@ -109,8 +139,13 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     aggregates: list[Aggregate] | None = None  # whole list where any changed
     metrics: list[DeclaredMetric] | None = None  # the same
     groups: dict[str, int] = {}
+    rules: dict[str, GroupRule] = {}
+    whole: bool = False
     now: float = 0.0
     incarnation: int = 1
+    gaps: list[Gap] = []
+    is_lost: bool = False
+    went_back: bool = False
 
 
 class Everything(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +159,8 @@ class Everything(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     incarnation: int
     metrics: list[DeclaredMetric] = []
+    rules: dict[str, GroupRule] = {}
+    gaps: list[Gap] = []
 
 
 class Store(FactsStore, Protocol):
@@ -149,8 +186,13 @@ class Store(FactsStore, Protocol):
     def cancel_request(self, request_id: str, reason: str) -> tuple[StoredRequest, ClaimResult]:
         """Set it cancelled (inserting it if need be) and release its reserved claims."""
 
-    def extend_request(self, request_id: str, seconds: float, most: float) -> ClaimResult:
-        """Lengthen the leases of its reserved claims to now + seconds, at most ``most``."""
+    def extend_request(
+        self, request_id: str, seconds: float, most: float, most_of_plans: float | None = None
+    ) -> ClaimResult:
+        """Lengthen the leases of its reserved claims to now + seconds, at most ``most``.
+
+        :param most_of_plans: at most, of claims of a plan; None: as of all others
+        """
 
     # -- hosts ------------------------------------------------------------------
     def register_host(self, message: RegisterHost) -> Registration:
@@ -160,7 +202,10 @@ class Store(FactsStore, Protocol):
         """
 
     def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationFate]:
-        """The same for hosts that differ, in one transaction."""
+        """The same for hosts that differ, in one transaction.
+
+        Of a host whose row others keep locked the error is ``Busy``.
+        """
 
     def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:
         """Fold reports into their hosts and claims, in the order given."""
@@ -175,7 +220,7 @@ class Store(FactsStore, Protocol):
         """Live -> released, for claims of this host, in order of (epoch, sequence)."""
 
     def sweep(self, limit: int) -> ClaimResult:
-        """Expire reserved claims past their lease, at most ``limit``."""
+        """Expire reserved claims past their lease, at most ``limit``; name those at fault."""
 
     # -- hosts that an unmodified Nova runs -----------------------------------
     def hear_guests(self, casts: Sequence[Cast]) -> HeardResult:
@@ -234,7 +279,7 @@ class Store(FactsStore, Protocol):
     def save_group(self, group: Group) -> Group:
         """Create a server group, or return it unchanged where it is the same.
 
-        :raises Refused: it exists with another policy
+        :raises Refused: it exists with another rule
         """
 
     def remove_group(self, uuid: str) -> None:
@@ -260,20 +305,27 @@ class Store(FactsStore, Protocol):
         """All declarations, by name."""
 
     # -- reading ------------------------------------------------------------
+    @property
+    def connections_lost(self) -> int:
+        """How many connections broke so far: who answers since may be another server."""
+
     def load_everything(self) -> Everything:
         """All hosts with what is placed on them, aggregates and groups."""
 
-    def poll(self, position: int, known: dict[int, int]) -> Feed:
-        """What changed since ``position``, a trailing window re-read.
+    def poll(self, position: int, known: dict[int, int], gaps: Sequence[Gap] = ()) -> Feed:
+        """What changed since ``position``, or appeared in ``gaps``.
 
         :param known: provider id -> version, of hosts whose news we have
-            written ourselves; entries not newer are left out
+            written ourselves; entries not newer are left out.  A database with an older
+            version, or without the position, went back
         :returns: with the generation of a group, the hosts that its members are on
         """
 
     def compare(self, known: dict[int, int]) -> Feed:
         """The whole comparison: every host whose version is not as ``known``, those that
         are gone, all aggregates and all generations of groups.
+
+        :param known: a copy: versions that were known before this began
         """
 
     def load_group(self, uuid: str) -> Group | None:
@@ -281,8 +333,8 @@ class Store(FactsStore, Protocol):
 
     def read_groups(
         self, uuids: Collection[str], beside: Collection[int] = ()
-    ) -> tuple[dict[str, int], list[HostChange]]:
-        """Generations, 0 of a group that is gone, and the hosts that members are on.
+    ) -> tuple[dict[str, GroupRule], list[HostChange]]:
+        """Rules of those that are there, and the hosts that members are on.
 
         :param beside: hosts to be read with them, where members were
         """
@@ -304,6 +356,9 @@ class Store(FactsStore, Protocol):
     ) -> list[Claim]:
         """Claims by id, after ``marker``."""
 
+    def live_claims_of(self, consumers: Collection[str]) -> list[Claim]:
+        """The live claims of all these consumers, in one look."""
+
     def load_claim(self, claim_id: str) -> Claim | None:
         """One claim, live or tombstone."""
 
@@ -317,10 +372,16 @@ class Store(FactsStore, Protocol):
     def save_decisions(self, records: Sequence[DecisionRecord]) -> None:
         """Keep decisions that were not stored by a commit (refusals)."""
 
-    def load_decision(self, id_or_request: str) -> tuple[bytes, bytes, float] | None:
+    def load_decision(
+        self, id_or_request: str, project: str | None = None
+    ) -> tuple[bytes, bytes, float] | None:
         """Packed decision, provider ids, created at; by decision or newest of a request id.
 
-        A unique prefix of at least 6 characters will do.
+        A unique prefix of at least 6 characters will do.  Else the newest of the id that its
+        request has elsewhere (``DecisionRecord.origin``), or about that consumer.
+
+        :param project: only decisions of this project: others may have been given any
+            request id
         """
 
     def decisions(
@@ -330,8 +391,12 @@ class Store(FactsStore, Protocol):
         project: str | None = None,
         limit: int = 100,
         marker: str | None = None,
+        consumer: str | None = None,
     ) -> list[DecisionRecord]:
-        """Newest first, without the packed part; of one project, or of all."""
+        """Newest first, without the packed part; of one project, or of all.
+
+        :param consumer: only those about this one
+        """
 
     def history(self, *, seconds: float, parts: int, most: int) -> History:
         """The last ``seconds`` in ``parts``; of the newest ``most`` decisions at most."""
@@ -341,10 +406,12 @@ class Store(FactsStore, Protocol):
 
     def purge(
         self, *, decisions: int, tombstone_seconds: float, request_seconds: float, limit: int,
-        again: bool = False,
+        again: bool = False, decision_bytes: int | None = None,
     ) -> int:  # fmt: skip
         """Delete what is past its bound, at most ``limit`` rows of a kind; how many went.
 
+        :param decisions: how many of these stay, the newest
+        :param decision_bytes: of what is packed of them; None: no bound
         :param again: look only at kinds of which ``limit`` rows went the last time
         """
 
@@ -362,6 +429,13 @@ class Store(FactsStore, Protocol):
 
     def ping(self) -> float:
         """The database's clock.  :raises DatabaseUnavailable:"""
+
+    def silent_for(self) -> float:
+        """Seconds that the longest wait for the database, under way now, has lasted.
+
+        Reads that are known to be long do not count.  Cheap: it asks the database nothing,
+        and may be called by any thread while others wait.
+        """
 
 
 class Clock(Protocol):

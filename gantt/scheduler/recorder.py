@@ -16,6 +16,10 @@ from gantt.scheduler.ports import Store
 
 LOG = logging.getLogger(__name__)
 BATCH = 200
+#: Of a batch: below what MariaDB takes in one packet (16 MiB unless it is set).
+BATCH_BYTES_MAX = 4 << 20
+#: Of all that wait.
+BYTES_MAX = 64 << 20
 
 
 class Counting(Protocol):
@@ -35,6 +39,7 @@ class StoreRecorder:
         self._store = store
         self._queue: collections.deque[DecisionRecord] = collections.deque()
         self._limit = limit
+        self._bytes = 0
         self._lock = threading.Lock()
         self.count = metrics.count
         self.observe = metrics.observe
@@ -44,18 +49,20 @@ class StoreRecorder:
         """Keep a decision; drops the oldest where too many wait."""
         with self._lock:
             self._queue.append(record)
-            dropped = len(self._queue) > self._limit
-            if dropped:
-                self._queue.popleft()
+            self._bytes += _size(record)
+            dropped = 0
+            while len(self._queue) > self._limit or self._bytes > BYTES_MAX:
+                self._bytes -= _size(self._queue.popleft())
+                dropped += 1
         if dropped:
-            self.count('gantt_decisions_dropped_total')
+            self.count('gantt_decisions_dropped_total', dropped)
 
     def flush(self) -> int:
         """Write what waits, in bounded batches; how many were written."""
         written = 0
-        for _ in range(self._limit // BATCH + 1):
+        for _ in range(self._limit + 1):
             with self._lock:
-                batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+                batch = self._next()
             if not batch:
                 break
             try:
@@ -66,6 +73,22 @@ class StoreRecorder:
                 break
             written += len(batch)
         return written
+
+    def _next(self) -> list[DecisionRecord]:
+        """The next batch: so few bytes that one statement carries them."""
+        batch: list[DecisionRecord] = []
+        size = 0
+        while self._queue and len(batch) < BATCH:
+            size += _size(self._queue[0])
+            if batch and size > BATCH_BYTES_MAX:
+                break
+            batch.append(self._queue.popleft())
+        self._bytes -= sum(map(_size, batch))
+        return batch
+
+
+def _size(record: DecisionRecord) -> int:
+    return len(record.packed) + len(record.reason)
 
 
 class MemoryRecorder:

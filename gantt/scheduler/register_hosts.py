@@ -17,6 +17,7 @@ from gantt import exceptions
 from gantt.core.report import Registered, RegisterHost
 from gantt.scheduler.claims import Claims
 from gantt.scheduler.lane import Lane
+from gantt.scheduler.ports import Recorder
 
 LOG = logging.getLogger(__name__)
 #: Registrations in one transaction, and how many may wait.
@@ -29,9 +30,9 @@ Item = tuple[RegisterHost, 'Future[Registered]']
 class Registrations:
     """The registering thread and its queue."""
 
-    def __init__(self, claims: Claims) -> None:
+    def __init__(self, claims: Claims, recorder: Recorder) -> None:
         self._claims = claims
-        self.lane: Lane[Item] = Lane('registrations', self.step, WAITING_MAX)
+        self.lane: Lane[Item] = Lane('registrations', self.step, WAITING_MAX, recorder)
 
     def submit(self, message: RegisterHost) -> 'Future[Registered]':
         """Queue a registration; never blocks.
@@ -48,8 +49,15 @@ class Registrations:
     def step(self, idle_seconds: float = 0.0) -> int:
         """One batch; how many registrations it had."""
         batch = self._drain(idle_seconds)
-        if batch:
-            self._register(batch)
+        try:
+            if batch:
+                self._register(batch)
+        except Exception as e:
+            # Nobody is left waiting for an answer that does not come any more.
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(e)
+            raise
         return len(batch)
 
     def _drain(self, idle_seconds: float) -> list[Item]:

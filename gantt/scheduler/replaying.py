@@ -7,6 +7,7 @@ past the log's retention there is no table, and the answer says so.
 
 import functools
 import threading
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -17,7 +18,7 @@ from gantt.core.decision import Decision, MemberDecision, Outcome
 from gantt.core.host_steps import HostStep, steps_of
 from gantt.core.host_table import HostTable
 from gantt.core.message import Message, Name, Text
-from gantt.core.pipeline import Pipeline, place
+from gantt.core.pipeline import Pause, Pipeline, place
 from gantt.core.request import Names, SelectDestinations
 from gantt.scheduler import table_log
 from gantt.scheduler.kept import Kept
@@ -101,9 +102,12 @@ class Replayer:
             self._start = (wanted, table)
         return self._start[1].copy()
 
-    def again(self, kept: Kept, otherwise: Otherwise) -> Decision:
+    def again(
+        self, kept: Kept, otherwise: Otherwise, pause: Callable[[], Pause] | None = None
+    ) -> Decision:
         """Make a decision again.
 
+        :param pause: see ``pipeline.place``
         :raises Gone: see :meth:`table_of`
         :raises InvalidMessage: the settings name a plugin or option that is not there, or a
             value that cannot be
@@ -112,7 +116,19 @@ class Replayer:
         pipeline = self.pipeline_for(decision, otherwise)
         seed = decision.seed if otherwise.seed is None else otherwise.seed
         members = _planned(decision, len(request.consumers))
-        return _place(self.table_of(decision), decision, request, pipeline, seed, members)
+        table = self.table_of(decision)
+        return _place(table, decision, request, pipeline, seed, members, pause)
+
+    def scores(self, kept: Kept) -> Decision:
+        """A decision made again as it was, with the scores of all hosts that no filter removed.
+
+        :raises Gone: see :meth:`table_of`
+        """
+        decision, table = kept.decision, self.table_of(kept.decision)
+        request = msgspec.structs.replace(_request_of(kept), alternates=len(table))
+        members = _planned(decision, len(request.consumers))
+        pipeline = self.pipeline_for(decision, Otherwise())
+        return _place(table, decision, request, pipeline, decision.seed, members)
 
     def pipeline_for(self, decision: Decision, otherwise: Otherwise) -> Pipeline:
         """The pipeline in force, its filters in the order that they ran in then, or another."""
@@ -174,6 +190,7 @@ def _place(
     pipeline: Pipeline,
     seed: int,
     members: list[int],
+    pause: Callable[[], Pause] | None = None,
 ) -> Decision:
     return place(
         table,
@@ -185,6 +202,7 @@ def _place(
         attempt=decision.attempt,
         worker=decision.worker,
         spread=decision.spread,
+        pause=pause,
     )
 
 

@@ -12,7 +12,9 @@ request that cannot be completed had claimed is released by its id.
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
+import msgspec
 
 from gantt import exceptions
 from gantt.core.commit import CommitResult, Fate, RequestFate
@@ -20,17 +22,27 @@ from gantt.core.decision import Outcome
 from gantt.core.pipeline import Pipeline
 from gantt.scheduler.admission import Admission, Call, refusal
 from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.locked_hosts import WAIT_SECONDS, LockedHosts
 from gantt.scheduler.outbox import OnAnswer, Outbox
 from gantt.scheduler.plan import Plan, back_off
 from gantt.scheduler.planning import Planner
 from gantt.scheduler.ports import Clock, Recorder, Store, StoredRequest
 from gantt.scheduler.repeats import Repeats
 from gantt.scheduler.settings import Settings
+from gantt.scheduler.slices import Slice, is_whole
 
 LOG = logging.getLogger(__name__)
 IDLE_SECONDS = 0.5
 FRESH_SECONDS = 0.02
+GIVEN_BACK_MS = 50  # before a request that was turned away for another scheduler comes again
+#: Of the requests that are committed together: what is written of them is some times as much,
+#: and MariaDB takes 16 MiB in one packet unless it is set.
+BATCH_BYTES_MAX = 1 << 20
 OPEN_SECONDS = 0.1  # between two looks at a request that another worker has open
+
+
+class ServedFailed(Exception):
+    """What was served between the members of a call failed: the batch did, and not that call."""
 
 
 class Placing:
@@ -50,6 +62,7 @@ class Placing:
         self._store = store
         self._cache = cache
         self._planner = planner
+        self._locked = LockedHosts(clock)
         self._repeats = Repeats(store, planner, recorder)
         self._recorder = recorder
         self._clock = clock
@@ -57,6 +70,7 @@ class Placing:
         self._owner = settings.worker
         self._thread: threading.Thread | None = None
         self._batch: list[Call] = []
+        self._coming: Iterator[Call] = iter(())  # of the batch, those not begun
         self._outbox = Outbox(self.admission, recorder, clock, on_answer)
 
     @property
@@ -83,6 +97,16 @@ class Placing:
             return not self._thread.is_alive()
         return True
 
+    def give_back(self, reason: str) -> int:
+        """Turn away what no batch has had yet; how many there were.  Called by any thread."""
+        calls = self.admission.take_back()
+        for call in calls:
+            answer = refusal(call.request, Outcome.BUSY, reason, GIVEN_BACK_MS)
+            for handle, replies in self.admission.leave(call):
+                self._recorder.count('gantt_turned_away_total', outcome=answer.outcome.value)
+                replies.send([(handle, answer)])
+        return len(calls)
+
     def _run(self) -> None:
         while not (self.admission.closed and not self.admission.depth):
             try:
@@ -98,15 +122,30 @@ class Placing:
             self._settings.claims_per_commit, self._settings.batch_wait_ms / 1000, idle_seconds
         )
         self._batch = calls = self._apart(calls)
+        is_suspect = self._cache.is_suspect  # before: what ends that is folded in
         self._cache.fold()
-        if calls and not self._cache.is_loaded:
+        if calls and (is_suspect or not self._cache.is_loaded):
             self._wait_for_hosts(calls)
         elif calls:
-            plans = [plan for call in self._in_time(calls) if (plan := self._plan(call))]
-            if plans:
-                self._commit(plans)
+            self._coming = iter(calls)
+            self._place(self._coming)
         self._outbox.send()
         return len(calls)
+
+    def _place(self, calls: Iterable[Call]) -> None:
+        """Plan calls one after another and commit them together."""
+        plans: list[Plan] = []
+        for call in self._in_time(calls):
+            if plans and len(call.todo) > 1 and is_whole(call.request):
+                # It may take a while: those before it are not to wait for that.
+                self._commit(plans)
+                self._outbox.send()
+                plans = []
+            plan = self._plan(call)
+            if plan:
+                plans.append(plan)
+        if plans:
+            self._commit(plans)
 
     def _apart(self, calls: list[Call]) -> list[Call]:
         """One of those that a batch failed with, by itself; else all."""
@@ -119,7 +158,7 @@ class Placing:
         return [suspect]
 
     def _wait_for_hosts(self, calls: list[Call]) -> None:
-        """Nothing was read from the database yet: wait within the budgets."""
+        """Nothing was read from this database yet: wait within the budgets."""
         for call in calls:
             if call.deadline <= self._clock.monotonic():
                 self._outbox.put(
@@ -132,48 +171,129 @@ class Placing:
     def _in_time(self, calls: Iterable[Call]) -> Iterable[Call]:
         now = self._clock.monotonic()
         room = most = self._settings.claims_per_commit
+        left = BATCH_BYTES_MAX
         for call in calls:
             size = min(len(call.todo), most)
             if call.deadline <= now:
                 self._give_up(call, *_out_of_time(call))
-            elif size > room < most:
+            elif size > room < most or call.bytes > left < BATCH_BYTES_MAX:
                 self.admission.again(call)
             else:
-                room -= size
+                room, left = room - size, left - call.bytes
                 yield call
 
     def _plan(self, call: Call) -> Plan | None:
         """Place a call on the working table; None where that ends it already."""
         call.tries += 1
+        call.locked = ''
         if call.tries > self._settings.attempts_per_request:
             reason = f'gave up after {call.tries - 1} attempts'
             if not (call.repeats and self._known_before(call, Outcome.CONFLICT, reason)):
                 self._give_up(call, Outcome.CONFLICT, reason)
             return None
         try:
-            plan = self._planner.plan(call)
-            if not plan.decision.is_placed and self._cache.age_seconds > FRESH_SECONDS:
-                # Room may have come free since: read the feed before saying no.
-                self._cache.fetch()
-                self._cache.fold(mid_batch=True)
-                plan = self._planner.plan(call)
+            plan = self._planned(call)
         except exceptions.Refused as e:
-            self._give_up(call, Outcome.REFUSED, e.message)
+            # Its group may have had the other rule when a copy of the request was placed.
+            if not (_is_of_rule(e) and self._known_before(call, Outcome.REFUSED, e.message)):
+                self._give_up(call, Outcome.REFUSED, e.message)
             return None
         except exceptions.GanttError as e:
             self._give_up(call, Outcome.FAILED, e.message)
+            return None
+        if plan.decision.outcome is Outcome.EXPIRED:
+            self._give_up(call, Outcome.EXPIRED, plan.decision.reason)
             return None
         if not plan.decision.is_placed:
             outcome, reason = plan.decision.outcome, plan.decision.reason
             if not self._known_before(call, outcome, reason):
                 self._give_up(call, outcome, reason, plan)
             return None
+        return None if self._needs_no_commit(plan) else plan
+
+    def _planned(self, call: Call) -> Plan:
+        """The plan of a call; one that says no is made on the newest news.
+
+        Hosts that are locked are chosen where there are no others.
+        """
+        is_old = self._cache.read_seconds_ago > FRESH_SECONDS
+        locked = self._locked.names()
+        # What an earlier attempt has claimed is aside meanwhile: nobody else is to have that room.
+        # One that is planned by itself is not to fail for what others ask.
+        serve = None if call.takes_over or call.alone else self._serve_others
+        try:
+            plan = self._planner.plan(call, Slice(call, self._clock, serve), locked)
+            if plan.decision.is_placed or plan.decision.outcome is Outcome.EXPIRED:
+                return plan
+            if not (is_old or locked):
+                return plan
+        except exceptions.Refused as e:
+            if not _is_of_rule(e):
+                raise
+            is_old = True
+        if is_old:
+            # Room may have come free since, or the group have got another rule.
+            self._cache.fetch_news()
+            self._cache.fold(mid_batch=True)
+        return self._planner.plan(call, Slice(call, self._clock, serve))
+
+    def _serve_others(self, call: Call) -> bool:
+        """Place who waits behind a call whose members are planned together; whether any did.
+
+        Only those are served who can be placed on the table as it is: nothing is folded into
+        it here, so that the hosts and their rows stay.
+
+        :raises ServedFailed: by no fault of the call
+        """
+        most = self._settings.claims_per_commit
+        waiting = [*self._coming, *self.admission.drain(most, 0.0, 0.0)]
+        served = [c for c in waiting if not (c.alone or is_whole(c.request))]
+        for other in waiting:
+            if other not in served:
+                self.admission.again(other)
+        # Each once, for ``_abandon``: some are of this batch, and come here again and again.
+        self._batch = list(dict.fromkeys([*self._batch, *served]))
+        try:
+            plans = [plan for one in self._in_time(served) if (plan := self._placed_now(one))]
+            if plans:
+                self._commit(plans)
+            self._outbox.send()
+        except exceptions.GanttError as e:
+            raise ServedFailed(e.message) from e
+        return bool(plans)
+
+    def _placed_now(self, call: Call) -> Plan | None:
+        """The plan of a call that is placed by it; whatever else there is to say is said later."""
+        call.tries += 1
+        try:
+            if call.tries <= self._settings.attempts_per_request:
+                pause = Slice(call, self._clock, None)
+                plan = self._planner.plan(call, pause, self._locked.names())
+                if plan.decision.is_placed:
+                    return plan
+        except exceptions.GanttError:
+            pass  # the next batch meets it again, and says so
+        call.tries -= 1
+        self.admission.again(call)
+        return None
+
+    def _needs_no_commit(self, plan: Plan) -> bool:
+        """Whether a plan claims nothing, or waits as it needs a host that is to be left out."""
         if plan.claims_nothing:
             self._planner.undo(plan)
             self._recorder.record(plan.record())
-            self._outbox.put(call, plan.answer())
-            return None
-        return plan
+            self._outbox.put(plan.call, plan.answer())
+            return True
+        name = self._locked.among(plan.all_providers()) if self._locked.names() else ''
+        if name:
+            self._planner.undo(plan)
+            self._wait_for_lock(plan.call, f'host {name} is locked by another process')
+        return bool(name)
+
+    def _wait_for_lock(self, call: Call, reason: str) -> None:
+        call.locked = reason
+        call.tries -= 1  # its budget bounds it; no race was lost
+        self.admission.later(call, WAIT_SECONDS)
 
     def _known_before(self, call: Call, outcome: Outcome, reason: str) -> bool:
         """Whether a call that is to be refused was seen to before, and so is seen to now."""
@@ -209,6 +329,7 @@ class Placing:
         for plan, fate in zip(plans, result.fates, strict=True):
             self._planner.undo(plan, keep=fate.accepted)
             written.update(plan.providers(fate.accepted))
+        self._locked.note(result.locked)
         # Who is gone from there only the feed says.
         written -= set(result.freed)
         self._cache.settle(result.hosts, written)
@@ -238,6 +359,9 @@ class Placing:
                 self._outbox.put(call, plan.final_answer)
             case Fate.PARTIAL | Fate.DROPPED | Fate.GROUP_CHANGED:
                 self._plan_again(call, plan.keep(fate))
+            case Fate.LOCKED:
+                self._recorder.count('gantt_locked_total')
+                self._wait_for_lock(call, fate.reason)
             case Fate.REPEAT:
                 self._outbox.put(call, self._repeats.placed(fate.answer))
             case Fate.OPEN | Fate.LOST:
@@ -283,7 +407,10 @@ class Placing:
             self._recorder.record(record)
             decision_id = record.id
         retry = self._settings.retry_after_ms if outcome is Outcome.BUSY else None
-        self._outbox.put(call, refusal(call.request, outcome, reason, retry, decision_id))
+        answer = refusal(call.request, outcome, reason, retry, decision_id)
+        if plan is not None:
+            answer = msgspec.structs.replace(answer, age_seconds=plan.age_seconds)
+        self._outbox.put(call, answer)
 
     def _release(self, request_id: str, owner: str, attempt: int) -> None:
         try:
@@ -318,8 +445,15 @@ class Placing:
         self._outbox.send()
 
 
+def _is_of_rule(error: exceptions.Refused) -> bool:
+    """Whether a request was refused for the rule of its group, which may be another by now."""
+    return type(error) is exceptions.Refused
+
+
 def _out_of_time(call: Call) -> tuple[Outcome, str]:
     """How a call ends whose budget is spent: busy elsewhere, lost races, or never begun."""
+    if call.locked:
+        return Outcome.BUSY, call.locked
     if call.tries == 0:
         return Outcome.EXPIRED, 'its budget was spent in the queue'
     if call.conflicts:

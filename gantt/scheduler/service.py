@@ -58,8 +58,9 @@ class Scheduler:
         if self.settings.replay_seconds:
             log = TableLog(self.settings.worker, self.settings.checkpoint_seconds)
         self.cache = HostCache(
-            store, self.clock, self.settings.reload_seconds, log, self.settings.default_zone
-        )
+            store, self.clock, self.settings.reload_seconds, log, self.settings.default_zone,
+            recorder.count,
+        )  # fmt: skip
         planner = Planner(store, self.cache, pipeline, self.settings)
         self.placing = Placing(
             store,
@@ -72,8 +73,9 @@ class Scheduler:
         )
         self.intake = Intake(store, self.cache, recorder, self.clock, self.settings)
         self.claims = Claims(store, self.cache, recorder, self.settings)
-        self.registrations = Registrations(self.claims)
+        self.registrations = Registrations(self.claims, recorder)
         self.nova = NovaWords(store, self.cache, recorder, self.clock, self.settings)
+        self._lanes = (self.registrations.lane, self.intake.lane, self.nova.lane)
         self.nova_moves = NovaMoves(store, self.cache, self.nova)
         self.nova_source = NovaSource(store, self.cache, self.nova, recorder, self.settings)
         self.housekeeping = Housekeeping(
@@ -120,8 +122,7 @@ class Scheduler:
         """
         end = self.clock.monotonic() + seconds
         done = True
-        lanes = (self.registrations.lane, self.intake.lane, self.nova.lane)
-        for part in (self.nova_moves, self.placing, *lanes):
+        for part in (self.nova_moves, self.placing, *self._lanes):
             done &= part.stop(max(MOMENT_SECONDS, end - self.clock.monotonic()))
         self.housekeeping.stop(5.0)
         return done
@@ -255,10 +256,22 @@ class Scheduler:
         """The database's clock, the one that all schedulers share."""
         return self.cache.database_now
 
+    def give_back(self, reason: str) -> int:
+        """Turn away what waits and was not begun, for another scheduler; how many there were."""
+        return self.placing.give_back(reason)
+
     # -- about itself ------------------------------------------------------------
     def has_classes(self, names: Iterable[str]) -> bool:
         """Whether all resource classes are known here: a check of them reads nothing."""
         return self.cache.has_classes(names)
+
+    def silent_for(self) -> float:
+        """Seconds that the longest wait for the database has lasted that is under way."""
+        return self.store.silent_for()
+
+    def ping(self) -> None:
+        """Ask the database something.  :raises DatabaseUnavailable: it does not answer"""
+        self.store.ping()
 
     def declared_classes(self) -> frozenset[str]:
         """Custom resource classes known now."""
@@ -269,11 +282,13 @@ class Scheduler:
         return {
             'hosts': len(self.cache.working),
             'table_age_seconds': round(self.cache.age_seconds, 3),
+            'database_silent_seconds': round(self.store.silent_for(), 3),
             'requests_waiting': self.placing.admission.depth,
             'requests_overdue_seconds': round(self.placing.admission.overdue_seconds, 3),
             'registrations_waiting': self.registrations.lane.depth,
             'reports_waiting': self.intake.lane.depth,
             'loaded': self.cache.is_loaded,
+            'failing': [lane.name for lane in self._lanes if lane.is_failing],
         }
 
 

@@ -30,9 +30,12 @@ class Settings(msgspec.Struct, kw_only=True):
     # claims
     lease_seconds: float = 120.0
     lease_seconds_max: float = 900.0
+    plan_lease_seconds: float = 3600.0
+    plan_lease_seconds_max: float = 86_400.0
     sweep_seconds: float = 10.0
     sweep_rows: int = 200
     nova_move_seconds: float = 14_400.0
+    nova_clock_skew_seconds: float = 30.0
     # hosts
     report_seconds: int = 60
     stale_after_seconds: float = 180.0
@@ -47,6 +50,7 @@ class Settings(msgspec.Struct, kw_only=True):
     refuse_undeclared_metrics: bool = False
     # decisions
     decisions_kept: int = 100_000
+    decision_bytes: int = 1 << 30
     decision_queue_limit: int = 2000
     tombstone_seconds: float = 86_400.0
     request_seconds: float = 86_400.0

@@ -10,6 +10,7 @@ number and in time.
 """
 
 import logging
+import math
 import queue
 import threading
 from collections import OrderedDict
@@ -19,12 +20,12 @@ from typing import Protocol
 import msgspec
 
 from gantt import exceptions
-from gantt.core.decision import Answer
+from gantt.core.decision import Answer, Score
 from gantt.core.message import derived_id
 from gantt.core.request import SelectDestinations
 from gantt.core.shadow import Asked, Begun, Compared, Ended, Heard, Seen, Verdict
 from gantt.scheduler.ports import Clock
-from gantt.scheduler.views import Explanation, MemberExplanation
+from gantt.scheduler.views import Explanation, ScoreRow
 
 LOG = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ BATCH, WAITING_MOST = 100, 10_000
 EXPLAINED_SECONDS = 5.0
 #: Weighers that are named where two hosts differ.
 WEIGHERS_SHOWN = 3
+#: Scores that differ by less than this are the same: sums of the same numbers in another order.
+SAME_SCORE = 1e-9
 #: In the sentence about a host that a filter removed.
 _REMOVED = ' was removed by '
 
@@ -98,17 +101,21 @@ class Shadow:
 
     :param decide: a dry run as a real request goes; raises GanttError as a call does
     :param explain: a kept decision, and what it says of a host
+    :param scores: of a kept decision and a member, of all hosts that no filter removed; none
+        where that is not known any more
     :param count: adds to a counter
     """
 
     def __init__(
         self, store: ShadowStore, decide: Callable[[SelectDestinations], Answer],
-        explain: Callable[[str, str | None], Explanation], count: Callable[..., None],
+        explain: Callable[[str, str | None], Explanation],
+        scores: Callable[[str, int], Sequence[Score]], count: Callable[..., None],
         clock: Clock, settings: Settings,
     ) -> None:  # fmt: skip
         self._store = store
         self._decide = decide
         self._explain = explain
+        self._scores = scores
         self._count = count
         self._clock = clock
         self._settings = settings
@@ -330,7 +337,18 @@ class Shadow:
         member = next((one for one in found.members if one.member == number), None)
         if member is None or ours is None:
             return Verdict.OTHER, said
-        return Verdict.OTHER, ranked(member, found.weighers, ours, theirs) or said
+        rows: Sequence[ScoreRow | Score] = member.scores
+        if not {ours, theirs} <= {row.host for row in rows}:
+            rows = self._all_scores(pending, number) or rows
+        return ranked(rows, found.weighers, ours, theirs)
+
+    def _all_scores(self, pending: _Pending, number: int) -> Sequence[Score]:
+        """A decision keeps the scores of some of the best hosts only."""
+        try:
+            return self._scores(pending.decision, number)
+        except exceptions.GanttError as e:
+            LOG.info('decision %s cannot be made again: %s', pending.decision, e)
+            return []
 
 
 def _tells(asked: Asked, host: str) -> bool:
@@ -341,15 +359,20 @@ def _tells(asked: Asked, host: str) -> bool:
     return asked.source is not None and host != asked.source
 
 
-def ranked(member: MemberExplanation, weighers: Sequence[str], ours: str, theirs: str) -> str:
-    """How the other host did among the finalists, and which weighers made the difference."""
-    rows = {row.host: (place, row) for place, row in enumerate(member.scores, 1)}
+def ranked(
+    scores: Sequence[ScoreRow | Score], weighers: Sequence[str], ours: str, theirs: str
+) -> tuple[Verdict, str]:
+    """Whether the other host is as good, else which weighers make the difference.
+
+    :param scores: best first
+    """
+    rows = {row.host: (place, row) for place, row in enumerate(scores, 1)}
     if theirs not in rows or ours not in rows:
-        return f'{theirs} fits, and is not among the best {len(member.scores)}'
+        return Verdict.OTHER, f'{theirs} fits, and is not among the best {len(scores)}'
     place, row = rows[theirs]
     mine = rows[ours][1]
-    if row.total == mine.total:
-        return f'{theirs} is as good: {row.total:.3g} each'
+    if math.isclose(row.total, mine.total, rel_tol=SAME_SCORE, abs_tol=SAME_SCORE):
+        return Verdict.TIE, f'{theirs} is as good: {row.total:.3g} each'
     apart = sorted(
         zip(weighers, mine.weighted, row.weighted, strict=False),
         key=lambda one: -abs(one[1] - one[2]),
@@ -357,5 +380,6 @@ def ranked(member: MemberExplanation, weighers: Sequence[str], ours: str, theirs
     named = ', '.join(
         f'{name} {a:.3g} against {b:.3g}' for name, a, b in apart[:WEIGHERS_SHOWN] if a != b
     )
-    of = len(member.scores)
-    return f'{theirs} is number {place} of {of}: {row.total:.3g}, not {mine.total:.3g} ({named})'
+    of = len(scores)
+    why = f'{theirs} is number {place} of {of}: {row.total:.3g}, not {mine.total:.3g} ({named})'
+    return Verdict.OTHER, why

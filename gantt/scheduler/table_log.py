@@ -76,12 +76,13 @@ class Metrics(msgspec.Struct, frozen=True, tag='metrics'):
 
 
 class Groups(msgspec.Struct, frozen=True, tag='groups'):
-    """Generations of groups."""
+    """Generations of groups; ``whole``: of all that there are."""
 
     generations: dict[str, int]
+    whole: bool = False
 
     def apply(self, table: HostTable) -> None:
-        table.set_groups(self.generations)
+        table.set_groups(self.generations, self.whole)
 
 
 class Clock(msgspec.Struct, frozen=True, tag='clock'):

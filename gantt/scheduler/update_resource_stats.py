@@ -22,6 +22,7 @@ from gantt.core.report import HostReport
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.lane import Lane
 from gantt.scheduler.ports import Clock, Recorder, ReportFate, Store
+from gantt.scheduler.set_aside import SetAside
 from gantt.scheduler.settings import Settings
 
 LOG = logging.getLogger(__name__)
@@ -43,8 +44,9 @@ class Intake:
         self._recorder = recorder
         self._clock = clock
         self._settings = settings
-        self.lane: Lane[Item] = Lane('reports', self.step, settings.report_queue_limit)
-        self._entries = 0
+        self.lane: Lane[Item] = Lane('reports', self.step, settings.report_queue_limit, recorder)
+        self._aside: SetAside[Item] = SetAside(clock, lambda item: item[0].name)
+        self._entries = self._kept_entries = 0  # of what waits in the queue, and set aside
         self._counting = threading.Lock()
 
     def submit(self, report: HostReport, *, tell: bool = False) -> 'Future[ReportFate] | None':
@@ -71,7 +73,8 @@ class Intake:
         """Whether there was room: for one more, and for all that it lists."""
         weight = _entries(report)
         with self._counting:
-            if self._entries + weight > max(ENTRIES_MAX, weight):
+            waiting = self._entries + self._kept_entries
+            if waiting + weight > max(ENTRIES_MAX, weight):
                 return False
             self._entries += weight
         if self.lane.put((report, future)):
@@ -85,10 +88,20 @@ class Intake:
 
     def step(self, idle_seconds: float = 0.0) -> int:
         """One batch, from the queue to the table; how many reports it had."""
-        batch = self._drain(idle_seconds)
-        if not batch:
-            return 0
-        self._apply(batch)
+        again = self._aside.take()
+        wait = 0.0 if again else min(idle_seconds, self._aside.wait_seconds)
+        batch = again + self._aside.behind(self._drain(wait))
+        try:
+            if batch:
+                self._apply(batch)
+            elif self.lane.ending.is_set():
+                self._set_aside([])
+        except Exception as e:
+            self._fail(batch, e)
+            raise
+        finally:
+            self.lane.kept = len(self._aside)
+            self._kept_entries = sum(_entries(report) for report, _ in self._aside)
         return len(batch)
 
     def _apply(self, batch: list[Item]) -> None:
@@ -107,9 +120,26 @@ class Intake:
             self._recorder.count('gantt_reports_total', fate='failed')
             self._fail(batch, e)
         else:
-            self._cache.offer(result.hosts)
-            for (_, future), fate in zip(batch, result.fates, strict=True):
-                self._tell(fate, future)
+            locked: list[Item] = []
+            try:
+                self._cache.offer(result.hosts)
+            finally:
+                # They are stored, whatever becomes of the table.
+                for item, fate in zip(batch, result.fates, strict=True):
+                    if fate.fate == 'locked':
+                        locked.append(item)
+                    else:
+                        self._tell(fate, item[1])
+                if locked:
+                    self._set_aside(locked)
+
+    def _set_aside(self, items: list[Item]) -> None:
+        """Reports of hosts whose rows others keep locked wait for the next batches."""
+        gone = self._aside.put(items, ending=self.lane.ending.is_set())
+        if gone:
+            self._recorder.count('gantt_reports_total', len(gone), fate='busy')
+            reason = 'the row of the host stays locked by another process'
+            self._fail(gone, exceptions.Busy(reason=reason, retry_after_ms=1000))
 
     def _drain(self, idle_seconds: float) -> list[Item]:
         """The next batch: gathered for a while, but hardly where somebody waits for a fate."""
@@ -148,7 +178,7 @@ class Intake:
     @staticmethod
     def _fail(batch: list[Item], error: Exception) -> None:
         for _, future in batch:
-            if future is not None:
+            if future is not None and not future.done():
                 future.set_exception(error)
 
 

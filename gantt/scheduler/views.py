@@ -181,7 +181,10 @@ class Status(View, frozen=True, kw_only=True):
 
 
 class DecisionSummary(View, frozen=True, kw_only=True):
-    """A decision in a list."""
+    """A decision in a list.
+
+    :ivar origin: the id that its request has elsewhere, such as that of Nova's API
+    """
 
     id: str
     request_id: str
@@ -191,6 +194,7 @@ class DecisionSummary(View, frozen=True, kw_only=True):
     worker: str
     created_at: str
     age_seconds: float
+    origin: str | None = None
 
 
 class Step(View, frozen=True, kw_only=True):
@@ -237,6 +241,7 @@ class Explanation(View, frozen=True, kw_only=True):
 
     :ivar count: how many consumers the request has
     :ivar spread: picked by the seed among so many best, because races were lost; 1: the best one
+    :ivar origin: the id that its request has elsewhere, such as that of Nova's API
     :ivar added: what pre-filters added to the request, and why
     :ivar contradiction: rules that no host meets together; without any one of them some does
     :ivar host_verdicts: of the host that was asked for, a sentence per member
@@ -272,6 +277,7 @@ class Explanation(View, frozen=True, kw_only=True):
     host_filters: list[HostStep]
     host_filters_when: str
     lines: list[str]
+    origin: str | None = None
 
 
 class Room(View, frozen=True, kw_only=True):

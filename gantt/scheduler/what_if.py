@@ -7,13 +7,14 @@ that the answer is what a real request would get on the same table.
 
 import msgspec
 
+from gantt import exceptions
 from gantt.core import edits
 from gantt.core import request as requests
 from gantt.core.decision import Answer, Outcome, error_of
 from gantt.core.edits import HostEdits
 from gantt.core.host_table import HostTable
 from gantt.core.message import derived_id
-from gantt.core.pipeline import Pipeline
+from gantt.core.pipeline import Pause, Pipeline
 from gantt.core.request import RequestSpec, SelectDestinations
 from gantt.scheduler import capacity as room
 from gantt.scheduler import explaining, redacting, side_by_side
@@ -25,6 +26,10 @@ from gantt.scheduler.planning import Planner
 from gantt.scheduler.ports import Store
 from gantt.scheduler.settings import Settings
 from gantt.scheduler.views import Capacity, Explanation, View
+
+#: Members times hosts of one trial, and for how long it may take a thread.
+LOOKS_MAX = 20_000_000
+SECONDS_MAX = 10.0
 
 
 class WhatIfAnswer(View, frozen=True, kw_only=True):
@@ -125,11 +130,27 @@ class WhatIf:
 
     def _plan(self, table: HostTable, request: SelectDestinations) -> Plan:
         """Plan as a scheduler would, on a copy of ``table``."""
+        looks = len(table) * len(request.consumers)
+        if looks > LOOKS_MAX:
+            raise exceptions.InvalidMessage(
+                field='request.consumers',
+                problem=f'expected at most {LOOKS_MAX // max(1, len(table))} for a trial on '
+                f'{len(table)} hosts, got {len(request.consumers)}',
+            )
         aside = _Aside(self._cache, table.copy())
         settings = msgspec.structs.replace(self._settings, claims_per_commit=len(request.consumers))
         call = Call(request, float('inf'))
         call.tries = 1
-        return Planner(self._store, aside, self._pipeline, settings).plan(call)
+        clock = self._cache.clock
+        end = clock.monotonic() + min(SECONDS_MAX, request.budget_ms / 1000)
+
+        def pause() -> Pause:
+            return Pause.OVER if clock.monotonic() >= end else Pause.GO_ON
+
+        plan = Planner(self._store, aside, self._pipeline, settings).plan(call, pause)
+        if plan.decision.outcome is Outcome.EXPIRED:
+            raise exceptions.Expired(plan.decision.reason)
+        return plan
 
 
 class _Aside(HostCache):
@@ -137,7 +158,7 @@ class _Aside(HostCache):
 
     def __init__(self, of: HostCache, table: HostTable) -> None:
         super().__init__(of.store, of.clock)
-        self.working = table
+        self.working, self.rules = table, dict(of.rules)
         self._age = of.age_seconds
 
     @property

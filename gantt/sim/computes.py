@@ -75,6 +75,10 @@ class File(MemoryJournal):
         with self._written('counting a registration'):
             return super().count_registration()
 
+    def note_epoch(self, epoch: int) -> None:
+        with self._written(f'noting epoch {epoch}'):
+            super().note_epoch(epoch)
+
     def add(self, entry: Entry) -> bool:
         with self._written(f'noting {entry.claim_id[:8]} as {entry.state}'):
             return super().add(entry)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from gantt.core.claim import Claim, State
 from gantt.core.decision import Answer, Outcome
+from gantt.core.group_rule import GroupRule
 from gantt.scheduler import table_log
 from gantt.sim.computes import Host
 from gantt.sim.conductors import Conductors, Heard
@@ -139,7 +140,12 @@ def _view(everything: table_log.Everything) -> dict[str, tuple[object, ...]]:
         for change in everything.hosts
         if change.row is not None
     }
-    found.update((f'group {uuid}', (number,)) for uuid, number in everything.groups.items())
+    # Of one that nobody was placed under its guard in, it is no news that it is there.
+    found.update(
+        (f'group {uuid}', (n,))
+        for uuid, n in everything.groups.items()
+        if not GroupRule('', generation=n).is_untouched
+    )
     return found
 
 

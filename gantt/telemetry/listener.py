@@ -15,6 +15,7 @@ import prometheus_client
 from prometheus_client import exposition
 
 from gantt import exceptions
+from gantt.conf import listeners
 from gantt.telemetry.metrics import Metrics
 
 HEALTH_PATH = '/health'
@@ -30,22 +31,24 @@ class Listener:
     """A listener on a thread of its own."""
 
     def __init__(
-        self, metrics: Metrics, host: str, port: int, health: Health | None = None
-    ) -> None:
+        self, metrics: Metrics, host: str, port: int, health: Health | None = None,
+        option: str = '[DEFAULT] metrics_port',
+    ) -> None:  # fmt: skip
         """Bind and serve.
 
         :param port: 0 takes a free one, see ``port`` of the object
         :param health: asked for each ``/health``, in the thread of that connection; must
             end soon and not raise.  None: the path is not there
+        :param option: that says the port
         :raises Misconfigured: the address cannot be bound
         """
         try:
             self._server = _bound(host, port, _routed(metrics, health))
         except OSError as e:
             raise exceptions.Misconfigured(
-                option='[DEFAULT] metrics_port',
+                option=option,
                 problem=f'cannot listen on {host}:{port}: {e.strerror or e}',
-                fix='Choose a free port, or 0 to have no listener',
+                fix='Choose a port that no other process has, or 0 to have no listener',
             ) from None
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(
@@ -61,16 +64,18 @@ class Listener:
 
 
 def listen(
-    metrics: Metrics, conf: Any, number: int = 0, health: Health | None = None
+    metrics: Metrics, conf: Any, group: str, number: int = 0, health: Health | None = None
 ) -> Listener | None:
     """The listener that the configuration asks for; None where it asks for none.
 
+    :param group: of ``conf.listeners.PROGRAMS``
     :param number: of the process among its like, each on a port of its own
     :raises Misconfigured: the address cannot be bound
     """
-    if not conf.metrics_port:
+    ports = listeners.metrics(conf, group)
+    if not ports.first:
         return None
-    return Listener(metrics, conf.metrics_host, conf.metrics_port + number, health)
+    return Listener(metrics, ports.host, ports.first + number, health, ports.option)
 
 
 class _Silent(simple_server.WSGIRequestHandler):

@@ -6,10 +6,16 @@ that people can read it and programs can split it.
 """
 
 import contextlib
+import copy
+import itertools
 import logging as stdlib_logging
+import os
 import re
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from io import TextIOWrapper
 from typing import Any
 
 from oslo_context import context
@@ -17,6 +23,7 @@ from oslo_log import formatters, log
 from oslo_utils import strutils
 
 from gantt import exceptions
+from gantt.core import quoting
 from gantt.core.decision import Answer
 
 _PREFIX = '%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s'
@@ -31,9 +38,17 @@ LEVELS = [
     'keystoneauth=WARN',
 ]  # fmt: skip
 
+#: Loggers of libraries where every connection of a process says the same in an outage.
+CHORUS = ('oslo.messaging._drivers.impl_rabbit', 'oslo_messaging._drivers.amqpdriver')
+#: Such a line comes once in so many seconds.
+CHORUS_SECONDS = 10.0
+
 # user:password@ after :// or, in URLs of several hosts, after a comma.
 _URL_SECRET = re.compile(r'(?P<head>(?:://|,)[^\s:/@,]*:)[^\s@/,]+(?=@)')
-_PLAIN = re.compile(r'^[^\s="\']+$')
+_PLAIN = re.compile(r'[^\s="\']+\Z')
+#: Characters of a message, and of one fact in it.
+MESSAGE_MAX = 16_000
+FACT_MAX = 2000
 
 
 def register_opts(conf: Any) -> None:
@@ -51,10 +66,58 @@ def setup(conf: Any, program: str = 'gantt') -> None:
     :raises Misconfigured: the log file cannot be written, or an option is wrong
     """
     try:
-        log.setup(conf, program)
+        with _private_files():
+            log.setup(conf, program)
     except Exception as e:  # whatever stands in the options reaches Python's logging
         raise _misconfigured(conf, e) from None
     _mask_all(conf)
+    _keep_private()
+    limit_libraries()
+
+
+def limit_libraries() -> None:
+    """Have what every connection says in an outage said once in a while, by this process."""
+    for name in CHORUS:
+        logger = stdlib_logging.getLogger(name)
+        if not any(isinstance(one, Seldom) for one in logger.filters):
+            logger.addFilter(Seldom(CHORUS_SECONDS))
+
+
+class Seldom(stdlib_logging.Filter):
+    """Lets lines of one text, whatever stands in it, pass once in a while: a rate limit.
+
+    The next line of that text says how many were left out.  What is below WARNING passes.
+
+    :param seconds: between two lines of one text
+    """
+
+    #: Texts that are remembered; more there are not in a library.
+    MOST = 256
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._guard = threading.Lock()
+        self._passed: dict[str, float] = {}
+        self._left_out: dict[str, int] = {}
+
+    def filter(self, record: stdlib_logging.LogRecord) -> bool:
+        if record.levelno < stdlib_logging.WARNING:
+            return True
+        text, now = str(record.msg), time.monotonic()
+        with self._guard:
+            if now - self._passed.get(text, float('-inf')) < self._seconds:
+                self._left_out[text] = self._left_out.get(text, 0) + 1
+                return False
+            if len(self._passed) >= self.MOST:
+                self._passed.clear()
+                self._left_out.clear()
+            self._passed[text] = now
+            left_out = self._left_out.pop(text, 0)
+        if left_out:
+            record.msg = f'{record.getMessage()} ({left_out} more like it since the last line)'
+            record.args = ()
+        return True
 
 
 @contextlib.contextmanager
@@ -75,6 +138,37 @@ def changing(conf: Any) -> Iterator[None]:
             one.propagate, one.disabled = propagate, disabled
         raise _misconfigured(conf, e) from None
     _mask_all(conf)
+
+
+@contextlib.contextmanager
+def _private_files() -> Iterator[None]:
+    """Files that are made inside are for their owner alone."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _keep_private() -> None:
+    """Log files that are opened later, as they are rotated, are private as well."""
+    # A file of log_config_append gives handlers to other loggers than the root as well.
+    for handler in itertools.chain.from_iterable(one.handlers for one in _loggers()):
+        if isinstance(handler, stdlib_logging.FileHandler):
+            open_file = handler._open
+            if not isinstance(open_file, _Private):
+                handler._open = _Private(open_file)  # type: ignore[method-assign]
+
+
+class _Private:
+    """Opens a log file that nobody else may read."""
+
+    def __init__(self, open_file: Callable[[], TextIOWrapper]) -> None:
+        self._open_file = open_file
+
+    def __call__(self) -> TextIOWrapper:
+        with _private_files():
+            return self._open_file()
 
 
 def _loggers() -> list[stdlib_logging.Logger]:
@@ -116,14 +210,36 @@ def masked(text: str) -> str:
 
 
 class Masking(stdlib_logging.Formatter):
-    """Masks secrets in the finished line, traceback and all."""
+    """Masks secrets in the finished line, traceback and all, and writes its message as one line.
+
+    Text from outside stands in many messages: one with a line break, or with what a terminal
+    obeys, would write lines of its own.
+    """
 
     def __init__(self, inner: stdlib_logging.Formatter) -> None:
         super().__init__()
         self._inner = inner
 
     def format(self, record: stdlib_logging.LogRecord) -> str:
-        return masked(self._inner.format(record))
+        said = record.getMessage()
+        if not _is_plain(said):
+            record = copy.copy(record)
+            record.msg, record.args = quoting.plain(said, MESSAGE_MAX), None
+        if record.exc_info or record.exc_text:
+            # A traceback has lines; what the error itself says may have anything.
+            return masked('\n'.join(map(quoting.plain, self._inner.format(record).split('\n'))))
+        line = self._inner.format(record)
+        error = sys.exc_info()[1]
+        if error is not None:
+            # oslo.log adds the error that is being handled, also where the message has it.
+            summary, problem = getattr(record, 'error_summary', ''), str(error).partition('\n')[0]
+            if summary and problem and problem in said:
+                line = line.removesuffix(f': {summary}')
+        return masked(line)
+
+
+def _is_plain(said: str) -> bool:
+    return said.isprintable() and len(said) <= MESSAGE_MAX
 
 
 class Quick(Masking):
@@ -141,6 +257,9 @@ class Quick(Masking):
         request_id = record.__dict__.get('request_id')
         if not request_id or record.levelno != stdlib_logging.INFO or record.exc_info:
             return super().format(record)
+        said = record.getMessage()
+        if not _is_plain(said):
+            return super().format(record)
         second, shown = self._second
         if second != int(record.created):
             second = int(record.created)
@@ -148,7 +267,7 @@ class Quick(Masking):
             self._second = second, shown
         return masked(
             f'{shown}.{int(record.msecs):03} {record.process} INFO {record.name} '
-            f'[{request_id}] {record.getMessage()}'
+            f'[{request_id}] {said}'
         )
 
 
@@ -187,15 +306,17 @@ def _value(value: object) -> str:
     if isinstance(value, float):
         return f'{value:.6g}'
     text = ','.join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-    if _PLAIN.match(text):
+    if len(text) <= FACT_MAX and text.isprintable() and _PLAIN.match(text):
         return text
-    return '"' + text.replace('\\', '\\\\').replace('"', '\\"').replace('\n', '\\n') + '"'
+    text = text.replace('\\', '\\\\').replace('"', '\\"')
+    return f'"{quoting.plain(text, FACT_MAX)}"'
 
 
-def log_answer(logger: Any, answer: Answer, seconds: float) -> None:
+def log_answer(logger: Any, answer: Answer, seconds: float, origin: str | None = None) -> None:
     """The one INFO line of a decision, as its answer leaves.
 
     :param seconds: from the request's arrival to its answer
+    :param origin: the id that the request has elsewhere, such as that of Nova's API
     """
     chosen = [selections[0].host for selections in answer.selections if selections]
     # As the request's context would say it, which takes longer than the line.
@@ -203,6 +324,7 @@ def log_answer(logger: Any, answer: Answer, seconds: float) -> None:
         'decision %s',
         facts(
             id=answer.decision_id or None,
+            origin=origin,
             outcome=answer.outcome.value,
             dry_run=answer.dry_run or None,
             members=len(chosen) or None,

@@ -60,6 +60,10 @@ TABLE: tuple[Metric, ...] = (
     Metric('gantt_batch_size', _H, 'Requests in one group commit.', (), _SIZES),
     Metric('gantt_commit_seconds', _H, 'Time of one group commit.', (), _SECONDS),
     Metric(
+        'gantt_locked_total', _C,
+        'Requests planned again, or waiting, because another process kept a row of theirs locked.',
+    ),
+    Metric(
         'gantt_conflicts_total', _C,
         'Members planned again because another writer was faster on a host or a group.',
     ),
@@ -98,15 +102,32 @@ TABLE: tuple[Metric, ...] = (
         'Words of compute hosts about claims (confirm, refuse, release), by what became of them.',
         ('word', 'fate'),
     ),
+    Metric(
+        'gantt_claims_unreadable_total', _C,
+        'Claims past their lease that the sweeper could not read and left, each time it found so.',
+    ),
     # hosts and their reports
     Metric('gantt_registrations_total', _C, 'Registrations of compute hosts.'),
     Metric(
         'gantt_hosts', _G,
-        'Known hosts: reporting and stale (schedulers); up, stale, new, disabled and '
-        'over_committed (API).', ('state',),
+        'Known hosts: reporting, stale, and unheard: silent since most fell silent together '
+        '(schedulers); up, stale, new, disabled and over_committed (API).', ('state',),
     ),
     Metric('gantt_reports_total', _C, 'Reports of hosts, by what became of them.', ('fate',)),
-    Metric('gantt_table_age_seconds', _G, 'Age of the host table: time since it was last current.'),
+    Metric(
+        'gantt_table_age_seconds', _G,
+        'Age of the host table: time since it was last current, but for what is on its way: '
+        'since the oldest change that is missing from the feed.',
+    ),
+    Metric(
+        'gantt_feed_missed_total', _C,
+        'Hosts whose change a full comparison found and the change feed had not brought.',
+    ),
+    Metric(
+        'gantt_database_went_back_total', _C,
+        'Times that the database was found at an older state than had been read of it, and '
+        'everything was read again.',
+    ),
     Metric(
         'gantt_jobs_failed_total', _C,
         'Periodic jobs that failed and will be tried again.', ('job',),
@@ -129,6 +150,10 @@ TABLE: tuple[Metric, ...] = (
         'gantt_rpc_self_pings_total', _C,
         'Calls of a scheduler process to itself over the broker, by fate: answered or failed.',
         ('fate',),
+    ),
+    Metric(
+        'gantt_rpc_pauses_total', _C,
+        'Times that calls were left to other schedulers because the database was silent.',
     ),
     Metric(
         'gantt_rpc_rebuilds_total', _C,
@@ -189,7 +214,7 @@ TABLE: tuple[Metric, ...] = (
     ),
     Metric(
         'gantt_shadow_compared_total', _C,
-        'Instances whose host by Nova was compared with the one decided here: same, other, '
+        'Instances whose host by Nova was compared with the one decided here: same, tie, other, '
         'removed, not_known, nova_none, neither, not_heard, not_decided.', ('verdict',),
     ),
     Metric('gantt_errors_total', _C, 'Unexpected errors caught, by place.', ('where',)),

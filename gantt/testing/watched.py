@@ -13,6 +13,11 @@ from gantt.core.request import RequestSpec
 READS: dict[str, tuple[str, ...]] = {
     'free_of': ('free', 'pools'),
     'row_of': ('names',),
+    'rows_of_host': ('names',),
+    'services': ('names',),
+    'service_name': ('names',),
+    'rows_of_services': ('names',),
+    'rows_beside': ('names',),
     'rows_of_names': ('names',),
     'rows_of_nodes': ('nodes',),
     'rows_of_consumer': ('placed',),

@@ -82,7 +82,7 @@ class Box:
             said = {'driver': 'vfio-pci', 'host': address, 'id': f'hostdev{number}'}
             short = f'vfio-pci,host={address.removeprefix("0000:")},id=hostdev{number}'
             words += ['-device', json.dumps(said) if as_json else short]
-        self.write(f'proc/{self._pid}/cmdline', '\0'.join(words) + '\0')
+        self.process(self._pid, '\0'.join(words) + '\0')
         self._thread(self._pid, 'qemu-system-x86', emulator)
         for vcpu in range(count):
             self._thread(
@@ -94,6 +94,20 @@ class Box:
             self._pages[cell] += memory_mb // 2
             self._write_pages(cell)
         return self._pid
+
+    def process(
+        self, pid: int, command: str, executable: str = '/usr/bin/qemu-system-x86_64',
+        user: int = 0, real: int | None = None,
+    ) -> None:  # fmt: skip
+        """Whatever runs here.
+
+        :param executable: '' where it has none, as the kernel's own
+        :param user: whose rights it has; ``real``: who started it, where that is another one
+        """
+        self.write(f'proc/{pid}/cmdline', command)
+        self.write(f'proc/{pid}/status', f'Uid:\t{user if real is None else real}\t{user}\t0\t0\n')
+        if executable:
+            (self.root / f'proc/{pid}/exe').symlink_to(executable)
 
     def ends(self, pid: int) -> None:
         """A process is there no more; its pages stay used."""

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from gantt import exceptions
+from gantt.compute.agent import Terms
 from gantt.compute.journal import SqliteJournal
 from gantt.compute.member import Member, Settings, with_agent
 from gantt.compute.ports import Facts, Guest, GuestError
@@ -190,9 +191,12 @@ class Machine:
 class House:
     """One host: a machine that stays, an agent that comes and goes."""
 
-    def __init__(self, town: Town, folder: pathlib.Path, name: str = 'cmp-1') -> None:
+    def __init__(
+        self, town: Town, folder: pathlib.Path, name: str = 'cmp-1', terms: Terms | None = None
+    ) -> None:
         self.town = town
         self.name = name
+        self.terms = terms
         self.path = folder / f'{name}.journal'
         self.machine = Machine(lambda build: town.state(build) == 'confirmed')
         self.journal: SqliteJournal | None = None
@@ -204,7 +208,8 @@ class House:
         self.journal = SqliteJournal(self.path, wall=self.town.clock.wall)
         self.member = with_agent(
             RegisterHost(name=self.name, boot_nonce='-'), self.town.port, self.machine,
-            self.journal, Settings(report_seconds=60), random.Random(1),
+            self.journal, Settings(report_seconds=60, terms=self.terms), random.Random(1),
+            self.town.clock.wall,
         )  # fmt: skip
         return self.member
 

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hands that break rows behind a store's back: what its audit must find."""
 
+import math
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
 from gantt.core.claim import Claim
+from gantt.core.request import Lifecycle
 from gantt.db import models
 from gantt.db.memory import MemoryStore
 from gantt.scheduler.ports import Store
@@ -39,6 +41,13 @@ class MemoryHand:
         now = self._tables.claims[claim.id]
         self._tables.put_claim(msgspec.structs.replace(now, lease_until=now.lease_until - seconds))
 
+    def set_lifecycle(self, claim: Claim, lifecycle: str, *, lease: bool = True) -> None:
+        now = self._tables.claims[claim.id]
+        until = now.lease_until if lease else math.inf
+        self._tables.put_claim(
+            msgspec.structs.replace(now, lifecycle=Lifecycle(lifecycle), lease_until=until)
+        )
+
     def silent_since(self, host: Host, seconds: float) -> None:
         row = self._tables.hosts[host.id]
         then = row.reported_at - seconds
@@ -69,6 +78,13 @@ class SqlHand:
     def shrink(self, host: Host, vcpu: int) -> None:
         p = models.providers
         self._run(p.update().where(p.c.id == host.id).values(cap_vcpu=vcpu))
+
+    def set_lifecycle(self, claim: Claim, lifecycle: str, *, lease: bool = True) -> None:
+        c = models.claims
+        found = c.update().where(c.c.id == claim.id)
+        self._run(found.values(lifecycle=lifecycle))
+        if not lease:
+            self._run(found.values(expires_at=None))
 
     def silent_since(self, host: Host, seconds: float) -> None:
         p = models.providers
@@ -101,7 +117,12 @@ class SqlHand:
             c.insert().from_select(list(c.c), sa.select(*columns).where(c.c.id == claim.id)),
             a.insert().values(claim_id=claim_id, provider_id=claim.provider_id, vcpu=vcpu),
             p.update().where(p.c.id == claim.provider_id).values(used_vcpu=p.c.used_vcpu + vcpu),
+            *([self._consumer(fields['consumer'])] if 'consumer' in fields else []),
         )
+
+    @staticmethod
+    def _consumer(uuid: str) -> Any:
+        return models.consumers.insert().values(uuid=uuid, generation=0, type='INSTANCE')
 
     def forget_host(self, host: Host) -> None:
         p, f, i = models.providers, models.provider_facts, models.inventories

@@ -65,6 +65,25 @@ def test_a_lease_that_nobody_swept(store, host, claim, hand):
     assert claim.id in only(store, 'leaked')
 
 
+def test_a_confirmed_claim_that_no_report_ends(store, host, claim, hand):
+    host.confirm(claim)
+    hand.set_lifecycle(claim, 'plan')
+    [line] = store.audit()['leaked']
+    assert line.startswith(f'claim {claim.id} of {claim.consumer}: nothing ends it: confirmed')
+
+
+def test_a_reserved_claim_without_a_lease(store, host, claim, hand):
+    hand.set_lifecycle(claim, 'hold', lease=False)
+    [line] = store.audit()['leaked']
+    assert line.endswith('nothing ends it: reserved, without a lease')
+
+
+def test_what_its_writer_ends_is_no_leak(store, host):
+    written = claimed(store, a_draft().taking(host, lifecycle='api'))[0]
+    host.confirm(written)
+    assert store.audit() == CLEAN
+
+
 def test_a_lease_that_ran_out_just_now_is_no_leak(store, host, claim, hand):
     hand.age(claim, 125)
     assert store.audit() == CLEAN

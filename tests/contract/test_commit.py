@@ -13,6 +13,7 @@ from tests.builders import (
     claimed,
     commit,
     fate_of,
+    generation_of,
     live,
     new_uuid,
     state_of,
@@ -433,20 +434,22 @@ def test_a_group_first_seen_gets_its_rule_and_counts_its_placements(store, host)
     group = new_uuid()
     result = commit(store, a_draft().planned_at(0, group).taking(host))
     assert result.fates[0].fate is Fate.PLACED
-    assert result.groups == {group: 1}
+    assert result.groups == {group: generation_of(store, group)}
     known = store.load_group(group)
-    assert (known.policy, known.generation, len(known.members)) == ('anti-affinity', 1, 1)
+    assert (known.policy, len(known.members)) == ('anti-affinity', 1)
+    assert not known.rule.is_untouched
 
 
 def test_a_group_that_changed_meanwhile_drops_its_requests(store, host):
     group = new_uuid()
     claimed(store, a_draft().planned_at(0, group).taking(host))
+    before = generation_of(store, group)
     late, other = a_draft().planned_at(0, group).taking(host), a_draft().taking(host)
     result = commit(store, late, other)
     assert [f.fate for f in result.fates] == ['group_changed', 'placed']
-    assert result.groups[group] == 1
+    assert result.groups[group] == before
     assert store.load_request(late.id) is None
-    assert fate_of(store, late.planned_at(1, group)).fate is Fate.PLACED
+    assert fate_of(store, late.planned_at(before, group)).fate is Fate.PLACED
 
 
 def test_members_of_one_batch_share_one_swap(store, host):
@@ -454,7 +457,7 @@ def test_members_of_one_batch_share_one_swap(store, host):
     drafts = [a_draft().planned_at(0, group).taking(host) for _ in range(3)]
     result = commit(store, *drafts)
     assert [f.fate for f in result.fates] == ['placed'] * 3
-    assert result.groups == {group: 1}
+    assert result.groups == {group: generation_of(store, group)}
 
 
 def test_what_was_planned_beside_a_member_that_is_not_made_is_planned_again(store, host):
@@ -463,7 +466,7 @@ def test_what_was_planned_beside_a_member_that_is_not_made_is_planned_again(stor
     made = a_draft().planned_at(0, group).taking(host)
     claimed(store, made)
     for ended in (made, a_draft().planned_at(0, group).taking(host)):
-        beside = a_draft().planned_at(1, group).taking(host)
+        beside = a_draft().planned_at(generation_of(store, group), group).taking(host)
         fates = [f.fate for f in commit(store, ended, beside).fates]
         assert fates[0] in (Fate.REPEAT, Fate.GROUP_CHANGED)
         assert fates[1] is Fate.GROUP_CHANGED

@@ -3,8 +3,19 @@
 
 import pytest
 
+from gantt.core.group_rule import GroupRule
 from gantt.core.host import Placed
-from tests.builders import a_draft, a_group, a_guest, a_host, claimed, fate_of, live, new_uuid
+from tests.builders import (
+    a_draft,
+    a_group,
+    a_guest,
+    a_host,
+    claimed,
+    fate_of,
+    generation_of,
+    live,
+    new_uuid,
+)
 
 
 class Reader:
@@ -53,7 +64,8 @@ def test_a_second_reader_sees_the_claims_of_the_first(store, host):
     assert change.row == host.row
     assert change.row.used == {'VCPU': 3}
     assert change.placed == [Placed(claim.id, claim.consumer, host.id, group)]
-    assert feed.groups == {group: 1}
+    assert feed.groups == {group: generation_of(store, group)}
+    assert feed.rules == {group: GroupRule('anti-affinity', 1, generation_of(store, group))}
 
 
 def test_the_generation_of_a_group_comes_with_all_hosts_of_its_members(store, host):
@@ -62,9 +74,9 @@ def test_the_generation_of_a_group_comes_with_all_hosts_of_its_members(store, ho
     known = {h.id: h.row.version for h in (host, second)}
     claimed(store, a_draft().planned_at(0, group).taking(host))
     reader = Reader(store)
-    claimed(store, a_draft().planned_at(1, group).taking(second))
+    claimed(store, a_draft().planned_at(generation_of(store, group), group).taking(second))
     feed = reader.poll(known)
-    assert feed.groups == {group: 2}
+    assert feed.groups == {group: generation_of(store, group)}
     assert {c.provider_id: len(c.placed) for c in feed.hosts} == {host.id: 1, second.id: 1}
 
 
@@ -72,8 +84,8 @@ def test_groups_can_be_read_with_the_hosts_of_their_members(store, host):
     group, gone = new_uuid(), new_uuid()
     claim = claimed(store, a_draft().planned_at(0, group).taking(host))[0]
     other = a_host('cmp-2').on(store)
-    generations, hosts = store.read_groups([group, gone])
-    assert generations == {group: 1, gone: 0}
+    rules, hosts = store.read_groups([group, gone])
+    assert rules == {group: GroupRule('anti-affinity', 1, generation_of(store, group))}
     assert [(c.row, c.placed) for c in hosts] == [
         (host.row, [Placed(claim.id, claim.consumer, host.id, group)])
     ]
@@ -169,7 +181,7 @@ def test_everything_is_what_a_follower_ends_up_with(store, host):
     host.confirm(first[0])
     host.report()
     store.disable_host('cmp-2', 'x', 'y')
-    fate_of(store, a_draft().planned_at(1, group).taking(host))
+    fate_of(store, a_draft().planned_at(generation_of(store, group), group).taking(host))
     reader.poll(reader.known())
     everything = store.load_everything()
     assert reader.hosts == {change.provider_id: change for change in everything.hosts}

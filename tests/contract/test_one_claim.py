@@ -15,6 +15,7 @@ from tests.builders import (
     claimed,
     commit,
     fate_of,
+    generation_of,
     live,
     new_uuid,
     state_of,
@@ -53,7 +54,7 @@ def test_what_was_planned_beside_a_member_that_gives_way_is_planned_again(store,
     swap = GroupSwap(group, 0, 'affinity')
     older = claimed(store, a_draft(group=swap).taking(host, group=group))[0]
     other = a_host('cmp-2').on(store)
-    swap = GroupSwap(group, 1, 'affinity')
+    swap = GroupSwap(group, generation_of(store, group), 'affinity')
     result = commit(
         store,
         a_draft(group=swap).taking(other, older.consumer, group=group),

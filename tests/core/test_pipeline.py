@@ -250,17 +250,19 @@ def test_a_rebuild_looks_at_its_host_and_takes_nothing():
 
 def test_forced_hosts_skip_filters_but_neither_capacity_nor_group_rules():
     table = a_table(
-        a_host(1, zone='east'),
+        a_change(a_host(1), a_guest(1, 1)),
         a_host(2, used={'VCPU': 16}),
         a_change(a_host(3), a_guest(1, 3, GROUP)),
     )
-    group = GroupRef(uuid=GROUP, policy=Policy.ANTI_AFFINITY)
-    names = ['cmp-1', 'cmp-2', 'cmp-3']
-    request = a_request(2, availability_zone='west', force_hosts=names, group=group)
-    refused = decide(table, request)
-    assert refused.outcome is Outcome.NO_VALID_HOST
-    one = decide(table, a_request(1, availability_zone='west', force_hosts=names, group=group))
-    assert hosts_of(one) == ['cmp-1']
+    asked = {
+        'different_host': [an_id(1, 3)],  # the guest on cmp-1
+        'force_hosts': ['cmp-1', 'cmp-2', 'cmp-3'],
+        'group': GroupRef(uuid=GROUP, policy=Policy.ANTI_AFFINITY),
+    }
+    assert decide(table, a_request(2, **asked)).outcome is Outcome.NO_VALID_HOST
+    assert hosts_of(decide(table, a_request(1, **asked))) == ['cmp-1']
+    del asked['force_hosts']
+    assert hosts_of(decide(table, a_request(1, **asked))) == [None]
 
 
 def test_members_of_a_hard_group_are_apart_also_within_the_request():

@@ -5,7 +5,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.core import reconcile, registering
-from gantt.core.claim import Claim, State
+from gantt.core.claim import Claim, State, stepped
 from gantt.core.host import HostFacts, HostRow
 from gantt.core.report import Metric, RegisterHost
 from gantt.core.resources import Inventory
@@ -166,7 +166,7 @@ def test_foreign_use_of_a_class_without_inventory_flags_the_host():
 
 def test_usage_leaves_out_what_is_nothing():
     claim = a_claim()
-    over = reconcile.ended(claim, State.RELEASED, 'x', 5.0)
+    over = stepped(claim, State.RELEASED, 'x', 5.0)
     assert reconcile.usage({'VCPU': 2}, 7, [claim], [over]) == {}
     assert reconcile.usage({'VCPU': 2}, 7, [claim], [claim]) == {'VCPU': 2}
     assert reconcile.usage({'VCPU': 2}, 8, [claim], [over]) == {'VCPU': 2}

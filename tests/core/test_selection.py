@@ -20,11 +20,13 @@ from tests.core.builders import (
 )
 
 ALL = plugins.load_pipeline(plugins.installed(plugins.FILTERS))
-#: Capacity, group rules, and what the request itself says of hosts: asked of forced hosts too.
+#: Capacity, group rules, what Nova asks Placement, and what the request itself says of hosts:
+#: asked of forced hosts too.
 OF_FORCED = {
-    'ComputeFilter', 'ForcedHostsFilter', 'IgnoredHostsFilter', 'NUMATopologyFilter',
-    'PciPassthroughFilter', 'ResourcesFilter', 'RetryFilter', 'ServerGroupAffinityFilter',
-    'ServerGroupAntiAffinityFilter',
+    'AggregatesFilter', 'AvailabilityZoneFilter', 'ComputeFilter', 'ForcedHostsFilter',
+    'IgnoredHostsFilter', 'NUMATopologyFilter', 'PciPassthroughFilter',
+    'RequestedDestinationFilter', 'ResourcesFilter', 'RetryFilter', 'ServerGroupAffinityFilter',
+    'ServerGroupAntiAffinityFilter', 'TraitsFilter',
 }  # fmt: skip
 #: Nova's three, and what says where the guest is and what its new image needs.
 OF_REBUILDS = {
@@ -47,7 +49,7 @@ def picks(pipeline, table, count=200):
     return chosen
 
 
-def test_filters_are_skipped_for_forced_hosts_but_capacity_and_group_rules_never():
+def test_which_filters_are_asked_of_forced_hosts():
     assert running(Purpose.CREATE, forced=True) == OF_FORCED
 
 
@@ -57,17 +59,23 @@ def test_a_rebuild_runs_its_own_few_filters_forced_or_not():
 
 
 @pytest.mark.parametrize('field', ['force_hosts', 'force_nodes'])
-def test_a_forced_host_is_taken_past_all_other_filters(field):
+def test_a_forced_host_is_taken_past_filters_but_not_past_what_placement_holds(field):
     table = a_table(
         a_change(a_host(1, node='cmp-1', zone='east', reported_at=0.0), a_guest(1, 1)),
         a_host(2),
         aggregates=[Aggregate(id=1, uuid=an_id(1), name='red', hosts=['cmp-2'])],
     )
-    asked = {
-        'availability_zone': 'nova', 'required_traits': ['A'], 'member_of': [['red']],
-        'different_host': [an_id(1, 3)],
-    }  # fmt: skip
+    asked = {'availability_zone': 'east', 'different_host': [an_id(1, 3)]}
     assert hosts_of(decide(table, a_request(**asked, **{field: ['cmp-1']}))) == ['cmp-1']
+    kept = [
+        {'availability_zone': 'west'},
+        {'required_traits': ['A']},
+        {'member_of': [['red']]},
+        {'destination': Destination(host='cmp-2')},
+    ]
+    for one in kept:
+        request = a_request(**{**asked, **one}, **{field: ['cmp-1']})
+        assert hosts_of(decide(table, request)) == [None], one
     asked['resources'] = {'VCPU': 17}
     refused = decide(table, a_request(**asked, **{field: ['cmp-1']}))
     assert hosts_of(refused) == [None]

@@ -147,10 +147,10 @@ def test_a_request_id_that_says_nothing_is_found(stores, monkeypatch):
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_a_group_whose_generation_says_nothing_is_found(stores, monkeypatch):
-    def as_planned(self, generations):
+    def as_planned(self, found):
         for entry in self.going():
             if entry.draft.group is not None:
-                self.groups[entry.draft.group.uuid] = generations[entry.draft.group.uuid]
+                self.groups[entry.draft.group.uuid] = found[entry.draft.group.uuid].generation
 
     monkeypatch.setattr(book.Book, 'judge_groups', as_planned)
     assert fails(races.test_members_of_a_group_never_meet_on_a_host, stores)

@@ -10,6 +10,7 @@ import random
 
 import pytest
 
+from gantt.core import group_rule
 from gantt.db.memory import MemoryStore
 from gantt.scheduler.clock import ManualClock
 from tests.builders import CLEAN, a_host, uuid_of
@@ -48,7 +49,7 @@ class History:
                 for f in result.fates
             ],
             {row.name: (row.used, row.generation) for row in result.hosts},
-            result.groups,
+            since_first(result.groups),
         )
 
     def draft(self, name, owner, takes, options):
@@ -141,7 +142,12 @@ class History:
                 sorted((p.consumer, p.group or '') for p in change.placed),
             )
             for change in everything.hosts
-        }, everything.groups
+        }, since_first(everything.groups)
+
+
+def since_first(groups):
+    """Generations without where a store lets a group begin."""
+    return {uuid: group_rule.since_first(number) for uuid, number in groups.items()}
 
 
 class Chance:

@@ -67,6 +67,7 @@ def test_config_check_of_a_sound_site(synced, manage):
     assert [line.split()[:2] for line in out.splitlines()] == [
         ['options', 'ok'],
         ['names', 'ok'],
+        ['ports', 'ok'],
         ['plugins', 'ok'],
         ['database', 'ok'],
     ]
@@ -91,7 +92,7 @@ def test_config_check_names_what_is_wrong_and_goes_on(synced, addition, said, ma
     wrong = [line for line in out.splitlines() if ' WRONG ' in line]
     assert len(wrong) == 1
     assert said in wrong[0]
-    assert len(out.splitlines()) == 4
+    assert len(out.splitlines()) == 5
 
 
 def test_an_unreachable_database_is_one_line(site, manage):
@@ -104,6 +105,7 @@ def test_an_unreachable_database_is_one_line(site, manage):
     assert (code, out) == (1, '')
     last = error.strip().splitlines()[-1]
     assert last.startswith('gantt-manage: the database does not answer')
+    assert last.endswith('Start the database, or correct [database] connection')
     assert 's3cret' not in error
     assert 'Traceback' not in error
 

@@ -220,7 +220,7 @@ def _place(cloud: Cloud, who: str, request: SelectDestinations) -> httpx.Respons
         ({'force_hosts': ['cmp-1']}, {'service', *ADMINS}),
         ({'force_nodes': ['cmp-1']}, {'service', *ADMINS}),
         ({'destination': {'host': 'cmp-1'}}, {'service', *ADMINS}),
-        ({'lifecycle': 'api'}, {'service', *ADMINS}),
+        ({'lifecycle': 'hold'}, {'service', *ADMINS}),
         ({'ignore_hosts': ['cmp-1']}, MEMBERS),
         ({'hints': {'rules': ['name == "cmp-1"']}}, MEMBERS),
     ],

@@ -5,7 +5,11 @@ Three parties and a network.  The network is the set of all that was ever said:
 any of it may be heard at any time, in any order, any number of times, or never,
 which is loss, repetition, delay and reordering in one.  There is no time: a
 lease may run out at any moment.  The compute may crash at any moment: what it
-was asking is forgotten; guests and the journal of finished claims live on.
+was asking is forgotten; guests and the journal of finished claims live on.  The
+database may be put back to what it was at an earlier moment, under all of that:
+messages stay on their way, and the compute registers anew.  Of claims that there
+were by then no more is promised than that none is kept for ever (their guests are
+adopted, which is not in here); of those that are made afterwards everything.
 
 ``explore(flaws=...)`` takes out one rule at a time.  A flaw that matters has a
 shortest story that ends in a broken promise; the protocol itself has none.
@@ -34,9 +38,12 @@ FLAWS = {
     'sweeper ends anything': 'I4',
     'confirm revives': 'I2',
     'no epoch': 'I7',
+    'epochs come again': 'I7',
     'absence ends promises': 'I6',
     'no journal': 'I5',
     'release counts twice': 'I3',
+    'plans are confirmed': 'I7',
+    'a hold stays one': 'I7',
     'no late confirms': '',
 }
 
@@ -52,6 +59,8 @@ class Bounds(NamedTuple):
     stamps: int = 3  # numbered messages of the compute in one epoch
     crashes: int = 0
     room: int = 1
+    restores: int = 0
+    lifecycle: str = 'host'  # of all claims while they are reserved
 
 
 class World(NamedTuple):
@@ -68,6 +77,9 @@ class World(NamedTuple):
     said: frozenset[Message]
     looks: tuple[int | None, ...]  # flaw: what a scheduler saw before it writes
     crashes: int
+    saved: tuple | None = None  # claims, used and heard, as they are put back
+    restores: int = 0
+    forgotten: frozenset[int] = frozenset()  # claims of the time before
 
 
 def put(values: tuple, index: int, value: object) -> tuple:
@@ -100,6 +112,36 @@ class Model:
             if state == RESERVED or (self.flaw == 'sweeper ends anything' and state == CONFIRMED):
                 yield ('expire', claim), self.end(w, claim, EXPIRED)
         yield from self.compute(w)
+        yield from self.backups(w)
+
+    # -- the database goes back ---------------------------------------------------
+    def backups(self, w: World) -> Iterator[tuple[Step, World]]:
+        if w.restores < self.bounds.restores:
+            if w.saved is None:
+                yield ('back up',), w._replace(saved=(w.claims, w.used, w.heard))
+            else:
+                yield ('put back',), self.put_back(w)
+        if w.restores and w.stamp[0] > w.heard[0]:
+            # It is told that its epoch is gone.
+            yield ('register',), self.register(w)
+
+    @staticmethod
+    def put_back(w: World) -> World:
+        claims, used, heard = w.saved or ((), 0, (0, 0))
+        made = {i for i, state in enumerate(claims) if state or w.claims[i]}
+        return w._replace(
+            claims=claims, used=used, heard=heard, saved=None, restores=w.restores + 1,
+            forgotten=w.forgotten | made,
+        )  # fmt: skip
+
+    def register(self, w: World) -> World:
+        guests = tuple(UNSEEN if guest == ASKING else guest for guest in w.guests)
+        epoch = self.next_epoch(w)
+        return w._replace(guests=guests, heard=(epoch, 0), stamp=(epoch, 0))
+
+    def next_epoch(self, w: World) -> int:
+        last = w.heard[0] if self.flaw == 'epochs come again' else max(w.heard[0], w.stamp[0])
+        return last + 1
 
     # -- callers ------------------------------------------------------------------
     def callers(self, w: World) -> Iterator[tuple[Step, World]]:
@@ -147,6 +189,8 @@ class Model:
         state, step = w.claims[claim], ('confirm', claim, *stamp)
         if stamp[0] != w.heard[0] and self.flaw != 'no epoch':
             yield step, self.say(w, 'gone', claim, *stamp)
+        elif state == RESERVED and self.is_planned:
+            yield step, self.say(self.accept(w, stamp), 'gone', claim, *stamp)
         elif state in LIVE or (self.flaw == 'confirm revives' and state in (EXPIRED, RELEASED)):
             if self.flaw == 'no late confirms' and stamp < w.heard:
                 return
@@ -158,7 +202,8 @@ class Model:
 
     def hear_refuse(self, w: World, claim: int, *stamp: int) -> Iterator[tuple[Step, World]]:
         if stamp[0] == w.heard[0]:
-            now = self.end(w, claim, REFUSED) if w.claims[claim] == RESERVED else w
+            ends = w.claims[claim] == RESERVED and self.host_ends(RESERVED)
+            now = self.end(w, claim, REFUSED) if ends else w
             yield ('refuse', claim, *stamp), self.accept(now, stamp)
 
     def hear_release(self, w: World, claim: int, *stamp: int) -> Iterator[tuple[Step, World]]:
@@ -166,7 +211,8 @@ class Model:
             now = w._replace(claims=put(w.claims, claim, RELEASED), used=w.used - 1)
             yield ('release', claim, *stamp), self.accept(now, stamp)
         elif self.is_news(w, stamp):
-            now = self.end(w, claim, RELEASED) if w.claims[claim] in LIVE else w
+            ends = w.claims[claim] in LIVE and self.host_ends(w.claims[claim])
+            now = self.end(w, claim, RELEASED) if ends else w
             yield ('release', claim, *stamp), self.accept(now, stamp)
 
     def hear_report(
@@ -180,9 +226,21 @@ class Model:
                 now = now._replace(claims=put(now.claims, claim, CONFIRMED))
             elif claim not in running and claim not in pending:
                 may_end = (CONFIRMED, RESERVED) if self.ends_promises else (CONFIRMED,)
-                if state in may_end:
+                if state in may_end and self.host_ends(state):
                     now = self.end(now, claim, RELEASED)
         yield ('report', epoch, number, running, pending), now
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the claims are places of a plan, which no create has taken over."""
+        return self.bounds.lifecycle == 'plan' and self.flaw != 'plans are confirmed'
+
+    def host_ends(self, state: str) -> bool:
+        """Whether the host's word ends a claim: any that it confirmed, else its own alone."""
+        if self.bounds.lifecycle == 'host':
+            return True
+        stays = self.flaw in ('plans are confirmed', 'a hold stays one')
+        return state == CONFIRMED and not stays
 
     @property
     def ends_promises(self) -> bool:
@@ -256,7 +314,7 @@ class Model:
 
     def crash(self, w: World) -> World:
         guests = tuple(UNSEEN if guest == ASKING else guest for guest in w.guests)
-        epoch = w.heard[0] + 1
+        epoch = self.next_epoch(w)
         now = w._replace(guests=guests, crashes=w.crashes + 1)
         if self.flaw == 'no epoch':
             return now._replace(stamp=(w.stamp[0], 0))
@@ -276,7 +334,7 @@ class Model:
 
         Sound only where order, epochs and journal are kept, so only then.
         """
-        if self.flaw not in (None, 'no late confirms'):
+        if self.flaw not in (None, 'no late confirms') or w.restores < self.bounds.restores:
             return w
         said = frozenset(message for message in w.said if self.matters(w, message))
         return w._replace(said=said) if len(said) < len(w.said) else w
@@ -306,7 +364,11 @@ class Model:
     def broken(self, w: World) -> str:
         """Which promise does not hold here, '' where all do."""
         live = [claim for claim, state in enumerate(w.claims) if state in LIVE]
-        running = [claim for claim, guest in enumerate(w.guests) if guest == RUNNING]
+        running = [
+            claim
+            for claim, guest in enumerate(w.guests)
+            if guest == RUNNING and claim not in w.forgotten
+        ]
         may_run = LIVE if self.flaw == 'start without confirm' else (CONFIRMED,)
         owners = [claim // self.each for claim in live]
         if len(running) > self.bounds.room:
@@ -317,23 +379,25 @@ class Model:
             return 'I3 the counter is not the sum of the live claims'
         if any(w.claims[claim] not in may_run for claim in running):
             return 'I4 a guest runs whose claim is not confirmed'
-        if any(count > 1 for count in w.starts) or len(owners) != len(set(owners)):
+        starts = [count for claim, count in enumerate(w.starts) if claim not in w.forgotten]
+        if any(count > 1 for count in starts) or len(owners) != len(set(owners)):
             return 'I5 one request has two claims, or one claim two starts'
         return self.broken_after_healing(w)
 
     def broken_after_healing(self, w: World) -> str:
         """Leases run out, one fresh report is heard: then both sides must agree."""
-        now = w
+        now = self.register(w) if w.stamp[0] > w.heard[0] else w
         for claim, state in enumerate(w.claims):
             if state == RESERVED:
                 now = self.end(now, claim, EXPIRED)
+        w = now
         running = frozenset(i for i, guest in enumerate(w.guests) if guest == RUNNING)
         pending = frozenset(i for i, guest in enumerate(w.guests) if guest == ASKING)
         stamp = (w.stamp[0], w.stamp[1] + 1)
         for _, heard in self.hear_report(now, *stamp, running, pending):
             now = heard
         kept = {claim for claim, state in enumerate(now.claims) if state in LIVE}
-        if running - kept:
+        if running - kept - w.forgotten:
             return 'I4 a guest has lost its claim for good'
         if kept - running - pending:
             return 'I7 a claim is kept for ever that nobody uses'

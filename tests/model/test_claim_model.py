@@ -10,17 +10,24 @@ ENOUGH = {
     'two callers and a crash': Bounds(requests=2, stamps=2, crashes=1),
     'a repeat and a crash': Bounds(tries=2, stamps=3, crashes=1, room=2),
     'two crashes': Bounds(stamps=3, crashes=2),
+    'the database goes back': Bounds(stamps=2, crashes=1, restores=1),
+    'two holds': Bounds(requests=2, stamps=3, lifecycle='hold'),
+    'a plan for two': Bounds(requests=2, stamps=3, lifecycle='plan'),
 }
 LONG = {
     'two callers, a crash, more words': Bounds(requests=2, stamps=3, crashes=1),
     'repeats by two callers': Bounds(requests=2, tries=2, stamps=2, crashes=1),
     'three callers, two places': Bounds(requests=3, stamps=2, room=2),
+    'the database goes back under two callers': Bounds(requests=2, stamps=2, crashes=1, restores=1),
 }
 #: Where the shortest story of a flaw is found.
 PLACES = (
     Bounds(tries=2, stamps=2, room=2),
     Bounds(stamps=3, crashes=1),
     Bounds(requests=2, stamps=2),
+    Bounds(stamps=2, lifecycle='hold'),
+    Bounds(stamps=2, lifecycle='plan'),
+    Bounds(stamps=2, crashes=1, restores=1),
 )
 
 

@@ -115,7 +115,7 @@ class Conductors(Callers):
     TRIES = 5
 
     def __init__(
-        self, broker: str, *, attempt_seconds: float = 2.0, impatience: float = 0.0
+        self, broker: str, *, attempt_seconds: float | None = 2.0, impatience: float = 0.0
     ) -> None:
         self.carrier = client.get_transport(a_conf(broker))
         self.scheduler = client.SchedulerClient(self.carrier, attempt_seconds=attempt_seconds)

@@ -6,6 +6,8 @@
         pair.fail()           # the primary ends as in a crash
         pair.promote()        # the standby takes its place
 
+``pair(synchronous=False)``: nobody waits for the standby, and it can be let ``fall_behind``.
+
 The servers run as the system's user ``postgres`` where the test runs as root,
 which they refuse to be.
 """
@@ -36,9 +38,12 @@ class Pair:
     :param folder: for their files; theirs
     :param programs: where initdb and the others are
     :param user: whose processes they are; empty: of whoever runs this
+    :param synchronous: whether commits wait for the standby
     """
 
-    def __init__(self, folder: pathlib.Path, programs: pathlib.Path, user: str) -> None:
+    def __init__(
+        self, folder: pathlib.Path, programs: pathlib.Path, user: str, synchronous: bool = True
+    ) -> None:
         self._folder, self._programs = folder, programs
         self._as = ['runuser', '-u', user, '--'] if user else []
         self._ports = {'first': _free_port(), 'second': _free_port()}
@@ -50,9 +55,10 @@ class Pair:
         self._run('pg_basebackup', '-D', folder / 'second', '-d', source, '-c', 'fast',
                   '-X', 'stream', '-R', '--no-sync')  # fmt: skip
         self._start('second')
-        self._sql('first', "ALTER SYSTEM SET synchronous_standby_names = '*'")
-        self._sql('first', 'SELECT pg_reload_conf()')
-        self._wait_for_standby()
+        if synchronous:
+            self._sql('first', "ALTER SYSTEM SET synchronous_standby_names = '*'")
+            self._sql('first', 'SELECT pg_reload_conf()')
+        self._wait_for_standby('sync' if synchronous else 'async')
 
     @property
     def url(self) -> str:
@@ -64,6 +70,23 @@ class Pair:
     def fail(self) -> None:
         """The primary ends at once, and has written nothing more."""
         self._control('first', 'stop', '-m', 'immediate')
+
+    def transactions(self) -> int:
+        """The number of the next transaction that writes to the primary."""
+        found = self._sql('first', 'SELECT txid_snapshot_xmax(txid_current_snapshot())')
+        return int(str(found))
+
+    def fall_behind(self) -> None:
+        """Nothing that is committed from here on reaches the standby.
+
+        Replay that is only paused would catch up at the promotion: what was received is used.
+        """
+        self._sql('second', "ALTER SYSTEM SET primary_conninfo = ''")
+        self._sql('second', 'SELECT pg_reload_conf()')
+        end = time.monotonic() + START_SECONDS
+        while self._sql('first', 'SELECT count(*) FROM pg_stat_replication'):
+            assert time.monotonic() < end, 'the standby follows still'
+            time.sleep(0.1)
 
     def promote(self) -> None:
         """The standby takes writes; returns when it does."""
@@ -108,9 +131,9 @@ class Pair:
         finally:
             engine.dispose()
 
-    def _wait_for_standby(self) -> None:
+    def _wait_for_standby(self, state: str) -> None:
         end = time.monotonic() + START_SECONDS
-        question = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+        question = f"SELECT count(*) FROM pg_stat_replication WHERE sync_state = '{state}'"
         while self._sql('first', question) != 1:
             assert time.monotonic() < end, 'the standby does not follow'
             time.sleep(0.1)
@@ -123,7 +146,7 @@ def _free_port() -> int:
 
 
 @contextlib.contextmanager
-def pair() -> Iterator[Pair]:
+def pair(synchronous: bool = True) -> Iterator[Pair]:
     """Both, running, until the end of the block; skips where PostgreSQL is not installed."""
     found = sorted(glob.glob(PROGRAMS))
     user = 'postgres' if os.getuid() == 0 else ''
@@ -134,7 +157,7 @@ def pair() -> Iterator[Pair]:
         if user:
             owner = pwd.getpwnam(user)
             os.chown(folder, owner.pw_uid, owner.pw_gid)
-        made = Pair(folder, pathlib.Path(found[-1]), user)
+        made = Pair(folder, pathlib.Path(found[-1]), user, synchronous)
         try:
             yield made
         finally:

@@ -9,6 +9,8 @@
 
     with rabbit.cluster(folder, 2, papers) as nodes:
         nodes.url             # of all of them, by TLS where there are papers
+        nodes.cut_off(node)   # from the other nodes; its clients still reach it
+        nodes.join(node)      # and again
 
 It takes some four seconds to start, each node of a cluster likewise.
 """
@@ -79,8 +81,11 @@ class Node:
             'RABBITMQ_CONF_ENV_FILE': str(folder / 'env'),
             'RABBITMQ_ENABLED_PLUGINS_FILE': str(folder / 'plugins'),
             'RABBITMQ_PID_FILE': str(folder / 'pid'),
-            # Nodes talk to each other here only.
-            'RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS': '-kernel inet_dist_use_interface {127,0,0,1}',
+            # Nodes talk to each other here only.  Two that see each other stay together when a
+            # third is cut off from one of them; newer releases of RabbitMQ set this themselves.
+            'RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS': (
+                '-kernel inet_dist_use_interface {127,0,0,1} prevent_overlapping_partitions false'
+            ),
         }
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -96,6 +101,8 @@ class Node:
             yield 'cluster_formation.peer_discovery_backend = classic_config'
             yield f'cluster_formation.classic_config.nodes.1 = {joins.name}'
             yield f'cluster_formation.classic_config.nodes.2 = {self.name}'
+        # Of a cluster that falls apart the smaller part stops; alone it never is one.
+        yield 'cluster_partition_handling = pause_minority'
         yield ''
 
     @property
@@ -119,14 +126,16 @@ class Node:
                 [self._script], env=self._environment, stdin=subprocess.DEVNULL, stdout=out,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-        while not self._listens():
+        while not self.listens:
             said = (self.folder / 'out').read_text(errors='replace')[-2000:]
             assert self._process.poll() is None, said
             assert time.monotonic() - began < START_SECONDS, said
             time.sleep(0.05)
         return time.monotonic() - began
 
-    def _listens(self) -> bool:
+    @property
+    def listens(self) -> bool:
+        """Whether clients may connect."""
         with contextlib.suppress(OSError):
             socket.create_connection(('127.0.0.1', self._port), 1).close()
             return True
@@ -142,7 +151,7 @@ class Node:
             process.wait(10)
             # The node itself may take longer to be gone: its port would be taken for the next's.
             end = time.monotonic() + START_SECONDS
-            while self._listens():
+            while self.listens:
                 assert time.monotonic() < end, 'killed, and still there'
                 time.sleep(0.05)
 
@@ -185,6 +194,37 @@ class Nodes(NamedTuple):
     def url(self) -> str:
         """For a transport: all of them."""
         return f'rabbit://{",".join(node.address for node in self.nodes)}/'
+
+    def cut_off(self, node: Node) -> None:
+        """Neither ``node`` nor the others take a connection from each other any more."""
+        others = self._names_of_others(node)
+        # A node takes another's connection with the cookie that it has for it.  All at once: where
+        # one of the others still saw it, both would stop, as they take that for a partial cut.
+        node.evaluate(
+            f"[erlang:set_cookie(N, 'ANOTHER') || N <- {others}], "
+            f'[erlang:disconnect_node(N) || N <- {others}].'
+        )
+
+    def join(self, node: Node) -> None:
+        """They reach each other again; returns when every node runs and sees all."""
+        others = self._names_of_others(node)
+        node.evaluate(f"[erlang:set_cookie(N, 'GANTT') || N <- {others}].")
+        self.wait_until_whole()
+
+    def _names_of_others(self, node: Node) -> str:
+        """As a list of Erlang."""
+        return '[' + ','.join(f"'{one.name}'" for one in self.nodes if one is not node) + ']'
+
+    def wait_until_whole(self) -> None:
+        """Wait until every node runs and sees all others run.
+
+        :raises AssertionError: not within ``START_SECONDS``
+        """
+        end = time.monotonic() + START_SECONDS
+        count, size = 'length(rabbit_nodes:all_running()).', str(len(self.nodes))
+        while not all(n.listens and n.evaluate(count).strip() == size for n in self.nodes):
+            assert time.monotonic() < end, 'the cluster is not whole'
+            time.sleep(0.2)
 
 
 @contextlib.contextmanager

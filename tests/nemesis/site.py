@@ -127,21 +127,21 @@ class Site:
         found = [line for line in lines if line.startswith((f'{metric} ', f'{metric}{{'))]
         return sum(float(line.rpartition(' ')[2]) for line in found)
 
-    def audit(self) -> None:
-        """``gantt-manage audit``.
+    def audit(self, database: str = '') -> None:
+        """``gantt-manage audit``, of another node's ``database`` where one is given.
 
         :raises RuntimeError: it found something; with what it said
         """
-        self.manage('audit')
+        self.manage('audit', database=database)
 
-    def manage(self, *words: str) -> str:
+    def manage(self, *words: str, database: str = '') -> str:
         """``gantt-manage``; what it said.
 
         :raises RuntimeError: it failed; with what it said
         """
         folder = self.folder / 'manage'
         folder.mkdir(exist_ok=True)
-        return Rig(self.database, self.broker, folder).run('gantt-manage', *words)
+        return Rig(database or self.database, self.broker, folder).run('gantt-manage', *words)
 
     def close(self) -> None:
         """End all processes, frozen ones too, without ceremony."""

@@ -32,6 +32,7 @@ class OpenStack:
     :ivar asked: (method, path) of each request, in order
     :ivar unlisted: servers that no list has, as those of a cell that is late
     :ivar unreachable: those of them that Nova cannot read when asked for them alone
+    :ivar page_in_time: pages that are asked for with more entries come too late
     :ivar broken: path -> (status, how often), answered in place of data
     """
 
@@ -41,6 +42,7 @@ class OpenStack:
         self.unlisted: set[str] = set()
         self.unreachable: set[str] = set()
         self.page_most = 1000
+        self.page_in_time = 1000
         self.services: dict[str, dict[str, Any]] = {}
         self.hypervisors: list[dict[str, Any]] = []
         self.servers: list[dict[str, Any]] = []
@@ -246,6 +248,8 @@ class OpenStack:
         if 'marker' in query:
             ids = [one['id'] for one in items]
             items = items[ids.index(query['marker']) + 1 :]
+        if int(query['limit']) > self.page_in_time:
+            raise Refused(504, 'it took too long')
         return items[: min(int(query['limit']), self.page_most)]
 
     def _placement(self, path: str) -> dict[str, Any]:

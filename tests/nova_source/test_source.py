@@ -4,6 +4,7 @@
 import pytest
 
 from gantt import exceptions
+from gantt.core.host_table import HostTable
 from gantt.core.request import Purpose
 from gantt.nova_source import keystone
 from tests.nova_source.openstack import new_uuid
@@ -263,6 +264,20 @@ def test_aggregates_follow_nova(openstack, region):
     rack['hosts'], rack['name'] = [], 'gone'
     region.passes()
     assert known() == {rack['uuid']: ('gone', [], zone)}
+
+
+def test_an_aggregate_of_a_service_has_its_nodes(openstack, region):
+    for n in (1, 2):
+        openstack.host('metal', node=f'node-{n}', kind='ironic', CUSTOM_METAL=1)
+    openstack.host('cmp-1')
+    openstack.aggregate('bare', 'metal', availability_zone='north')
+    region.world.store.declare_class('CUSTOM_METAL')
+    region.passes()
+    found = region.world.store.load_everything()
+    table = HostTable.build(found.hosts, found.aggregates, found.groups)
+    zones = {name: table.zone_name(row) for row, name in enumerate(table.names)}
+    assert zones == {'node-1': 'north', 'node-2': 'north', 'cmp-1': 'nova'}
+    assert {table.names[row] for row in table.rows_of_host('metal')} == {'node-1', 'node-2'}
 
 
 def test_a_group_that_nova_knows_is_known_by_its_rule(openstack, region):

@@ -13,13 +13,13 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.openstack import access, asking, boots, compared, files, moves
+from tests.openstack import access, asking, boots, compared, deletes, files, moves
 from tests.openstack.cloud import Cloud, Trouble
 from tests.openstack.trial import Trial
 
 Step = Callable[[Trial], str]
 STEPS: tuple[Step, ...] = (
-    *boots.STEPS, *moves.STEPS, *access.STEPS, *moves.LAST, *compared.STEPS,
+    *boots.STEPS, *deletes.STEPS, *moves.STEPS, *access.STEPS, *moves.LAST, *compared.STEPS,
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from tests.openstack import files
 
 HERE = Path(__file__).parent
 TREE = HERE.parents[1]
-SERVICES = ('keystone', 'glance', 'placement', 'nova', 'network', 'gantt')
+SERVICES = ('keystone', 'glance', 'placement', 'nova', 'network', 'gantt', 'held')
 MODULES = {
     'keystone': 'keystone.wsgi.api', 'glance': 'glance.wsgi.api',
     'placement': 'placement.wsgi.api', 'nova': 'nova.wsgi.osapi_compute',
@@ -66,7 +66,7 @@ class Cloud:
             'keystone': self.keystone, 'etc': Path(sys.prefix) / 'etc',
             'broker': self._broker('nova'), 'own_broker': self._broker('gantt'),
             'replaces': True, 'interval': 10, 'sync': 20, 'gantt_port': self.ports['gantt'],
-            'notifications': 'messagingv2',
+            'notifications': 'messagingv2', 'held': f'http://127.0.0.1:{self.ports["held"]}',
         }  # fmt: skip
         files.write(self.root, usual | words)
 
@@ -212,6 +212,9 @@ class Cloud:
         self.run('placement-manage', '--config-dir', str(self.root / 'etc/placement'),
                  'db', 'sync')  # fmt: skip
         self.serve('placement')
+        self.start('held', sys.executable, str(HERE / 'held.py'), str(self.ports['held']),
+                   f'http://127.0.0.1:{self.ports["placement"]}',
+                   str(self.root / 'gantt/hold'))  # fmt: skip
 
     def up_nova(self) -> None:
         """The databases, conductor, API and hypervisors; no scheduler."""

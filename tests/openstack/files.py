@@ -152,7 +152,11 @@ www_authenticate_uri = {keystone}
 [nova]
 {gantt_identity}
 
+[placement]
+endpoint_override = {held}
+
 [nova_source]
+request_seconds = 300
 interval_seconds = {interval}
 settle_seconds = 10
 cells_file = {root}/gantt/cells.txt

@@ -47,7 +47,9 @@ class Trial:
                 headers={'Content-Type': 'application/octet-stream'},
             )  # fmt: skip
             self.images[name] = image
-        for name, vcpus, ram, disk in (('m1', 1, 512, 1), ('m2', 2, 1024, 2), ('huge', 1, 1, 9999)):
+        for name, vcpus, ram, disk in (
+            ('m1', 1, 512, 1), ('m2', 2, 1024, 2), ('tiny', 1, 64, 1), ('huge', 1, 1, 9999),
+        ):  # fmt: skip
             self.ask('POST', '/flavors', {'flavor': {
                 'id': name, 'name': name, 'vcpus': vcpus, 'ram': ram, 'disk': disk}})  # fmt: skip
 
@@ -103,7 +105,7 @@ class Trial:
     def act(self, server: str, action: str, body: Any = None, version: str = '2.96') -> None:
         self.ask('POST', f'/servers/{server}/action', {action: body}, version)
 
-    def delete(self, *servers: str) -> None:
+    def delete(self, *servers: str, seconds: float = 60.0) -> None:
         """Ask for it, and wait until Nova has none of them."""
         for server in servers:
             with contextlib.suppress(ks.NotFound):
@@ -113,7 +115,7 @@ class Trial:
             left = {one['id'] for one in self.ask('GET', '/servers?all_tenants=1')['servers']}
             return not left & set(servers)
 
-        self.cloud.wait('deletion', gone)
+        self.cloud.wait('deletion', gone, seconds)
 
     def delete_all(self) -> None:
         found = self.ask('GET', '/servers?all_tenants=1')['servers']

@@ -9,7 +9,17 @@ from gantt.core.prefilters import DISABLED
 from gantt.core.request import SelectDestinations
 from tests.oracle import deviations
 from tests.oracle.deviations import Seen
-from tests.oracle.ours import INSIDE, PLACEMENT, TOGETHER, World, request_of
+from tests.oracle.ours import (
+    FORCED,
+    INSIDE,
+    NAMED,
+    PLACEMENT,
+    SEVERAL,
+    TOGETHER,
+    World,
+    request_of,
+    without_names,
+)
 
 
 def both_have(about: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -38,7 +48,8 @@ def _differences(
     if 'refused' in said:
         return []
     try:
-        request = request_of(case, said['spec'])
+        named = request_of(case, said['spec'])
+        request = without_names(named)
     except exceptions.InvalidMessage as e:
         return [
             Seen(
@@ -64,7 +75,60 @@ def _differences(
             mine = [weights] * count if isinstance(weights, str) else weights
             nova = [None] * count if theirs is None else theirs['weight']
             found += _by_host(world, cloud, case, said, name, nova, mine)
+    found += _named(world, cloud, case, named, said)
+    if not found and case.get('several') and '_nova_check_type' not in (case['hints'] or {}):
+        found += _several(world, cloud, case, named, said['several'])
     return found
+
+
+def _named(
+    world: World, cloud: dict[str, Any], case: dict[str, Any], request: SelectDestinations,
+    said: dict[str, Any],
+) -> list[Seen]:  # fmt: skip
+    """Who is left of the hosts that are named, and, where they are forced, of all filters."""
+    if '_nova_check_type' in (case['hints'] or {}):
+        return []  # a rebuild stays where it is
+    theirs, mine = said['named'], world.named_verdicts(request)
+    if theirs is None:
+        return []
+    found = _by_host(world, cloud, case, said, NAMED, list(theirs), list(mine))
+    if not (case.get('force_hosts') or case.get('force_nodes')) or 'raises' in said['asked']:
+        return found
+    # No host here has any trait.
+    where = _where(cloud, said['asked']) if not said['asked']['required'] else 'r' * len(theirs)
+    theirs = ''.join('p' if pair == ('p', 'p') else 'r' for pair in zip(theirs, where, strict=True))
+    mine = _each(world.forced_verdicts(request), theirs)
+    return found + _by_host(world, cloud, case, said, FORCED, list(theirs), mine)
+
+
+def _several(
+    world: World, cloud: dict[str, Any], case: dict[str, Any], request: SelectDestinations,
+    steps: list[dict[str, float]] | None,
+) -> list[Seen]:  # fmt: skip
+    """The first of several instances that goes where Nova would not have it.
+
+    :param steps: for each instance the weights of its hosts, by node, the chosen one first
+    """
+    if steps is None:
+        return []
+    mine = world.picks(request, case)
+    theirs = [next(iter(weights), None) for weights in steps]
+    if None in mine:  # all or none, in the end in Nova as well
+        ties = any(sum(is_same(x, max(w.values())) for x in w.values()) > 1 for w in steps if w)
+        if None in theirs or ties:
+            return []
+    for weights, nova, gantt in zip(steps, theirs, mine, strict=False):
+        if nova == gantt:
+            continue
+        if gantt in weights and is_same(weights[gantt], weights[nova]):
+            return []  # a tie: from here on both are right
+        return [
+            Seen(
+                plugin=SEVERAL, nova=', '.join(map(str, theirs)), gantt=', '.join(map(str, mine)),
+                cloud=cloud, request=case, host=cloud['hosts'][0],
+            )
+        ]  # fmt: skip
+    return []
 
 
 def _placement(
@@ -122,7 +186,8 @@ def _by_host(
     return [
         Seen(
             plugin=name, nova=nova, gantt=gantt, cloud=cloud, request=case, host=host,
-            raised=_raised(said['raised'], name), unfit=host['host'] in said['unfit'],
+            raised=_raised(said['raised'], name),
+            unfit=host['hypervisor_hostname'] in said['unfit'],
         )
         for host, nova, gantt in zip(cloud['hosts'], theirs, mine, strict=True)
         if not is_same(nova, gantt)

@@ -4,7 +4,7 @@
 import math
 from typing import Any
 
-from tests.oracle import layouts, ours, wishes
+from tests.oracle import layouts, named, ours, wishes
 from tests.oracle.seen import Deviation, Seen
 
 #: All filters, and all weighers.
@@ -381,7 +381,7 @@ TABLE: list[Deviation] = [
     ),
     Deviation(
         name='projects in a list',
-        plugins=frozenset({'Placement where'}),
+        plugins=frozenset({'Placement where', ours.FORCED}),
         when=_names_several_projects,
         reason='Where projects are kept to their aggregates, Nova takes the value of a key '
         'filter_tenant_id* as the name of one project. Here it may be a list, as '
@@ -393,5 +393,103 @@ TABLE: list[Deviation] = [
         when=layouts.image_requires_threads,
         reason='Where the flavor prefers threads and the image requires them, Nova takes the word '
         'of the flavor, but its filter leaves out hosts without threads. Here the flavor counts.',
+    ),
+    Deviation(
+        name='forced hosts that are closed',
+        plugins=frozenset({ours.FORCED}),
+        when=lambda seen: (
+            (seen.nova, seen.gantt) == ('p', 'r')
+            and (seen.host['service']['disabled'] or _is_over_committed(seen.host))
+        ),
+        reason='A forced host that is disabled or over-committed is closed all the same: the '
+        'commit would refuse it. In Nova a forced host is closed where its provider has the trait '
+        'COMPUTE_STATUS_DISABLED.',
+    ),
+    Deviation(
+        name='groups of forced hosts',
+        plugins=frozenset({ours.FORCED}),
+        when=lambda seen: (
+            (seen.nova, seen.gantt) == ('p', 'r')
+            and (seen.request['group'] or {}).get('policy') in ('affinity', 'anti-affinity')
+        ),
+        reason='A hard rule of a server group holds for forced hosts as well. Nova skips it in the '
+        'scheduler, and its compute refuses the build.',
+    ),
+    Deviation(
+        name='guests of other nodes',
+        plugins=frozenset({'ImagePropertiesWeigher'}),
+        when=lambda seen: named.has_services(seen.cloud),
+        reason='Of a service that runs several nodes Nova counts the images of the guests on all '
+        'of them for each. Here each node has its own.',
+    ),
+    Deviation(
+        name='members that are asked for again',
+        plugins=frozenset({ours.SEVERAL}),
+        when=lambda seen: (
+            (
+                'ComputeCapabilitiesFilter' in seen.request['ask']
+                and bool(seen.request['flavor']['extra_specs'])
+            )
+            or (
+                'ImagePropertiesWeigher' in seen.request['ask']
+                and bool((seen.request['image'] or {}).get('properties'))
+            )
+            or 'NumInstancesWeigher' in seen.request['ask']
+        ),
+        reason='Of several instances of one request Nova asks ComputeCapabilitiesFilter for the '
+        'first alone, and ImagePropertiesWeigher knows no image of those before. Here each counts '
+        'what those before it have taken. NumInstancesWeigher counts live claims, which in Nova '
+        'is what the node reported last and what was placed since.',
+    ),
+    Deviation(
+        name='pages that are not listed',
+        plugins=frozenset({ours.TOGETHER}),
+        when=layouts.ordinary_pages_are_not_listed,
+        reason='Where a cell lists large pages and no ordinary ones, the memory beside those is '
+        'made of ordinary pages. In Nova the smallest pages listed are the small ones.',
+    ),
+    Deviation(
+        name='facts of the service',
+        plugins=frozenset({'ComputeCapabilitiesFilter'}),
+        when=lambda seen: any(
+            key.startswith('capabilities:service:') for key in seen.request['flavor']['extra_specs']
+        ),
+        reason='capabilities:service:disabled is compared with what is known of the service. In '
+        'Nova it never matches.',
+    ),
+    Deviation(
+        name='cells without siblings',
+        plugins=frozenset({ours.TOGETHER}),
+        when=lambda seen: (
+            seen.nova == 'x' and any(not cell['siblings'] for cell in seen.host['numa'] or ())
+        ),
+        reason='A guest with processors of its own makes Nova raise where a cell does not say '
+        'which processors are threads of one core. Here each processor is a core then.',
+    ),
+    Deviation(
+        name='groups without policies',
+        plugins=frozenset({'ServerGroupAffinityFilter', 'ServerGroupSoftAffinityWeigher'}),
+        when=lambda seen: (
+            seen.nova in ('x', None) and (seen.request['group'] or {}).get('policies', ()) is None
+        ),
+        reason='A group in a message that has policy and lacks the older policies makes Nova '
+        'raise. Here policy counts. A flavor in a message that lacks extra_specs has none.',
+    ),
+    Deviation(
+        name='hosts whose use is not known',
+        plugins=ALL | WEIGHERS | {ours.TOGETHER, ours.FORCED},
+        when=lambda seen: any(host['free_disk_gb'] is None for host in seen.cloud['hosts']),
+        reason='A compute node without free_disk_gb was made and not counted yet. Nova knows '
+        'nothing of it. Here it is closed until its use is reported.',
+    ),
+    Deviation(
+        name='members that take what they claim',
+        plugins=frozenset({ours.SEVERAL}),
+        when=lambda seen: any(
+            key.startswith('resources:') for key in seen.request['flavor']['extra_specs']
+        ),
+        reason='With resources:VCPU and the like in its extra specs, an instance claims another '
+        'amount than its flavor says. The next of the same request finds as much less here, and in '
+        'Nova as much as the flavor says.',
     ),
 ]

@@ -31,6 +31,14 @@ def cores_differ(seen: Seen) -> bool:
     return _is_ours_alone(seen) and by_policy.get(_policy(seen) or '', False)
 
 
+def ordinary_pages_are_not_listed(seen: Seen) -> bool:
+    """A size of pages is asked for, and some cell lists large ones only."""
+    return bool(_wanted(seen, 'mem_page_size')) and any(
+        cell['mempages'] and min(pages['size_kb'] for pages in cell['mempages']) > 64
+        for cell in seen.host['numa'] or ()
+    )
+
+
 def pages_are_free(seen: Seen) -> bool:
     """The memory of some cell is used up, by whoever."""
     return (

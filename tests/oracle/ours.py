@@ -14,7 +14,7 @@ from gantt import exceptions, plugins
 from gantt.core import image_properties, message, prefilters, reconcile, registering
 from gantt.core.host import Aggregate, HostChange, HostRow, Placed
 from gantt.core.host_table import HostTable
-from gantt.core.pipeline import Pipeline
+from gantt.core.pipeline import Pipeline, place
 from gantt.core.prefilters import Prefilters
 from gantt.core.report import RegisterHost
 from gantt.core.request import Image, Purpose, SelectDestinations
@@ -22,12 +22,16 @@ from gantt.core.survey import Survey
 from gantt.core.topology.search import lay_out
 from gantt.core.topology.wish import Wish
 from gantt.rpc import nova_casts, nova_image, nova_spec, stats, stats_foreign
+from tests.oracle import named
 
 #: The two of Nova's filters that look inside of a host, and what they say together.
 INSIDE = ('NUMATopologyFilter', 'PciPassthroughFilter')
 TOGETHER = 'NUMATopologyFilter and PciPassthroughFilter'
 #: What Nova has Placement look at of aggregates.
 WHERE = ('AggregatesFilter', 'AvailabilityZoneFilter')
+#: Who is left of the hosts that are named; all filters for those that are forced.
+NAMES = ('ForcedHostsFilter', 'IgnoredHostsFilter', 'RequestedDestinationFilter')
+NAMED, FORCED, SEVERAL = 'hosts that are named', 'hosts that are forced', 'several instances'
 #: Amounts and traits, and hosts by aggregates and zones: what Placement is asked for.
 PLACEMENT = ('resources', 'required', 'forbidden', 'where')
 #: Seconds of the database's clock.
@@ -63,6 +67,39 @@ class World:
         self.weighers = _pipelines(names[1], values, plugins.WEIGHERS, as_nova)
         self.prefilters = Prefilters(**cloud['options'].get('scheduler', {}))
         self.where = Pipeline(plugins.load(WHERE, values), [])
+        self.nodes = [host['hypervisor_hostname'] for host in cloud['hosts']]
+        self._named = plugins.load(NAMES, values)
+        every = [rule for one in self.rules.values() for rule in one.filters]
+        every += [*plugins.load((*WHERE, 'TraitsFilter'), values), *self._named]
+        self._forced = Pipeline(every, [], prefilters=msgspec.structs.asdict(self.prefilters))
+
+    def named_verdicts(self, request: SelectDestinations) -> str:
+        """p or r for each host, by the names in the request."""
+        survey = Survey(self.table, request.spec, Pipeline(self._named, []))
+        survey.look(request.consumers[0])
+        return ''.join('p' if alive else 'r' for alive in survey.alive.tolist())
+
+    def forced_verdicts(self, request: SelectDestinations) -> str:
+        """As :meth:`verdicts`, of all filters together but those that look inside."""
+        survey = Survey(self.table, request.spec, self._forced)
+        try:
+            survey.look(request.consumers[0])
+        except exceptions.PluginError as e:
+            return f'x {e}'
+        return ''.join('p' if alive else 'r' for alive in survey.alive.tolist())
+
+    def picks(self, request: SelectDestinations, case: dict[str, Any]) -> list[str | None]:
+        """The node for each of several instances; None where there is none."""
+        rules = [r for name, one in self.rules.items() if name in case['ask'] for r in one.filters]
+        weighers = [
+            w for name, one in self.weighers.items() if name in case['ask'] for w in one.weighers
+        ]
+        decision = place(
+            self.table.copy(), request, Pipeline([*rules, *self._named], weighers),
+            seed=0, decision_id=request.request_id,
+        )  # fmt: skip
+        found = [m.selection.node if m.selection else None for m in decision.members]
+        return found or [None]
 
     def verdicts(self, name: str, request: SelectDestinations) -> str:
         """p or r for each host, as the oracle writes it; x: the filter raises."""
@@ -156,8 +193,10 @@ def table_of(cloud: dict[str, Any], answer: dict[str, Any]) -> HostTable:
     """All hosts as reported, with their guests, in their aggregates."""
     groups = {m: group['uuid'] for group in cloud['groups'] for m in group['members']}
     changes = []
-    for number, (host, node) in enumerate(zip(cloud['hosts'], answer['nodes'], strict=True), 1):
-        row = _row(number, host, node)
+    names = named.names_of(cloud)
+    hosts = zip(cloud['hosts'], answer['nodes'], names, strict=True)
+    for number, (host, node, name) in enumerate(hosts, 1):
+        row = _row(number, host, node, name)
         placed = [
             Placed(
                 message.derived_id('test', guest['uuid']),
@@ -182,13 +221,18 @@ def _image(properties: dict[str, Any]) -> str | None:
     return image_properties.text_of(Image(properties=nova_image.properties(properties, 'image')))
 
 
-def _row(number: int, host: dict[str, Any], node: dict[str, Any]) -> HostRow:
+def _row(number: int, host: dict[str, Any], node: dict[str, Any], name: str) -> HostRow:
     facts = stats_foreign.facts(host['host'], node, stats.Ratios())
     said = RegisterHost(
         name=facts.host, node=facts.node, uuid=facts.uuid, boot_nonce=stats.NONCE, cell=host['cell']
     )
     row = registering.register(None, said, provider_id=number)
     row = reconcile.apply_report(row, [], {}, facts.report(row.epoch, 1), NOW).row
+    if name != host['host']:
+        # One of several nodes, as the source of Nova's hosts says it.
+        hypervisor = msgspec.structs.replace(row.facts.hypervisor, service=host['host'])
+        facts = msgspec.structs.replace(row.facts, hypervisor=hypervisor)
+        row = msgspec.structs.replace(row, name=name, facts=facts)
     service = host['service']
     age = service['last_seen_up']
     return msgspec.structs.replace(
@@ -204,8 +248,8 @@ def request_of(case: dict[str, Any], primitive: dict[str, Any]) -> SelectDestina
     :raises InvalidMessage: it is refused
     """
     args = {
-        'spec_obj': primitive, 'instance_uuids': [case['consumer']], 'return_objects': True,
-        'return_alternates': True,
+        'spec_obj': primitive, 'return_objects': True, 'return_alternates': True,
+        'instance_uuids': [case['consumer'], *case.get('several', ())],
     }  # fmt: skip
     wanted = nova_spec.translate(
         args, {'request_id': 'req-1'}, budget_ms=1000, lease_seconds=60, max_attempts=3
@@ -215,3 +259,9 @@ def request_of(case: dict[str, Any], primitive: dict[str, Any]) -> SelectDestina
     # Of a host that the case leaves open, while Nova rebuilds only where the guest is.
     spec = msgspec.structs.replace(wanted.request.spec, purpose=Purpose.REBUILD)
     return msgspec.structs.replace(wanted.request, spec=spec)
+
+
+def without_names(request: SelectDestinations) -> SelectDestinations:
+    """The same of any host, for filters that are asked one by one."""
+    spec = msgspec.structs.replace(request.spec, force_hosts=[], force_nodes=[], ignore_hosts=[])
+    return msgspec.structs.replace(request, spec=spec, consumers=request.consumers[:1])

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from tests.oracle import compare, features, shrink
+from tests.oracle import compare, features, named, shrink
 from tests.oracle.clouds import Dice, a_cloud
 from tests.oracle.deviations import Seen
 from tests.oracle.nova import Oracle
@@ -38,13 +38,16 @@ class Report:
 def question_of(seed: int) -> dict[str, Any]:
     """The cloud of a seed and its requests."""
     dice, more = Dice(seed), Dice(f'{seed} and more')
-    cloud = a_cloud(dice)
+    cloud, names = a_cloud(dice), Dice(f'{seed} and names')
+    named.services(names, cloud)
+    named.options(names, cloud)
     requests = [a_wish(dice, cloud) for _ in range(REQUESTS)]
     cloud['options']['scheduler'] = features.options(more)
     features.metrics(more, cloud['options']['metrics'])
     features.aggregates(more, cloud['aggregates'])
     for wish in requests:
         features.add(more, cloud, wish)
+        named.add(names, cloud, wish)
     features.processors(Dice(f'{seed} and threads'), cloud, requests)
     return {'cloud': cloud, 'requests': requests}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.oracle import compare, deviations, runs
-from tests.oracle.ours import TOGETHER
+from tests.oracle.ours import FORCED, SEVERAL, TOGETHER
 
 ONE, TWO = '00000000-0000-4000-8000-000000000001', '00000000-0000-4000-8000-000000000002'
 HOST: dict[str, Any] = {
@@ -302,6 +302,69 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
         'JsonFilter', 'p', 'r',
         a_case(
             a_host(disk_available_least=25), hints={'query': ['["<=", "$disk_mb_used", 0]']}
+        ),
+    ),
+    'members that take what they claim': (
+        SEVERAL, 'one, None', 'one, one', a_case(
+            specs={'resources:VCPU': '0'}, hints={'query': ['["<=", "$vcpus_used", 0]']},
+            several=['00000000-0000-4000-8000-0000000000fe'], ask=['JsonFilter', 'RAMWeigher'],
+        ),
+    ),
+    'pages that are not listed': (
+        TOGETHER, 'p', 'r',
+        a_case(
+            a_host(numa=[{**CELL, 'mempages': [{**LARGE, 'total': 2048}]}]),
+            specs={'hw:mem_page_size': 'small'},
+        ),
+    ),
+    'facts of the service': (
+        'ComputeCapabilitiesFilter', 'r', 'p',
+        a_case(specs={'capabilities:service:disabled': 'False'}),
+    ),
+    'cells without siblings': (
+        TOGETHER, 'x', 'p',
+        a_case(a_host(numa=[{**DEDICATED, 'siblings': []}]), specs={'hw:cpu_policy': 'dedicated'}),
+    ),
+    'groups without policies': (
+        'ServerGroupAffinityFilter', 'x', 'p',
+        a_case(
+            group={'uuid': TWO, 'policy': 'affinity', 'rules': {}, 'members': [], 'hosts': [],
+                   'policies': None},
+        ),
+    ),
+    'hosts whose use is not known': ('ComputeFilter', 'p', 'r', a_case(a_host(free_disk_gb=None))),
+    'forced hosts that are closed': (
+        FORCED, 'p', 'r',
+        a_case(
+            a_host(service={'disabled': True, 'last_seen_up': 0, 'created_at': 5}),
+            force_hosts=['one'],
+        ),
+    ),
+    'groups of forced hosts': (
+        FORCED, 'p', 'r',
+        a_case(
+            a_host(), another(), force_hosts=['one'],
+            group={'uuid': TWO, 'policy': 'affinity', 'rules': {}, 'members': [],
+                   'hosts': ['two']},
+        ),
+    ),
+    'guests of other nodes': (
+        'ImagePropertiesWeigher', 1.0, 0.0,
+        a_case(
+            a_host(hypervisor_hostname='bm-0'),
+            a_host(hypervisor_hostname='bm-1', uuid=TWO, guests=[
+                {'uuid': ONE, 'image': {'os_type': 'linux'}, 'claimed': True}]),
+            a_host(host='two', hypervisor_hostname='two'),
+            options={'filter_scheduler': {'image_props_weight_multiplier': 1.0}},
+            image={'properties': {'os_type': 'linux'}},
+        ),
+    ),
+    'members that are asked for again': (
+        SEVERAL, 'one, one', 'None, None', a_case(
+            a_host(stats={'num_instances': '0'}),
+            specs={'capabilities:num_instances': '<in> 0'},
+            several=['00000000-0000-4000-8000-0000000000fe'],
+            ask=['ComputeCapabilitiesFilter', 'RAMWeigher'],
         ),
     ),
     'addresses in queries': (

@@ -247,7 +247,7 @@ def _near(dice: Dice) -> dict[str, list[str]]:
     address = dice.choice(('10.0.0.1', '10.0.0.20', '10.0.1.130', '192.168.0.1'))
     found = {'build_near_host_ip': [address]}
     if dice.chance(0.7):
-        found['cidr'] = [dice.choice(('/24', '/28', '/16', '/32', '/0', '6', '/255.255.255.0'))]
+        found['cidr'] = [dice.choice(('/24', '/28', '/16', '/32', '/0', '6', '', '/255.255.255.0'))]
     if dice.chance(0.05):
         found = {'build_near_host_ip': [dice.choice(('here', '10.0.0.300', ''))]}
     return found

@@ -20,7 +20,8 @@ FILTERS = (
 #: They run for forced hosts as well.
 ALWAYS = {
     'ForcedHostsFilter', 'IgnoredHostsFilter', 'ComputeFilter', 'ResourcesFilter',
-    'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter',
+    'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter', 'RequestedDestinationFilter',
+    'AvailabilityZoneFilter', 'AggregatesFilter', 'TraitsFilter',
 }  # fmt: skip
 
 
@@ -161,15 +162,24 @@ class Cloud:
             a for a in self.aggregates if host.row.name in a.hosts or a.uuid in host.row.aggregates
         ]
 
-    def _zone(self, host):
+    def _told_zone(self, host):
         zones = [
             a.metadata['availability_zone']
             for a in self._mine(host)
             if 'availability_zone' in a.metadata
         ]
-        return zones[0] if zones else host.row.zone or 'nova'
+        return zones[0] if zones else host.row.zone
+
+    def _known_default(self):
+        return 'nova' if 'nova' in map(self._told_zone, self.hosts) else None
+
+    def _zone(self, host):
+        return self._told_zone(host) or 'nova'
 
     def _AvailabilityZoneFilter(self, host, spec, consumer):
+        forced = spec.force_hosts or spec.force_nodes
+        if forced and spec.availability_zone == 'nova' != self._known_default():
+            return True  # nobody is there by that name: no zone is asked for
         return spec.availability_zone is None or self._zone(host) == spec.availability_zone
 
     def _in_aggregates(self, host, member_of, forbidden):

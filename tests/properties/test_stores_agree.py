@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from gantt import exceptions
+from gantt.core.group_rule import since_first
 from tests.builders import CLEAN, a_draft, a_guest, a_host, live, uuid_of
 from tests.properties.claim_world import a_store
 
@@ -83,7 +84,8 @@ class Side:
         result = self.store.commit([draft.build()])
         fate = result.fates[0]
         rows = {row.name: row.used for row in result.hosts}
-        return fate.fate, fate.accepted, fate.attempt, fate.answer, rows, result.groups
+        groups = {uuid: since_first(number) for uuid, number in result.groups.items()}
+        return fate.fate, fate.accepted, fate.attempt, fate.answer, rows, groups
 
     def new(self, number, size):
         draft = a_draft(uuid_of('draft', len(self.drafts)))
@@ -265,7 +267,7 @@ class Side:
             for stored in (self.store.load_request(draft.id) for draft in self.drafts)
         ]
         group = self.store.load_group(GROUP)
-        members = (group.generation, sorted(group.members)) if group else None
+        members = (since_first(group.generation), sorted(group.members)) if group else None
         return hosts, claims, requests, members
 
 

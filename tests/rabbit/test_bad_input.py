@@ -81,7 +81,7 @@ def test_a_payload_of_5_mb_is_refused(bus, wire):
     call = a_call(request=body(spec={'resources': {'VCPU': 1}, 'hints': {'x': ['y' * 5_000_000]}}))
     failure = failure_of(wire, call)
     assert failure['class'] == 'PayloadTooLarge'
-    assert failure['kwargs']['limit'] == 1 << 20
+    assert failure['kwargs']['limit'] == 1 << 17
     assert not bus.facade.seen
 
 

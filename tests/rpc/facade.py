@@ -5,6 +5,7 @@ It really places: hosts have room, a request takes it, a repeat gets the first
 answer, a host speaks with an epoch.  One thread answers, as in the service.
 """
 
+import contextlib
 import queue
 import threading
 import time
@@ -45,6 +46,12 @@ class Facade:
         self.sources: list[str | None] = []
         #: What to say in place of the next answers, by outcome.
         self.moods: list[Outcome] = []
+        #: Since when the database does not answer (monotonic seconds); 0: it does.
+        self.silent_since = 0.0
+        #: Other questions than those that wait are answered all the same.
+        self.answers_pings = False
+        #: Why what was not begun was to be given back.
+        self.given_back: list[str] = []
         self.hold = threading.Event()
         self.hold.set()
         self._queue: queue.Queue = queue.Queue(queue_limit)
@@ -252,6 +259,23 @@ class Facade:
 
     def declared_classes(self) -> frozenset[str]:
         return frozenset({'CUSTOM_LICENSE'})
+
+    def silent_for(self) -> float:
+        return time.monotonic() - self.silent_since if self.silent_since else 0.0
+
+    def ping(self) -> None:
+        while self.silent_since and not self.answers_pings:
+            time.sleep(0.01)
+
+    def give_back(self, reason: str) -> int:
+        self.given_back.append(reason)
+        count = 0
+        with contextlib.suppress(queue.Empty):
+            while (item := self._queue.get_nowait()) is not None:
+                request, handle, replies, _ = item
+                replies.send([(handle, self._no(request, Outcome.BUSY, reason, 50))])
+                count += 1
+        return count
 
     def submit_move(self, request: Any, source: str | None, then: Any) -> None:
         self.sources.append(source)

@@ -108,7 +108,7 @@ def test_an_answer_that_does_not_come_is_asked_for_again(bus):
     threading.Timer(3.5, bus.facade.hold.set).start()
     answer = bus.scheduler(attempt_seconds=0.5).select_destinations(a_request(budget_ms=20_000))
     assert answer.outcome is Outcome.PLACED
-    until(lambda: len(bus.facade.seen) == 2)
+    until(lambda: len(bus.facade.seen) >= 2)
     assert len(bus.facade.claims) == 1
 
 

@@ -11,6 +11,7 @@ import pytest
 from gantt import exceptions
 from gantt.core import message
 from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.rpc import wire
 from tests.rpc.facade import until
 
 
@@ -50,14 +51,14 @@ def test_a_newer_major_version_is_refused_naming_both(bus):
     error = told(bus.raw('gantt-scheduler', '2.0'), 'select_destinations', request=a_body())
     assert isinstance(error, exceptions.UnsupportedVersion)
     assert error.kwargs == {
-        'method': 'select_destinations', 'version': '2.0', 'expected': '1.0 to 1.7',
+        'method': 'select_destinations', 'version': '2.0', 'expected': f'1.0 to {wire.VERSION}',
     }  # fmt: skip
 
 
 def test_a_newer_minor_version_may_say_more_than_we_know(bus):
     body = a_body(brand_new='x')
     body['spec']['brand_new_too'] = {'deep': [1]}
-    raw = bus.raw('gantt-scheduler', '1.8')
+    raw = bus.raw('gantt-scheduler', f'{wire.MAJOR}.{wire.MINOR + 1}')
     answer = raw.call({}, 'select_destinations', request=body, another_argument=1)
     assert answer['outcome'] == 'placed'
 
@@ -138,7 +139,7 @@ def test_a_request_of_5_mb_is_refused_unread(bus):
     error = told(bus.raw('gantt-scheduler'), 'select_destinations', request=body)
     assert isinstance(error, exceptions.PayloadTooLarge)
     assert error.kwargs['size'] > 5_000_000
-    assert error.kwargs['limit'] == 1 << 20
+    assert error.kwargs['limit'] == message.REQUEST_BYTES_MAX
     assert bus.counts.values[('gantt_rpc_refused_total', 'gantt.payload_too_large')] == 1
 
 

@@ -156,8 +156,20 @@ def test_what_is_not_free_is_used_where_only_that_is_said():
 
 
 def test_the_smallest_dictionary_will_do():
-    report = report_of({'vcpus': 1, 'memory_mb': 2, 'local_gb': 3})
+    report = report_of(
+        {'vcpus': 1, 'memory_mb': 2, 'local_gb': 3, 'vcpus_used': 0, 'free_ram_mb': 2}
+        | {'local_gb_used': 0}
+    )
     assert report.used == {'VCPU': 0, 'MEMORY_MB': 0, 'DISK_GB': 0}
+    assert report.disabled is None
+
+
+@pytest.mark.parametrize('field', ['vcpus_used', 'memory_mb_used', 'local_gb_used'])
+def test_a_dictionary_without_its_use_closes_the_host(field):
+    body = {'vcpus': 1, 'memory_mb': 2, 'local_gb': 3}
+    body |= {name: 0 for name in ('vcpus_used', 'memory_mb_used', 'local_gb_used') if name != field}
+    report = report_of(body)
+    assert report.disabled == f'its last report does not have {field}: room is not known'
     assert report.node == HOST
 
 

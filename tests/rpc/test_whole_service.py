@@ -11,8 +11,9 @@ import pytest
 from gantt import client, exceptions, plugins
 from gantt.conf import compute, nova_source
 from gantt.core import message
+from gantt.core.host import Group
 from gantt.core.report import HostReport, RegisterHost
-from gantt.core.request import RequestSpec
+from gantt.core.request import GroupRef, Policy, RequestSpec
 from gantt.core.resources import Inventory
 from gantt.db.memory import MemoryStore
 from gantt.rpc import driver
@@ -119,6 +120,27 @@ def test_the_members_of_a_group_land_apart_until_there_is_no_host_left(served):
     assert not any(store.audit().values())
 
 
+def test_a_group_that_has_another_rule_here_is_refused_at_every_door(served):
+    """Nova's rule of a group is Nova's truth: it is told what stands in the way."""
+    bus, store = served
+    group = 'db150b0c-3aa8-4b8b-85a9-53a7a8ec478f'
+    store.save_group(Group(uuid=group, policy='affinity'))
+    with pytest.raises(om.RemoteError) as caught:
+        bus.nova().call('boot-anti-affinity-third')
+    assert caught.value.exc_type == 'NoValidHost'
+    both = ["policy 'affinity'", "policy 'anti-affinity' and max_per_host 1"]
+    assert all(one in caught.value.value for one in both)
+    spec = RequestSpec(
+        resources={'VCPU': 1}, group=GroupRef(uuid=group, policy=Policy.ANTI_AFFINITY)
+    )
+    with pytest.raises(exceptions.Refused) as refused:
+        bus.scheduler().select_destinations(spec=spec, consumers=[str(uuid.uuid4())])
+    assert all(one in refused.value.message for one in both)
+    store.remove_group(group)
+    assert chosen_of(bus.nova().call('boot-anti-affinity-third'))
+    assert store.load_group(group).policy == 'anti-affinity'
+
+
 def test_a_full_cloud_refuses_with_its_verdict(served):
     bus, store = served
     conductor = bus.nova()
@@ -135,6 +157,7 @@ def test_a_plain_dictionary_makes_a_host_that_is_chosen(served):
     bus, _ = served
     stats = client.StatsClient(bus.carrier())
     body = {'vcpus': 64, 'memory_mb': 500_000, 'local_gb': 9000}
+    body |= {'vcpus_used': 0, 'memory_mb_used': 0, 'local_gb_used': 0}
     assert stats.send_foreign('old-timer', body).fate == 'applied'
     result = until(lambda: _lands(bus.nova(), 'old-timer'), 5)
     assert result

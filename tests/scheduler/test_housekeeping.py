@@ -47,14 +47,15 @@ def test_a_sweep_that_is_behind_hurries(monkeypatch):
 
 def test_hosts_that_fall_silent_are_told_once_and_so_is_their_return(caplog):
     caplog.set_level(logging.INFO, 'gantt.scheduler.housekeeping')
-    world = World(hosts=3)
+    world = World(hosts=5)
     world.turn(10)
     assert caplog.messages == []
     world.clock.advance(175)
-    world.hosts['cmp-2'].report()
+    for name in ('cmp-2', 'cmp-4', 'cmp-5'):
+        world.hosts[name].report()
     world.turn(10, times=3)
-    assert caplog.messages == ['2 of 3 hosts have not reported for 180 s: cmp-1, cmp-3']
+    assert caplog.messages == ['2 of 5 hosts have not reported for 180 s: cmp-1, cmp-3']
     for host in world.hosts.values():
         host.report()
     world.turn(10, times=3)
-    assert caplog.messages[1:] == ['all 3 hosts report again']
+    assert caplog.messages[1:] == ['all 5 hosts report again']

@@ -52,7 +52,7 @@ def gate():
 
 @pytest.fixture
 def registrations(gate):
-    made = Registrations(a_claims(gate))
+    made = Registrations(a_claims(gate), MemoryRecorder())
     made.lane.start()
     yield made
     gate.open.set()
@@ -137,7 +137,7 @@ def test_there_is_a_bound(registrations, gate, monkeypatch):
 
 
 def test_what_was_taken_is_registered_before_it_stops(gate):
-    registrations = Registrations(a_claims(gate))
+    registrations = Registrations(a_claims(gate), MemoryRecorder())
     registrations.lane.start()
     futures = held(registrations, gate, *[said(f'cmp-{n}') for n in range(250)])
     assert registrations.lane.stop(10)

@@ -15,7 +15,7 @@ from gantt.db import models, purge, session, table_log  # noqa: F401 - has a tab
 from gantt.db.store import SqlStore
 from gantt.scheduler import housekeeping
 from tests.builders import CLEAN
-from tests.world import World, a_request
+from tests.world import World, a_group, a_request
 
 DAY = 86_400.0
 YEAR = 365
@@ -25,6 +25,8 @@ DECISIONS, CHANGES, ROWS = 40, 500, 100
 #: Guests that run at a time; who comes later takes the place of the oldest.
 GUESTS = 24
 MEMBERS = 4
+#: Of groups that requests bring, each with one of its own.
+POLICIES = (None, 'affinity', 'soft-anti-affinity', 'soft-affinity')
 
 
 class Year:
@@ -63,7 +65,8 @@ class Year:
         """Guests come, some that do not fit and some that are taken back; the oldest end."""
         world = self.world
         for number in range(requests):
-            answer = world.select(a_request(MEMBERS, ram=64))
+            policy = POLICIES[number % len(POLICIES)]
+            answer = world.select(a_request(MEMBERS, ram=64, group=policy and a_group(policy)))
             self.made['members'] += len(answer.selections)
             if number % 4 == 3:
                 world.scheduler.cancel(CancelClaims(request_id=answer.request_id, reason='no'))
@@ -117,7 +120,7 @@ def test_a_year_leaves_no_more_than_a_day(days, requests, sqlite_template, tmp_p
     bounds = {
         'claims': made, 'allocations': made, 'consumers': made, 'requests': made,
         'decisions': DECISIONS + requests + 1, 'changes': CHANGES + made * 4, 'host_sets': 2,
-        'providers': 3, 'provider_facts': 3,
+        'providers': 3, 'provider_facts': 3, 'group_rules': made,
     }  # fmt: skip
     quarter = 0
     for step in range(steps):
@@ -126,10 +129,12 @@ def test_a_year_leaves_no_more_than_a_day(days, requests, sqlite_template, tmp_p
         rows = year.rows()
         too_many = {name: rows[name] for name, most in bounds.items() if rows[name] > most}
         assert not too_many, f'after {step * days:g} days: {too_many}'
+        assert len(year.world.scheduler.cache.working.generations()) <= made
+        assert len(year.world.scheduler.cache.rules) <= made
         if step == steps // 4:
             quarter = year.pages()
     assert year.made['members'] == steps * requests * MEMBERS
-    assert max(year.passes) <= 4 * ROWS + ROWS * MEMBERS
+    assert max(year.passes) <= 5 * ROWS + ROWS * MEMBERS
     assert year.pages() <= 1.2 * quarter
     assert year.store.audit() == CLEAN
     live = {claim.id for claim in year.store.claims(limit=1000) if claim.is_live}

@@ -3,76 +3,11 @@
 
 import pytest
 
-from gantt import exceptions, plugins
-from gantt.core.decision import error_of
+from gantt import exceptions
 from gantt.core.message import derived_id
 from gantt.core.shadow import Asked, Begun, Ended, Seen, Verdict
-from gantt.scheduler.insights import Insights
-from gantt.scheduler.recorder import StoreRecorder
-from gantt.scheduler.shadow import EXPLAINED_SECONDS, Settings, Shadow
-from gantt.telemetry.metrics import Metrics
-from tests.world import World, a_request
-
-
-class Side:
-    """Nova's scheduler on one side, ours in its shadow on the other."""
-
-    def __init__(self, hosts: int = 3, **settings) -> None:
-        self.world = World(hosts=hosts)
-        self.recorder = self.world.recorder = StoreRecorder(self.world.store, Metrics(), 1000)
-        self.scheduler = self.world.another_scheduler()
-        self.insights = Insights(
-            self.world.store, plugins.load_pipeline(), clock=self.world.clock, max_age=0.0
-        )
-        self.counts: dict[tuple, float] = {}
-        self.error: exceptions.GanttError | None = None
-        self.shadow = Shadow(
-            self.world.store, self.decide, self.insights.explain, self.count, self.world.clock,
-            Settings(**settings),
-        )  # fmt: skip
-
-    def count(self, name, value=1, **labels):
-        key = (name.removeprefix('gantt_shadow_'), *labels.values())
-        self.counts[key] = self.counts.get(key, 0) + value
-
-    def decide(self, request):
-        """As a call over RPC: an answer, or an error."""
-        if self.error:
-            raise self.error
-        answer = self.world.select(request, by=self.scheduler)
-        error = error_of(answer)
-        if error:
-            raise error
-        return answer
-
-    def asked(self, count=1, source=None, origin='req-1', **spec):
-        request = a_request(count, dry_run=True, **spec)
-        self.shadow.hear(Asked(request=request, origin=origin, source=source))
-        while self.shadow.decide_one():
-            pass
-        self.recorder.flush()
-        return request
-
-    def seen(self, host, *requests):
-        for request in requests:
-            self.shadow.hear(Seen(host=host, consumers=request.consumers))
-
-    def look(self, seconds=EXPLAINED_SECONDS):
-        for host in self.world.hosts.values():
-            host.report()
-        self.world.turn(seconds)
-        while self.shadow.look():
-            pass
-        return self.world.store.shadows(None, 100)
-
-    def one(self, seconds=EXPLAINED_SECONDS):
-        (found,) = self.look(seconds)
-        return found
-
-
-def ours_of(side, request):
-    (pending,) = side.shadow._pending.values()
-    return pending.ours[request.consumers[0]]
+from gantt.scheduler.shadow import Settings
+from tests.shadow.side import Side, ours_of
 
 
 def test_the_same_host():

@@ -70,7 +70,7 @@ def test_a_commit_without_its_capacity_guard_is_found(monkeypatch):
 
 
 def test_a_commit_that_does_not_look_at_group_generations_is_found(monkeypatch):
-    monkeypatch.setattr(memory_commit, 'behind_others', lambda batch, ended, generations: set())
+    monkeypatch.setattr(memory_commit, 'behind_others', lambda batch, ended, rules: set())
     assert finds('group: ')
 
 

@@ -132,6 +132,7 @@ def test_one_that_stops_is_taken_out_of_service_first(served):
 class Attached:
     """A broker that is there."""
 
+    paused = ''
     problem = ''
 
     def health(self) -> dict[str, int]:
@@ -143,6 +144,7 @@ class Attached:
 
 def test_a_process_that_hears_nothing_of_itself_says_so():
     class Stuck(Attached):
+        paused = ''
         problem = '3 times in a row no answer to a call of itself: gantt-stats: it hangs'
 
     is_well, body = Health(World(hosts=1).scheduler, Stuck())()

@@ -18,6 +18,7 @@ from gantt.cmd import wiring
 from gantt.cmd.doctor import broker, callers, database, live, nova_source, processes, times
 from gantt.cmd.doctor.finding import Broker, Finding, Severity, error
 from gantt.rpc import driver, transport
+from gantt.telemetry import log
 
 __all__ = ['diagnose', 'run']
 
@@ -90,6 +91,7 @@ def _of_brokers(conf: Any, ask: bool | None) -> Iterator[Finding]:
         except exceptions.Misconfigured as e:
             yield error(option, '(unusable)', e.message, 'Correct it')
             continue
+        transport.service_defaults(conf)
         try:
             yield from _of_a_broker(conf, option, carrier, ask)
         finally:
@@ -140,12 +142,15 @@ def _absent(ask: bool | None, what: str, problem: object) -> Finding:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """The library logs each failed connection; the finding says the same."""
-    log = logging.getLogger('oslo_messaging._drivers.impl_rabbit')
-    was, log.disabled = log.disabled, True
+    loggers = [logging.getLogger(name) for name in log.CHORUS]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
     finally:
-        log.disabled = was
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was
 
 
 def _text(finding: Finding) -> str:

@@ -13,11 +13,13 @@ from typing import Any
 from oslo_concurrency import lockutils
 
 from gantt.cmd.doctor.finding import Broker, Finding, error, is_here, note, warning
-from gantt.rpc import server, straight, transport, wire
+from gantt.rpc import server, transport, wire
 
 _GROUP = '[oslo_messaging_rabbit]'
 #: Passwords that everybody knows: the broker's own default, and that of the documents.
 KNOWN_PASSWORDS = {'guest', 'RABBIT_PASS'}
+#: More than that is no bound for the callers of a scheduler that is stopped.
+PREFETCH_MOST = 1000
 OWN_TOPICS = (wire.SCHEDULER_TOPIC, wire.CLAIMS_TOPIC, wire.STATS_TOPIC)
 
 
@@ -120,14 +122,21 @@ def connection(broker: Broker) -> Iterator[Finding]:
             f'{_GROUP} heartbeat_timeout_threshold', seconds,
             'a broker that falls silent is never noticed, and sockets wait without end: one '
             'partition of the network can stop placing until somebody restarts the process',
-            'Set it to 60',
+            f'Set it to {transport.HEARTBEAT_SECONDS}',
         )  # fmt: skip
-    elif seconds > 180:
+    elif seconds > 60:
         yield warning(
             f'{_GROUP} heartbeat_timeout_threshold', seconds,
             'a broker that falls silent is noticed only after so many seconds: so long no '
-            'message comes and the thread that answers may stand still',
-            'Set it to 60',
+            'message comes and the thread that answers may stand still. And calls that a stopped '
+            'process had taken are redelivered only then, when callers of Nova have given up',
+            f'Set it to {transport.HEARTBEAT_SECONDS}',
+        )  # fmt: skip
+    elif seconds < 5:
+        yield warning(
+            f'{_GROUP} heartbeat_timeout_threshold', seconds,
+            'a process that is busy for a moment is taken for dead, and its connections end',
+            f'Set it to {transport.HEARTBEAT_SECONDS}',
         )  # fmt: skip
     if rabbit.heartbeat_rate <= 0:
         yield error(
@@ -140,21 +149,34 @@ def connection(broker: Broker) -> Iterator[Finding]:
             'after an outage of the broker a process may take this many seconds to try again',
             'Set it to 30 or less',
         )  # fmt: skip
-    most = rabbit.rabbit_qos_prefetch_count
-    if 0 < most < straight.ACKNOWLEDGED_TOGETHER:
-        pace = most / server.CASTS_GATHER_SECONDS
-        yield (error if most < 10 else warning)(
-            f'{_GROUP} rabbit_qos_prefetch_count', most,
-            'reports are gathered for a moment and acknowledged together: a scheduler takes at '
-            f'most {pace:.0f} of them a second, those of {60 * pace:.0f} hosts that report once a '
-            'minute. It protects no memory: queues are bounded here',
-            f'Set it to 0, or to {straight.ACKNOWLEDGED_TOGETHER} or more',
-        )  # fmt: skip
+    yield from _prefetch(rabbit.rabbit_qos_prefetch_count)
     if rabbit.kombu_compression:
         yield warning(
             f'{_GROUP} kombu_compression', rabbit.kombu_compression,
             'compressed messages are taken off one by one and decoded twice',
             'Remove it: messages have some kB',
+        )  # fmt: skip
+
+
+def _prefetch(most: int) -> Iterator[Finding]:
+    option = f'{_GROUP} rabbit_qos_prefetch_count'
+    instead = f'Set it to {transport.PREFETCH}'
+    if most == 0 or most > PREFETCH_MOST:
+        yield warning(
+            option, most,
+            'a scheduler that is stopped or stuck goes on being sent '
+            + (f'{most}' if most else 'any number of')
+            + ' messages of each topic, and nobody else answers them until its connection ends',
+            instead,
+        )  # fmt: skip
+    elif most < transport.PREFETCH:
+        pace = most / server.CASTS_GATHER_SECONDS
+        yield (error if most < 10 else warning)(
+            option, most,
+            'reports are gathered for a moment and acknowledged together: a scheduler takes at '
+            f'most {pace:.0f} of them a second, those of {60 * pace:.0f} hosts that report once a '
+            'minute',
+            instead,
         )  # fmt: skip
 
 

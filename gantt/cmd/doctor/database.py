@@ -180,7 +180,7 @@ def waits(conf: Any) -> Iterator[Finding]:
             '[database] idle_transaction_seconds', o.idle_transaction_seconds,
             'a process that is stopped in the middle of a transaction keeps its hosts locked for '
             'so long: nobody can place there',
-            'Set it to 30',
+            'Set it to 1.5',
         )  # fmt: skip
 
 

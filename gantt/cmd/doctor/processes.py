@@ -8,7 +8,8 @@ from typing import Any
 
 from gantt import plugins
 from gantt.cmd.doctor.finding import Finding, error, is_here, note, warning
-from gantt.conf import unknown
+from gantt.conf import listeners, unknown
+from gantt.conf.listeners import PROGRAMS
 
 #: Filters without which nearly every answer is wrong, and what happens then.
 _NEEDED = {
@@ -21,7 +22,7 @@ _RAM_DISKS = ('/tmp/', '/run/', '/var/run/', '/dev/shm/')
 
 def doors(conf: Any) -> Iterator[Finding]:
     """Addresses and ports."""
-    api, port, workers = conf.api, conf.metrics_port, conf.scheduler.workers
+    api = conf.api
     if api.auth_strategy == 'noauth' and not is_here(api.host):
         yield warning(
             '[api] host', api.host,
@@ -42,31 +43,36 @@ def doors(conf: Any) -> Iterator[Finding]:
             'read again: a sound process says that it is not well',
             'Set it to 60',
         )  # fmt: skip
+    yield from clashes(conf)
+    if not is_here(conf.metrics_host) and any(listeners.metrics(conf, g).first for g in PROGRAMS):
+        yield note(
+            '[DEFAULT] metrics_host', conf.metrics_host,
+            'the listener has no access control: whoever reaches it reads figures and health',
+            'Choose an address of the management network',
+        )  # fmt: skip
+    port, workers = conf.metrics_port, conf.scheduler.workers
     if not port:
         yield note(
             '[DEFAULT] metrics_port', 0,
             'gantt-scheduler shows neither metrics nor health: nobody hears that it cannot place',
             'Set it to 9790',
         )  # fmt: skip
-        return
-    if port + workers - 1 > 65_535:
+    elif port + workers - 1 > 65_535:
         yield error(
             '[DEFAULT] metrics_port', port,
             f'{workers} workers need the ports up to {port + workers - 1}', 'Set it to 9790',
         )  # fmt: skip
-    same = {conf.metrics_host, api.host}
-    if port <= api.port < port + workers and (len(same) == 1 or same & {'0.0.0.0', '::'}):
+
+
+def clashes(conf: Any) -> Iterator[Finding]:
+    """Ports that two programs of this configuration would listen on."""
+    for one, other, port in listeners.clashes(conf):
+        option, first = one.option, one.first
         yield error(
-            '[DEFAULT] metrics_port', port,
-            f'worker {api.port - port} would take [api] port, {api.port}: of the two processes '
-            'the one that starts later ends',
-            f'Set it to {port + 1000}',
-        )  # fmt: skip
-    if not is_here(conf.metrics_host):
-        yield note(
-            '[DEFAULT] metrics_host', conf.metrics_host,
-            'the listener has no access control: whoever reaches it reads figures and health',
-            'Choose an address of the management network',
+            option, first,
+            f'{one.program} would listen on port {port}, and so would {other.program} '
+            f'({other.option} = {other.first}): the one of them that starts later ends',
+            f'Set it to {first + 1000}, or leave it out where {one.program} does not run',
         )  # fmt: skip
 
 

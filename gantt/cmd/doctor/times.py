@@ -17,13 +17,18 @@ UNIT_STOP_SECONDS = 90
 def contradictions(conf: Any) -> Iterator[Finding]:
     """Bounds that cannot hold at the same time; ``config check`` insists on these, too."""
     claims, scheduler = conf.claims, conf.scheduler
-    if claims.lease_seconds > claims.lease_seconds_max:
-        yield error(
-            '[claims] lease_seconds', claims.lease_seconds,
-            f'{claims.lease_seconds:g} is more than lease_seconds_max, '
-            f'{claims.lease_seconds_max:g}',
-            'Lower the one or raise the other',
-        )  # fmt: skip
+    for option, value, bound, most in (
+        ('lease_seconds', claims.lease_seconds, 'lease_seconds_max', claims.lease_seconds_max),
+        (
+            'plan_lease_seconds', claims.plan_lease_seconds,
+            'plan_lease_seconds_max', claims.plan_lease_seconds_max,
+        ),
+    ):  # fmt: skip
+        if value > most:
+            yield error(
+                f'[claims] {option}', value, f'{value:g} is more than {bound}, {most:g}',
+                'Lower the one or raise the other',
+            )  # fmt: skip
     if scheduler.unknown_after_seconds < scheduler.report_seconds:
         yield error(
             '[scheduler] unknown_after_seconds', scheduler.unknown_after_seconds,

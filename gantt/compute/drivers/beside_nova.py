@@ -56,7 +56,7 @@ class BesideNova:
         self._root = root
         self._driver = ThisMachine(conf, name, StartLocks(folder), Machine(root))
         self._is_listed = bool(conf.guest_list_command)
-        self._qemu = Qemu(root)
+        self._qemu = Qemu(root, conf.hypervisor_executables, conf.hypervisor_users)
         self._specs = pci.parse(conf.device_spec)
         if len(self._pools(())) > POOLS_MAX:
             raise exceptions.Misconfigured(

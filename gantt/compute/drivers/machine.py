@@ -26,6 +26,8 @@ TRAITS = {
 
 #: A memory limit of a control group at or above this is no limit.
 _NO_LIMIT = 1 << 60
+#: The largest number of a processor or cell in a list, and how many numbers one may name.
+CPU_MAX, CPUS_LISTED_MAX = 65_535, 4 * 65_536
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +119,10 @@ class Machine:
                     NumaPages(size_kb=_number(path), total=total, used=max(0, total - free))
                 )
         return found
+
+    def page_kb(self) -> int:
+        """Size in KiB of the pages that ordinary memory is made of."""
+        return os.sysconf('SC_PAGE_SIZE') >> 10
 
     # -- the rest ---------------------------------------------------------------------
     def disk_gb(self, path: str) -> tuple[int, int]:
@@ -220,15 +226,27 @@ class Machine:
 def parse_cpus(text: str) -> list[int]:
     """``0-3,8,^2`` as [0, 1, 3, 8].
 
-    :raises ValueError: it is no such list
+    :raises ValueError: it is no such list, or of more than there are in any machine
     """
     numbers: set[int] = set()
     without: set[int] = set()
+    count = 0
     for part in filter(None, (p.strip() for p in text.split(','))):
         into, part = (without, part[1:]) if part.startswith('^') else (numbers, part)
         first, dash, last = part.partition('-')
-        into.update(range(int(first), int(last if dash else first) + 1))
+        some = range(_cpu(first), _cpu(last if dash else first) + 1)
+        count += len(some) + 1
+        if count > CPUS_LISTED_MAX:
+            raise ValueError(f'expected at most {CPUS_LISTED_MAX} numbers')
+        into.update(some)
     return sorted(numbers - without)
+
+
+def _cpu(text: str) -> int:
+    text = text.strip()
+    if len(text) > len(str(CPU_MAX)) or int(text) > CPU_MAX:
+        raise ValueError(f'expected numbers of 0 to {CPU_MAX}')
+    return int(text)
 
 
 def _meminfo(text: str, field: str) -> int:

@@ -4,13 +4,20 @@
 Which processors their threads may run on, the memory that is bound to a cell, the devices that
 they have: from /proc, read anew each time.  A guest that is shut off has no process and is not
 seen; nor are siblings that nobody may have beside it, and devices that it got while it ran.
+
+Whoever may start a process may call it anything.  A guest is one whose executable and whose
+owner are those of the hypervisor.
 """
 
+import fnmatch
 import itertools
 import json
+import logging
+import os
 import pathlib
+import pwd
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -20,16 +27,27 @@ from gantt.core.message import UUID
 from gantt.core.report import NumaCell
 from gantt.core.topology.layout import CellLayout
 
+LOG = logging.getLogger(__name__)
+
 #: Most that is looked at; a machine that has more is not described in part.
 PROCESSES_MAX = 200_000
 GUESTS_MAX = 10_000
 THREADS_MAX = 8192
 COMMAND_BYTES_MAX = 1 << 20
+#: Guests that one error names, and owners of processes like guests that the log does.
+NAMED_MAX = 5
+STRANGERS_MAX = 100
+#: What runs guests, and as whom, where nothing else is configured.
+EXECUTABLES = (
+    '/usr/bin/qemu-system-*', '/usr/bin/qemu-kvm', '/usr/libexec/qemu-kvm', '/usr/bin/kvm',
+)  # fmt: skip
+USERS = ('libvirt-qemu', 'qemu', 'root')
 
 _NAMES = ('qemu', 'kvm')
 _OPTIONS = ('-uuid', '-object', '-numa', '-device')
 _VCPU = re.compile(r'CPU (\d{1,5})/')
-_SIZE = re.compile(r'(\d+)([KMGT]?)\w*\Z', re.IGNORECASE)
+_SIZE = re.compile(r'(\d{1,18})([KMGT]?)[a-z]*\Z', re.IGNORECASE)
+_UIDS = re.compile(r'^Uid:\s*(\d+)\s+(\d+)', re.M)
 _UNITS = {'': 0, 'k': 10, 'm': 20, 'g': 30, 't': 40}
 _ADDRESS = re.compile(r'(?:([0-9a-f]{4}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\Z')
 
@@ -56,15 +74,25 @@ class Qemu:
     """The guests of this machine.
 
     :param root: '/' but in tests
+    :param executables: patterns of paths of what runs guests
+    :param users: names or numbers of those that it runs as; names that are not there are left out
+    :param readlink: what tells the executable of a process
     """
 
-    def __init__(self, root: pathlib.Path = pathlib.Path('/')) -> None:
+    def __init__(
+        self, root: pathlib.Path = pathlib.Path('/'), executables: Iterable[str] = EXECUTABLES,
+        users: Iterable[str] = USERS, readlink: Callable[[pathlib.Path], str] = os.readlink,
+    ) -> None:  # fmt: skip
         self._root = root
+        self._executables = tuple(executables)
+        self._users = frozenset(itertools.chain.from_iterable(map(_uid, users)))
+        self._readlink = readlink
+        self._strangers: set[tuple[int, ...]] = set()
 
     def guests(self, numa: Sequence[NumaCell]) -> list[Guest]:
         """Every guest that has a process, with what it has of these cells.
 
-        :raises GuestError: that cannot be seen from here
+        :raises GuestError: that cannot be seen from here, or not of all of them; names these
         """
         if not (self._root / 'proc/1').is_dir():
             raise GuestError(
@@ -73,15 +101,28 @@ class Qemu:
                 'not that of the host',
             )
         found: dict[str, Guest] = {}
+        unread: list[str] = []
         huge = self._huge()
         for folder in self._processes():
-            words = self._words(folder)
-            if words:
-                guest = self._guest(folder, words, numa, huge)
-                if guest is not None:
-                    found[guest.consumer] = guest
+            try:
+                words = self._words(folder)
+                guest = self._guest(folder, words, numa, huge) if words else None
+            except (ValueError, RecursionError) as e:
+                unread.append(f'process {folder.name}: {str(e)[:200]}')
+                continue
+            if guest is not None:
+                found[guest.consumer] = guest
             if len(found) > GUESTS_MAX:
                 raise GuestError(consumer='-', problem=f'there are more than {GUESTS_MAX} here')
+        if unread:
+            # What it has may look free: nothing is told of cells and devices without it.
+            more = '; ...' if len(unread) > NAMED_MAX else ''
+            raise GuestError(
+                consumer='-',
+                problem=f'{len(unread)} guests cannot be read: '
+                + '; '.join(unread[:NAMED_MAX])
+                + more,
+            )
         return [found[consumer] for consumer in sorted(found)]
 
     def _processes(self) -> Iterator[pathlib.Path]:
@@ -94,14 +135,56 @@ class Qemu:
             yield folder
 
     def _words(self, folder: pathlib.Path) -> list[str]:
-        """The command line of a guest's process; [] where it is none."""
+        """The command line of a guest's process; [] where it is none.
+
+        :raises ValueError: it is one and cannot be read
+        """
         try:
-            with (folder / 'cmdline').open('rb') as file:
-                said = file.read(COMMAND_BYTES_MAX)
+            executable = self._readlink(folder / 'exe').removesuffix(' (deleted)')
+        except PermissionError:
+            executable = ''  # neither root nor with CAP_SYS_PTRACE: its owner has to do
         except OSError:
-            return []  # it has ended
-        words = said.decode(errors='replace').split('\0')
-        return words if words[0].rpartition('/')[2].startswith(_NAMES) else []
+            return []  # it has ended, or is the kernel's own
+        known = any(fnmatch.fnmatchcase(executable, one) for one in self._executables)
+        if executable and not known and not _is_like_ours(executable):
+            return []
+        command = _read(folder / 'cmdline')
+        words = (command or b'').decode(errors='replace').split('\0')
+        if command is not None and not executable and not _is_like_ours(words[0]):
+            return []
+        owners = self._owners(folder)
+        if not owners <= self._users or (executable and not known):
+            if '-uuid' in words:
+                self._note_stranger(folder, executable or words[0], owners)
+            return []
+        if command is None or len(command) > COMMAND_BYTES_MAX:
+            raise ValueError('its command line may not be read, or is too long')
+        return words if owners else []
+
+    @staticmethod
+    def _owners(folder: pathlib.Path) -> set[int]:
+        """Who started a process, and whose rights it has; empty where it has ended.
+
+        Both count: what runs with the rights of another one still has its caller's words.
+
+        :raises ValueError: that may not be read
+        """
+        status = _read(folder / 'status')
+        if status is None:
+            raise ValueError('it may not be read whose it is')
+        uids = _UIDS.search(status.decode(errors='replace'))
+        return {int(uids[1]), int(uids[2])} if uids else set()
+
+    def _note_stranger(self, folder: pathlib.Path, executable: str, owners: set[int]) -> None:
+        """Say once for each owner what looks like a guest and counts as none."""
+        key = tuple(sorted(owners))
+        if key in self._strangers or len(self._strangers) >= STRANGERS_MAX:
+            return
+        self._strangers.add(key)
+        LOG.warning(
+            'Process %s of user %s looks like a guest (%.200r) and counts as none: see [compute] '
+            'hypervisor_executables and hypervisor_users', folder.name, max(owners), executable,
+        )  # fmt: skip
 
     def _guest(
         self, folder: pathlib.Path, words: list[str], numa: Sequence[NumaCell],
@@ -113,11 +196,11 @@ class Qemu:
                 said[name].append(value)
         consumer = said['-uuid'][-1].lower() if said['-uuid'] else ''
         threads = self._threads(folder)
-        if not re.match(UUID, consumer) or not threads:
+        if not re.fullmatch(UUID, consumer) or not threads:
             return None  # somebody's without a uuid, or it has just ended
         bound = self._bound(map(_fields, said['-object']), huge)
         homes = [
-            (bound[node['memdev']], _numbers(node.get('cpus', '')))
+            (bound[node['memdev']], parse_cpus(node.get('cpus', '')))
             for node in map(_fields, said['-numa'])
             if node.get('') == 'node' and node.get('memdev') in bound
         ]
@@ -134,16 +217,18 @@ class Qemu:
         """Processor of the guest -> those of the host that it may run on; -1: the emulator."""
         found: dict[int, set[int]] = {}
         try:
-            tasks = list(itertools.islice((folder / 'task').iterdir(), THREADS_MAX))
+            tasks = list(itertools.islice((folder / 'task').iterdir(), THREADS_MAX + 1))
         except OSError:
             return {}
+        if len(tasks) > THREADS_MAX:
+            raise ValueError(f'it has more than {THREADS_MAX} threads')
         for task in tasks:
             named = _VCPU.match(_text(task / 'comm'))
             if named is None and task.name != folder.name:
                 continue
             allowed = re.search(r'^Cpus_allowed_list:\s*(\S+)', _text(task / 'status'), re.M)
             if allowed is not None:
-                found[int(named[1]) if named else -1] = set(_numbers(allowed[1]))
+                found[int(named[1]) if named else -1] = set(parse_cpus(allowed[1]))
         return found
 
     def _bound(
@@ -152,7 +237,7 @@ class Qemu:
         found = {}
         for one in objects:
             kind = one.get('qom-type') or one.get('', '')
-            nodes = _numbers(one.get('host-nodes', ''))
+            nodes = parse_cpus(one.get('host-nodes', ''))
             if kind.startswith('memory-backend-') and len(nodes) == 1:
                 size = _bytes(one.get('size', '')) >> 20
                 found[one.get('id', '')] = _Bound(nodes[0], size, self._page_kb(one, huge))
@@ -257,8 +342,8 @@ def _fields(value: str) -> dict[str, str]:
     if value.startswith('{'):
         try:
             body = json.loads(value)
-        except ValueError:
-            return {}
+        except RecursionError:
+            raise ValueError('JSON that is nested too deeply') from None
         return {str(key): _plain(said) for key, said in body.items()}
     found: dict[str, str] = {}
     for part in value.split(','):
@@ -274,16 +359,38 @@ def _plain(said: object) -> str:
     return str(said).lower() if isinstance(said, bool) else str(said)
 
 
-def _numbers(text: str) -> list[int]:
+def _bytes(text: str) -> int:
+    """:raises ValueError: it is no size that memory may have"""
+    if not text:
+        return 0
+    found = _SIZE.match(text)
+    if found is None:
+        raise ValueError(f'{text[:40]!r} is no size of memory')
+    return int(found[1]) << _UNITS[found[2].lower()]
+
+
+def _is_like_ours(path: str) -> bool:
+    return path.rpartition('/')[2].startswith(_NAMES)
+
+
+def _uid(user: str) -> list[int]:
+    if user.isdigit():
+        return [int(user)]
     try:
-        return parse_cpus(text)
-    except ValueError:
+        return [pwd.getpwnam(user).pw_uid]
+    except KeyError:
         return []
 
 
-def _bytes(text: str) -> int:
-    found = _SIZE.match(text)
-    return int(found[1]) << _UNITS[found[2].lower()] if found else 0
+def _read(path: pathlib.Path) -> bytes | None:
+    """What a file of a process has; b'' where that has ended, None where it may not be read."""
+    try:
+        with path.open('rb') as file:
+            return file.read(COMMAND_BYTES_MAX + 1)
+    except PermissionError:
+        return None
+    except OSError:
+        return b''
 
 
 def _text(path: pathlib.Path) -> str:

@@ -29,7 +29,7 @@ class StartLocks:
     @contextlib.contextmanager
     def held(self, claim_id: str) -> Iterator[int]:
         """Hold the lock of a claim; yields a descriptor for the command to inherit."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._folder / claim_id
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

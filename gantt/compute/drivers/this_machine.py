@@ -22,7 +22,7 @@ from gantt.compute.ports import Facts, Guest, GuestError
 from gantt.core import message
 from gantt.core.build import Build
 from gantt.core.message import Amount, Message, Name, Text, Uuid
-from gantt.core.report import Hypervisor, Metric, NumaCell
+from gantt.core.report import Hypervisor, Metric, NumaCell, NumaPages
 from gantt.core.resources import Inventory
 from gantt.core.topology.layout import CellLayout
 
@@ -125,9 +125,15 @@ class ThisMachine:
             pinned_cpus=[n for n in cell.cpus if n in self._dedicated],
             siblings=[group for group in siblings if mine.issuperset(group)],
             memory_mb=kb >> 10,
-            pages=cell.pages,
+            pages=[*self._ordinary_pages(cell, kb), *cell.pages],
             socket=self._machine.socket_of(cell.cpus[0]) if cell.cpus else None,
         )
+
+    def _ordinary_pages(self, cell: Cell, kb: int) -> list[NumaPages]:
+        """What is not made of large pages; who has how much of it, claims say."""
+        size = self._machine.page_kb()
+        left = kb - sum(pages.size_kb * pages.total for pages in cell.pages)
+        return [NumaPages(size_kb=size, total=left // size)] if left >= size else []
 
     def _hypervisor(self) -> Hypervisor:
         release, architecture = self._machine.kernel()

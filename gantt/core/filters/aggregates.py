@@ -19,6 +19,7 @@ class AggregatesFilter(Filter):
     reason = 'not in the aggregates asked for, or in a forbidden one'
     columns = ('aggregates',)
     fields = ('member_of', 'forbidden_aggregates')
+    always = True
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         return aggregate_mask(hosts, spec.member_of, spec.forbidden_aggregates)

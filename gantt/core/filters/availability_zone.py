@@ -14,17 +14,26 @@ if TYPE_CHECKING:
 
 
 class AvailabilityZoneFilter(Filter):
-    """A host's zone: of an aggregate that has one, else reported, else the default."""
+    """A host's zone: of an aggregate that has one, else reported, else the default.
+
+    A forced host has to be in the zone as well, but for the default one: that of
+    ``nova:HOST`` is what people write where they do not know the zone of the host.
+    """
 
     reason = 'not in availability zone {spec.availability_zone}'
     public_reason = 'the availability zone asked for'
     columns = ('zone',)
-    fields = ('availability_zone',)
+    fields = ('availability_zone', 'force_hosts', 'force_nodes')
+    always = True
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         wanted = spec.availability_zone
         if wanted is None:
             return None
+        if wanted == hosts.default_zone and (spec.force_hosts or spec.force_nodes):
+            named = (a.metadata.get('availability_zone') for a in hosts.known_aggregates.values())
+            if wanted not in named:  # hosts that report it do not make it one of an operator's
+                return None
         code = hosts.zones.get(wanted)
         if code is None:
             return hosts.zone == 0 if wanted == hosts.default_zone else only(hosts, [])

@@ -102,6 +102,10 @@ class Filter(Plugin):
         where = hosts.names[int(rows[0])] if len(rows) == 1 else f'{len(rows)} hosts'
         return f'fits on {where} without {self.name}'
 
+    def silent(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> list[str]:
+        """Hosts among these that are in as soon as they report again; some of them will do."""
+        return []
+
 
 class PairwiseFilter(Filter):
     """A rule about co-placed members: told which consumer is being placed."""
@@ -182,7 +186,10 @@ def told_apart(
     :param says: with ``{where}`` and ``{what}``
     """
     broken = np.array([found for _, found in wrong], np.bool_).reshape(len(wrong), len(rows))
-    kinds, first, counts = np.unique(broken, axis=1, return_index=True, return_counts=True)
+    # Eight conditions in a byte: what tells hosts apart is sorted by all of it.
+    packed = np.packbits(broken, axis=0)
+    _, first, counts = np.unique(packed, axis=1, return_index=True, return_counts=True)
+    kinds = broken.take(first, axis=1)
     order = sorted(range(len(first)), key=lambda k: (int(kinds[:, k].sum()), -int(counts[k])))
     said = []
     for kind in order[:_KINDS_MAX]:

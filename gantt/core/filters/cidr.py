@@ -82,8 +82,9 @@ def network_of(spec: RequestSpec) -> Network | str:
     near, cidr = spec.hints.get('build_near_host_ip', []), spec.hints.get('cidr', [])
     if len(near) != 1 or len(cidr) > 1:
         return 'expected one value each for build_near_host_ip and cidr'
-    bits = cidr[0] if cidr and cidr[0] else '/24'
-    text = f'{near[0]}/{bits.removeprefix("/")}'
+    bits = cidr[0] if cidr else '/24'
+    # As in Nova an empty one leaves that address alone.
+    text = f'{near[0]}/{bits.removeprefix("/")}' if bits else near[0]
     try:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:

@@ -13,6 +13,9 @@ from gantt.core.request import RequestSpec
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
 
+#: Hosts that a decision names which would fit if they reported.
+SILENT_NAMED = 100
+
 
 class ComputeFilter(Filter):
     """A host that is open for new claims and has reported lately.
@@ -51,6 +54,11 @@ class ComputeFilter(Filter):
             'over-committed': over,
         }
         return {'parts': {text: count for text, count in parts.items() if count}}
+
+    def silent(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> list[str]:
+        """The first of those that only have to report again."""
+        only = rows[(hosts.open.take(rows)) & ~self._up(hosts).take(rows)]
+        return [hosts.names[row] for row in only[:SILENT_NAMED].tolist()]
 
     def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
         """What has to become of hosts that fit otherwise, and on how many it fits then."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gantt import exceptions
 from gantt.core import nova_facts
 from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.aggregate_extra_specs import AS_NOVA
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
 
 SCOPE = 'capabilities'
+#: Extra specs of a request that name facts of hosts: each is asked of all of them.
+ASKED_MAX = 64
 ADDRESS_BITS = 'hw:maxphysaddr_bits'
 _ADDRESS_PATH = ['cpu_info', 'maxphysaddr', 'bits']
 
@@ -37,6 +40,16 @@ class ComputeCapabilitiesFilter(Filter):
     )  # fmt: skip
     options = (AS_NOVA,)
     extra_specs_as_nova: bool
+
+    def check_request(self, spec: RequestSpec) -> None:
+        if len(spec.flavor.extra_specs) <= ASKED_MAX:
+            return
+        count = len(asked(spec))
+        if count > ASKED_MAX:
+            raise exceptions.InvalidMessage(
+                field='request.spec.flavor.extra_specs',
+                problem=f'expected at most {ASKED_MAX} that name facts of hosts, got {count}',
+            )
 
     def concerns(self, spec: RequestSpec) -> bool:
         return bool(spec.flavor.extra_specs)

@@ -59,4 +59,4 @@ class IsolatedHostsFilter(Filter):
         return spec.image.uuid is not None and spec.image.uuid in self.isolated_images
 
     def _rows(self, hosts: 'HostTable') -> list[int]:
-        return [row for row in map(hosts.row_of, self.isolated_hosts) if row is not None]
+        return [row for name in self.isolated_hosts for row in hosts.rows_of_host(name)]

@@ -10,6 +10,7 @@ from gantt.core.filters.base import Filter
 from gantt.core.plugin import Option
 from gantt.core.request import Purpose, RequestSpec
 from gantt.core.topology import columns
+from gantt.core.topology.devices import Known
 from gantt.core.topology.obstacles import Obstacle
 from gantt.core.topology.read import may_ask, read
 from gantt.core.topology.room import Room
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 #: Hosts whose obstacles are looked at one by one; the others are told together.
 ASKED_MAX = 300
+
+
+def _asked_most(wish: Wish) -> int:
+    """How many hosts are asked what is in the way: the fewer, the more is looked for in each."""
+    return max(10, ASKED_MAX * 4 // max(4, len(wish.devices) + len(wish.cells)))
 
 
 class InsideFilter(Filter):
@@ -67,9 +73,9 @@ class InsideFilter(Filter):
         if wish is None:
             return {}
         worst: dict[str, list[Obstacle]] = {}
-        asked = rows[:ASKED_MAX].tolist()
+        asked, known = rows[: _asked_most(wish)].tolist(), Known()
         for row in asked:
-            first = self.in_the_way(wish, hosts.room(row))[0]
+            first = self.in_the_way(wish, hosts.room(row), known)[0]
             worst.setdefault(first.what, []).append(first)
         parts: dict[str, int] = {}
         for obstacles in worst.values():
@@ -79,9 +85,9 @@ class InsideFilter(Filter):
             parts[self.reason] = len(rows) - len(asked)
         return {'parts': parts}
 
-    def in_the_way(self, wish: Wish, room: Room) -> list[Obstacle]:
+    def in_the_way(self, wish: Wish, room: Room, known: Known) -> list[Obstacle]:
         """What keeps the wish out of a room; at least one thing."""
-        return lay_out(wish, room).obstacles or [
+        return lay_out(wish, room, known=known).obstacles or [
             Obstacle('together', 0, 0, 'its cells and its devices do not come together')
         ]
 
@@ -89,9 +95,9 @@ class InsideFilter(Filter):
         """The host with the least in its way."""
         wish = self.wish(spec)
         assert wish is not None, 'a request that asks nothing removes nobody'
-        found = []
-        for row in rows[:ASKED_MAX].tolist():
-            obstacles = self.in_the_way(wish, hosts.room(row))
+        found, known = [], Known()
+        for row in rows[: _asked_most(wish)].tolist():
+            obstacles = self.in_the_way(wish, hosts.room(row), known)
             short = sum(one.lack / max(1, one.need) for one in obstacles)
             found.append((len(obstacles), short, row, obstacles))
         _, _, row, obstacles = min(found, key=lambda one: one[:3])

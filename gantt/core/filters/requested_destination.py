@@ -19,6 +19,7 @@ class RequestedDestinationFilter(Filter):
     columns = ('names', 'nodes', 'cell', 'aggregates')
     fields = ('destination',)
     purposes = EVERY_PURPOSE
+    always = True
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         wanted = spec.destination
@@ -26,8 +27,7 @@ class RequestedDestinationFilter(Filter):
             return None
         masks = []
         if wanted.host is not None:
-            row = hosts.row_of(wanted.host)
-            masks.append(only(hosts, [] if row is None else [row]))
+            masks.append(only(hosts, hosts.rows_of_host(wanted.host)))
         if wanted.node is not None:
             masks.append(only(hosts, hosts.rows_of_nodes([wanted.node])))
         if wanted.cell is not None:

@@ -16,7 +16,7 @@ class SameHostFilter(Filter):
 
     reason = 'has none of the consumers of same_host'
     public_reason = 'the hint same_host'
-    columns = ('placed',)
+    columns = ('placed', 'names')
 
     def concerns(self, spec: RequestSpec) -> bool:
         return bool(spec.same_host)
@@ -32,7 +32,8 @@ class DifferentHostFilter(Filter):
 
     reason = 'has a consumer of different_host'
     public_reason = 'the hint different_host'
-    columns = ('placed',)
+    columns = ('placed', 'names')
+    local = True
 
     def concerns(self, spec: RequestSpec) -> bool:
         return bool(spec.different_host)
@@ -40,6 +41,17 @@ class DifferentHostFilter(Filter):
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         return all_but(hosts, _rows(hosts, spec.different_host))
 
+    def passes(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
+        # Whoever was picked to this host and is named keeps the hosts beside it out as well:
+        # saying no here, all of them are looked at.
+        there = hosts.placed.on(hosts.hosts[row].id).values()
+        return {placed.consumer for placed in there}.isdisjoint(spec.different_host)
+
 
 def _rows(hosts: 'HostTable', consumers: list[str]) -> list[int]:
-    return [row for consumer in consumers for row in hosts.rows_of_consumer(consumer)]
+    return [
+        near
+        for consumer in consumers
+        for row in hosts.rows_of_consumer(consumer)
+        for near in hosts.rows_beside(row)
+    ]

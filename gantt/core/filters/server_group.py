@@ -22,7 +22,7 @@ class ServerGroupAntiAffinityFilter(PairwiseFilter):
 
     reason = 'holds {spec.group.max_per_host} of the server group already'
     public_reason = 'the rule of the server group'
-    columns = ('placed',)
+    columns = ('placed', 'names')
     always = True
 
     def concerns(self, spec: RequestSpec) -> bool:
@@ -61,8 +61,7 @@ class ServerGroupAffinityFilter(PairwiseFilter):
         rows = list(members_by_row(hosts, group, consumer))
         if not rows and not group.hosts:
             return None
-        named = map(hosts.row_of, group.hosts)
-        return only(hosts, [*rows, *(row for row in named if row is not None)])
+        return only(hosts, [*rows, *(r for name in group.hosts for r in hosts.rows_of_host(name))])
 
     def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
         many = hosts.names[int(rows[0])] if len(rows) == 1 else f'{len(rows)} hosts'

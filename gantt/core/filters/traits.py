@@ -21,6 +21,7 @@ class TraitsFilter(Filter):
     columns = ('traits',)
     fields = ('required_traits', 'forbidden_traits', 'any_traits')
     purposes = EVERY_PURPOSE
+    always = True
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         codes = [hosts.trait_codes.get(name) for name in spec.required_traits]

@@ -34,6 +34,7 @@ class Expression:
 
     :ivar tree: what it was made from
     :ivar facts: those it is about, each once
+    :ivar size: how many tests it has
     :ivar volatile: whether a pick may change what it says of the picked host
     """
 
@@ -49,6 +50,7 @@ class Expression:
         self.tree = expr
         self._asked: list[Question] = []
         self._root = self._part(expr, False, asked or {})
+        self.size = len(self._asked)
         self.facts: tuple[Fact, ...] = tuple(
             {fact.name: fact for one in self._asked for fact in one.used}.values()
         )

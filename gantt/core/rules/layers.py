@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Keys of extra specs and of metadata that are rules.
 PREFIX = 'rule:'
+#: Tests in all rules of a user, and of a flavor.
+TESTS_MAX = 128
 #: The hint with a user's rules.
 HINT = 'rules'
 
@@ -99,7 +101,9 @@ def flavor_rules(spec: RequestSpec) -> list[Rule]:
     names = sorted(name for name in specs if name.startswith(PREFIX))
     where = 'request.spec.flavor.extra_specs'
     _check_count(len(names), where)
-    return [_said_by(read(specs[name], f'{where}.{name}'), f'flavor {name}') for name in names]
+    found = [_said_by(read(specs[name], f'{where}.{name}'), f'flavor {name}') for name in names]
+    _check_size(found, where)
+    return found
 
 
 @functools.lru_cache(maxsize=512)
@@ -110,7 +114,9 @@ def user_rules(texts: tuple[str, ...]) -> Sequence[Rule]:
     """
     where = f'request.spec.hints.{HINT}'
     _check_count(len(texts), where)
-    return [_said_by(read(text, f'{where}[{i}]'), USER) for i, text in enumerate(texts)]
+    found = [_said_by(read(text, f'{where}[{i}]'), USER) for i, text in enumerate(texts)]
+    _check_size(found, where)
+    return found
 
 
 def configured(text: str) -> list[Rule]:
@@ -177,3 +183,11 @@ def _check_count(count: int, where: str) -> None:
         raise exceptions.InvalidRule(
             field=where, problem=f'expected at most {RULES_MAX} rules, got {count}', at=0
         )
+
+
+def _check_size(rules: Sequence[Rule], where: str) -> None:
+    """Each test of a rule is asked of all hosts, more than once where none of them will do."""
+    count = sum(rule.condition.size for rule in rules)
+    if count > TESTS_MAX:
+        problem = f'expected at most {TESTS_MAX} tests in all of them together, got {count}'
+        raise exceptions.InvalidRule(field=where, problem=problem, at=0)

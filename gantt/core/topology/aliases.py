@@ -17,12 +17,16 @@ FIELD = f'request.spec.flavor.extra_specs.{KEY}'
 #: Names in one request, and devices under one name, at most.
 NAMES_MAX, COUNT_MAX = 64, 1024
 _TYPES = ('type-PCI', 'type-PF', 'type-VF', 'vdpa')
+#: Texts that Nova reads as yes and as no, upper and lower case being the same.
+_TRUE = frozenset({'1', 't', 'true', 'on', 'y', 'yes'})
+_FALSE = frozenset({'0', 'f', 'false', 'off', 'n', 'no'})
 
 
 class Alias(Message, frozen=True, kw_only=True):
     """One object of the option; of several with one name any will do.
 
     :ivar numa_policy: the same in all of one name
+    :ivar live_migratable: yes or no as text; the tag of a pool is ``true`` or ``false``
     """
 
     name: Name
@@ -32,16 +36,19 @@ class Alias(Message, frozen=True, kw_only=True):
     numa_policy: Affinity | None = None
     resource_class: Text = ''
     traits: Text = ''
-    live_migratable: Text = ''
+    live_migratable: Text | None = None
     tags: Annotated[dict[Name, Text], msgspec.Meta(max_length=64)] = {}
 
     @property
     def spec(self) -> DeviceSpec:
         """What a device has to be."""
         tags = {key.lower(): value.lower() for key, value in self.tags.items()}
-        for key in ('resource_class', 'traits', 'live_migratable'):
+        for key in ('resource_class', 'traits'):
             if getattr(self, key):
                 tags[key] = getattr(self, key).lower()
+        if self.live_migratable is not None:
+            is_so = self.live_migratable.strip().lower() in _TRUE
+            tags['live_migratable'] = 'true' if is_so else 'false'
         return DeviceSpec(
             vendor_id=self.vendor_id.lower(),
             product_id=self.product_id.lower(),
@@ -60,6 +67,11 @@ class Aliases:
             if alias.device_type and alias.device_type not in _TYPES:
                 raise _wrong(
                     option, f'{alias.name}: device_type {alias.device_type!r} is none of {_TYPES}'
+                )
+            said = alias.live_migratable
+            if said is not None and said.strip().lower() not in _TRUE | _FALSE:
+                raise _wrong(
+                    option, f'{alias.name}: live_migratable {said!r} is neither yes nor no'
                 )
             policy = alias.numa_policy or Affinity.LEGACY
             if self._policies.setdefault(alias.name, policy) is not policy:

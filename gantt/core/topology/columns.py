@@ -120,10 +120,15 @@ def may_have(rows: 'HostRows', wish: Wish, at: slice) -> BoolArray:
     """Which hosts may have the devices of a wish, wherever in them, by row within ``at``."""
     free = rows.kind_free[:, at]
     mask = np.ones(free.shape[1], np.bool_)
+    counts: dict[tuple[int, ...], int] = {}
     for one in wish.devices:
-        codes = [c for c, pool in enumerate(rows.kinds.pools, 1) if matches(pool, one)]
-        codes = [c for c in (0, *codes) if c < free.shape[0]]
-        mask &= np.maximum(free[codes], 0).sum(axis=0) >= one.count
+        kinds = [c for c, pool in enumerate(rows.kinds.pools, 1) if matches(pool, one)]
+        wanted = tuple(c for c in (0, *kinds) if c < free.shape[0])
+        counts[wanted] = counts.get(wanted, 0) + one.count
+    for codes, count in counts.items():
+        # Whoever may only have some of these has none besides them.
+        count += sum(n for other, n in counts.items() if set(other) < set(codes))
+        mask &= np.maximum(free[list(codes)], 0).sum(axis=0) >= count
     return mask
 
 

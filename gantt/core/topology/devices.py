@@ -9,7 +9,7 @@ of names and pools, which finds an answer where there is one.
 import collections
 from collections.abc import Collection, Sequence
 
-from gantt.core.topology.room import CellRoom, Pool
+from gantt.core.topology.room import CellRoom, Kind, Pool
 from gantt.core.topology.wish import Affinity, DeviceSpec, DeviceWish
 
 #: Kinds that nobody gets who does not name them.
@@ -18,9 +18,22 @@ _REMOTE, _YES = 'remote_managed', ('true', '1', 'yes')
 _PLAIN = 'type-pci'
 
 
-def matches(pool: Pool, wish: DeviceWish) -> bool:
-    """Whether devices of a pool are of the kind that is wanted, wherever they are."""
-    return any(_is(pool, spec) for spec in wish.specs)
+#: Whether a wish, by its identity, is met by pools of a kind.
+Known = dict[tuple[int, Kind], bool]
+
+
+def matches(pool: Pool, wish: DeviceWish, known: Known | None = None) -> bool:
+    """Whether devices of a pool are of the kind that is wanted, wherever they are.
+
+    :param known: what was found of these wishes before; hosts have pools of few kinds
+    """
+    if known is None:
+        return any(_is(pool, spec) for spec in wish.specs)
+    key = id(wish), pool.kind
+    found = known.get(key)
+    if found is None:
+        found = known[key] = any(_is(pool, spec) for spec in wish.specs)
+    return found
 
 
 def _is(pool: Pool, spec: DeviceSpec) -> bool:
@@ -75,11 +88,12 @@ def eligible(
     cells: Collection[CellRoom],
     host: Sequence[CellRoom],
     affinity: Affinity,
+    known: Known | None = None,
 ) -> list[int]:
     """Indices of the pools that a wish may be met from, those near the guest first."""
     found = []
     for i, pool in enumerate(pools):
-        if not matches(pool, wish):
+        if not matches(pool, wish, known):
             continue
         if affinity is Affinity.SOCKET:
             near = _is_on_socket(pool, cells, host)

@@ -4,7 +4,7 @@
 import msgspec
 
 from gantt.core.topology import cores
-from gantt.core.topology.devices import matches
+from gantt.core.topology.devices import Known, matches
 from gantt.core.topology.room import BASE_KB_MAX, CellRoom, Room
 from gantt.core.topology.wish import Affinity, GuestCell, ThreadPolicy, Wish
 
@@ -38,9 +38,11 @@ class Obstacle(msgspec.Struct, frozen=True):
         return self.text
 
 
-def obstacles(wish: Wish, room: Room, cut_short: bool = False) -> list[Obstacle]:
+def obstacles(
+    wish: Wish, room: Room, cut_short: bool = False, known: Known | None = None
+) -> list[Obstacle]:
     """Everything that alone keeps a wish out; else that it does not come together."""
-    found = [*_of_devices(wish, room)]
+    found = [*_of_devices(wish, room, known)]
     if wish.cells:
         found = [*_of_cells(wish, room), *found]
     if cut_short and not found:
@@ -83,6 +85,8 @@ def _of_cell(wish: Wish, guest: GuestCell, apart: int, cells: list[CellRoom]) ->
             _short('shared_cpus', guest.shared, have, 'too few shared processors in one NUMA cell')
         )
     page = wish.page
+    if page and not any(cell.lists_pages for cell in cells):
+        return [*found, Obstacle('pages', 1, 0, 'it lists no pages, so none can be asked for')]
     if page == 'large' or (page.isdigit() and int(page) > BASE_KB_MAX):
         return [*found, *_of_pages(guest, page, cells)]
     if page == 'any':
@@ -118,10 +122,10 @@ def _of_pages(guest: GuestCell, page: str, cells: list[CellRoom]) -> list[Obstac
     return [_short('pages', need, have, f'too few free pages of {size} KiB in one NUMA cell')]
 
 
-def _of_devices(wish: Wish, room: Room) -> list[Obstacle]:
+def _of_devices(wish: Wish, room: Room, known: Known | None) -> list[Obstacle]:
     found = []
     for one in wish.devices:
-        have = sum(max(0, pool.free) for pool in room.pools if matches(pool, one))
+        have = sum(max(0, pool.free) for pool in room.pools if matches(pool, one, known))
         if one.count > have:
             found.append(_short('devices', one.count, have, f'too few free devices {one.alias}'))
     return found

@@ -51,6 +51,7 @@ class CellRoom:
     :ivar cpus: how many shared processors it has
     :ivar cpu_cap: how many processors of guests may share them
     :ivar memory_cap: MiB that may be promised without pages
+    :ivar lists_pages: whether the host says anything of pages: else none can be asked for
     :ivar base_kb: size of ordinary pages
     :ivar base_left: KiB of ordinary memory that nobody has
     :ivar base_mb: MiB of ordinary memory in all
@@ -60,8 +61,9 @@ class CellRoom:
     """
 
     __slots__ = ('base_kb', 'base_left', 'base_mb', 'cores', 'cpu_cap', 'cpu_used', 'cpus',
-                 'dedicated', 'free', 'has_threads', 'id', 'index', 'memory_cap', 'memory_mb',
-                 'memory_used', 'networks', 'pages', 'socket', 'tunneled')  # fmt: skip
+                 'dedicated', 'free', 'has_threads', 'id', 'index', 'lists_pages', 'memory_cap',
+                 'memory_mb', 'memory_used', 'networks', 'pages', 'socket',
+                 'tunneled')  # fmt: skip
 
     def __init__(self, cell: NumaCell, index: int, cpu_ratio: float, ram_ratio: float) -> None:
         self.id = cell.id
@@ -82,6 +84,7 @@ class CellRoom:
 
     def _read_pages(self, cell: NumaCell) -> None:
         self.pages: dict[int, int] = {}
+        self.lists_pages = bool(cell.pages)
         total_kb, base, self.base_kb = 0, None, BASE_KB
         self.base_mb = 0
         for pages in sorted(cell.pages, key=lambda pages: pages.size_kb):
@@ -134,13 +137,17 @@ class CellRoom:
             self.base_left -= sign * layout.memory_mb * 1024
 
 
+Kind = tuple[str, str, frozenset[tuple[str, str]]]
+
+
 class Pool:
     """Equal devices of a host.
 
     :ivar key: what layouts know it by
+    :ivar kind: what its devices are; those of other pools may be the same
     """
 
-    __slots__ = ('address', 'dev_type', 'free', 'key', 'numa_node', 'product_id', 'tags',
+    __slots__ = ('address', 'dev_type', 'free', 'key', 'kind', 'numa_node', 'product_id', 'tags',
                  'vendor_id')  # fmt: skip
 
     def __init__(self, pool: DevicePool) -> None:
@@ -152,6 +159,7 @@ class Pool:
         self.tags = {key.lower(): value.lower() for key, value in pool.tags.items()}
         self.dev_type = self.tags.get('dev_type', 'type-pci')
         self.free = pool.free
+        self.kind: Kind = (self.vendor_id, self.product_id, frozenset(self.tags.items()))
 
 
 def key_of(pool: DevicePool) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gantt.core.topology import cores
-from gantt.core.topology.devices import eligible, matches, share_out
+from gantt.core.topology.devices import Known, eligible, matches, share_out
 from gantt.core.topology.layout import CellLayout, DeviceLayout, Layout
 from gantt.core.topology.obstacles import Obstacle, obstacles
 from gantt.core.topology.room import BASE_KB_MAX, CellRoom, Pool, Room
@@ -30,16 +30,22 @@ class Laid(msgspec.Struct, frozen=True):
     obstacles: list[Obstacle] = []
 
 
-def lay_out(wish: Wish, room: Room, pack: bool = False) -> Laid:
+def lay_out(wish: Wish, room: Room, pack: bool = False, known: Known | None = None) -> Laid:
     """Lay a wish out on a host.
 
     :param pack: prefer the fullest cells that will do, not the emptiest
+    :param known: of the wishes for devices, kept from one host to the next
     """
-    search = _Search(wish, room, pack)
+    search = _Search(wish, room, pack, {} if known is None else known)
     layout = search.find()
     if layout is not None:
         return Laid(layout)
-    return Laid(None, obstacles(wish, room, search.is_cut_short))
+    return Laid(None, obstacles(wish, room, search.is_cut_short, known))
+
+
+def layout_of(wish: Wish, room: Room, pack: bool, known: Known) -> Layout | None:
+    """As :func:`lay_out`, where nobody asks what is in the way."""
+    return _Search(wish, room, pack, known).find()
 
 
 def page_of(cell: CellRoom, guest: GuestCell, page: str) -> int | None:
@@ -70,6 +76,8 @@ def _ordinary(cell: CellRoom, guest: GuestCell, page: str) -> int | None:
         return None
     if not page:
         return 0
+    if not cell.lists_pages:
+        return None  # its nova-compute would refuse them
     return cell.base_kb if page in ('small', str(cell.base_kb)) else None
 
 
@@ -104,8 +112,8 @@ def _tunneled(cells: Sequence[CellRoom]) -> bool:
 
 
 class _Search:
-    def __init__(self, wish: Wish, room: Room, pack: bool) -> None:
-        self.wish, self.room = wish, room
+    def __init__(self, wish: Wish, room: Room, pack: bool, known: Known) -> None:
+        self.wish, self.room, self._known = wish, room, known
         self.is_cut_short = False
         self._steps = 0
         self._order = sorted(room.cells, key=lambda cell: self._preference(cell, pack))
@@ -118,7 +126,7 @@ class _Search:
         wish = self.wish
         there = [p for p in self.room.pools if p.numa_node == cell.id and p.free > 0]
         if wish.devices:
-            wanted = any(matches(p, one) for p in there for one in wish.devices)
+            wanted = any(matches(p, one, self._known) for p in there for one in wish.devices)
             device = int(not wanted)
         else:
             device = int(bool(there))
@@ -188,7 +196,8 @@ class _Search:
             return []
         pools = self.room.pools
         choices = [
-            eligible(one, pools, cells, self.room.cells, self._affinity(one)) for one in wishes
+            eligible(one, pools, cells, self.room.cells, self._affinity(one), self._known)
+            for one in wishes
         ]
         shares = share_out(wishes, [pool.free for pool in pools], choices)
         if shares is None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class _ServerGroupWeigher(Weigher):
     policy: ClassVar[Policy]
     sign: ClassVar[int] = 1
-    columns = ('placed',)
+    columns = ('placed', 'names')
     local = True
 
     def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:

@@ -34,7 +34,8 @@ class ResourceClasses(msgspec.Struct, frozen=True):
 
 def capacity(world: World, caller: Caller, body: CapacityOf) -> Capacity:
     """Count how many more of a shape fit now, where, and what runs out first."""
-    return world.insights.capacity(body.spec)
+    with world.gates.trials.passing(caller):
+        return world.insights.capacity(body.spec)
 
 
 def list_classes(world: World, caller: Caller) -> ResourceClasses:

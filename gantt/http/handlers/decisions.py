@@ -26,9 +26,10 @@ def list_decisions(world: World, caller: Caller, query: DecisionsQuery) -> Decis
     """List the decisions, newest first."""
     outcome = query.outcome.value if query.outcome else None
     found = world.insights.decisions(
-        outcome=outcome, project=caller.only, limit=query.limit + 1, marker=query.marker
-    )
-    if not found and query.marker and world.store.load_decision(query.marker) is None:
+        outcome=outcome, project=caller.only, limit=query.limit + 1, marker=query.marker,
+        consumer=query.consumer,
+    )  # fmt: skip
+    if not found and query.marker and not world.insights.is_decision(query.marker):
         raise unknown_marker(query.marker, 'decision')
     page = found[: query.limit]
     marker = page[-1].id if len(found) > len(page) else None
@@ -40,11 +41,16 @@ def list_decisions(world: World, caller: Caller, query: DecisionsQuery) -> Decis
 def show_decision(
     world: World, caller: Caller, decision_id: str, query: ExplainQuery
 ) -> Explanation | DecisionSummary:
-    """Show one decision, by its id, a request id, or a unique prefix of either."""
+    """Show one decision, by its id, a request id, or a unique prefix of either.
+
+    Else the newest one about a consumer, by its uuid, or of a request to Nova, by its ``req-...``.
+    """
     if query.host is not None:
         world.policy.check(WHOLE, caller)
     whole = world.policy.allows(WHOLE, caller)
-    explanation = world.insights.explain(decision_id, query.host, public=not whole)
+    explanation = world.insights.explain(
+        decision_id, query.host, public=not whole, project=caller.only
+    )
     if not caller.sees(explanation.project_id):
         raise exceptions.NotFound(kind='decision', name=decision_id)
     if query.format == 'text':
@@ -61,12 +67,14 @@ def show_decision(
         worker=explanation.worker,
         created_at=explanation.created_at,
         age_seconds=explanation.age_seconds,
+        origin=explanation.origin,
     )
 
 
 def replay_decision(world: World, caller: Caller, decision_id: str, body: Otherwise) -> Replayed:
     """Make a decision again on the table that it saw, with other settings where given."""
-    return world.insights.replay(decision_id, body)
+    with world.gates.trials.passing(caller):
+        return world.insights.replay(decision_id, body)
 
 
 def _brief(decision: DecisionSummary) -> DecisionSummary:

@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 
 from gantt import exceptions
+from gantt.core import group_rule
 from gantt.core.host import Group
 from gantt.core.message import Message, Text, Uuid
 from gantt.core.request import Policy
@@ -69,12 +70,8 @@ def create_group(world: World, caller: Caller, query: DryRun, body: CreateGroup)
     if known and not caller.sees(known.project_id):
         raise exceptions.Refused(f'server group {body.uuid} cannot be created', uuid=body.uuid)
     if query.dry_run:
-        if known and (known.policy, known.max_per_host) != (group.policy, group.max_per_host):
-            raise exceptions.Refused(
-                f'server group {body.uuid} exists with the policy {known.policy} '
-                f'and max_per_host {known.max_per_host}; a rule never changes',
-                uuid=body.uuid,
-            )
+        if known:
+            group_rule.check(body.uuid, group, known)
         said = 'is there already' if known else 'would be created'
         return Change(dry_run=True, what=f'server group {body.uuid} {said}', now=known or group)
     saved = world.store.save_group(group)

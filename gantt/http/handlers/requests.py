@@ -18,6 +18,8 @@ from gantt.scheduler import redacting
 from gantt.scheduler.views import Change, ClaimView, Explanation
 
 _UUID_LENGTH = 36
+#: So long a request waits here at most, whatever its budget: it has one of our threads.
+BUDGET_MS_MAX = 60_000
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,9 +55,13 @@ def create_request(world: World, caller: Caller, body: SelectDestinations) -> Pl
     whole = world.policy.allows(decisions.WHOLE, caller)
     try:
         if body.dry_run:
-            answer, explanation = world.insights.dry_run(body, public=not whole)
+            with world.gates.trials.passing(caller):
+                answer, explanation = world.insights.dry_run(body, public=not whole)
             return Placement(answer=_told(world, caller, answer), explanation=explanation)
-        answer = world.client.select_destinations(body)
+        if body.budget_ms > BUDGET_MS_MAX:
+            body = msgspec.structs.replace(body, budget_ms=BUDGET_MS_MAX)
+        with world.gates.placements.passing(caller):
+            answer = world.client.select_destinations(body)
     except exceptions.NoValidHost as e:
         if whole or body.dry_run:
             raise
@@ -86,7 +92,8 @@ def cancel_request(
     if len(request_id) < _UUID_LENGTH or not caller.everywhere:
         request_id = _view(world, caller, request_id).request_id
     # Who may cancel everything may cancel one that is not known yet: it may be on its way.
-    world.client.cancel_claims(request_id, query.reason)
+    with world.gates.placements.passing(caller):
+        world.client.cancel_claims(request_id, query.reason)
     world.insights.reload_soon()
     said = f'request {request_id} is cancelled'
     return Change(dry_run=False, what=said, now=_view(world, caller, request_id))

@@ -17,4 +17,5 @@ class WhatIfBody(Message, frozen=True, kw_only=True):
 
 def what_if(world: World, caller: Caller, body: WhatIfBody) -> WhatIfAnswer:
     """Place a request on the hosts as they are and as edited; nothing is claimed or kept."""
-    return world.insights.what_if(body.request, body.hosts)
+    with world.gates.trials.passing(caller):
+        return world.insights.what_if(body.request, body.hosts)

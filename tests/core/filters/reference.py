@@ -125,9 +125,8 @@ def cidr(rule: Any, host: HostState, spec: RequestSpec) -> bool:
     if len(near) > 1 or len(bits) > 1:
         return False
     try:
-        network = ipaddress.ip_network(
-            f'{near[0]}/{(bits[0] or "/24").removeprefix("/")}', strict=False
-        )
+        text = f'{near[0]}/{bits[0].removeprefix("/")}' if bits[0] else near[0]
+        network = ipaddress.ip_network(text, strict=False)
         address = ipaddress.ip_address(host.hypervisor.host_ip)
         return (getattr(address, 'ipv4_mapped', None) or address) in network
     except ValueError:

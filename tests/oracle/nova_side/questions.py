@@ -3,10 +3,12 @@
 
 import contextlib
 import copy
+import functools
 from typing import Any
 
 import placement
 import specs
+import together
 import world
 from nova import objects
 from nova.scheduler import filters, weights
@@ -58,10 +60,8 @@ def ask(cloud: dict[str, Any], requests: list[dict[str, Any]]) -> dict[str, Any]
         groups = world.aggregates(cloud['aggregates'])
         rules = {name: made() for name, made in FILTERS.items()}
         preferences = {name: made() for name, made in WEIGHERS.items()}
-        states = [
-            world.host_state(host, node, groups)
-            for host, node in zip(cloud['hosts'], nodes, strict=True)
-        ]
+        fresh = functools.partial(world.host_states, cloud['hosts'], nodes, groups)
+        states = fresh()
         return {
             'nodes': [node.obj_to_primitive() for node in nodes],
             'aggregates': [aggregate.obj_to_primitive() for aggregate in groups],
@@ -71,7 +71,9 @@ def ask(cloud: dict[str, Any], requests: list[dict[str, Any]]) -> dict[str, Any]
                 for uuid, guest in state.instances.items()
             },
             'answers': [
-                _answer(request, states, rules, preferences, groups) for request in requests
+                _answer(request, states, rules, preferences, groups)
+                | together.ask(request, states, fresh, rules, preferences)
+                for request in requests
             ],
         }
 
@@ -112,7 +114,7 @@ def _verdict(name, rule, state, spec, raised, unfit) -> str:
         return 'x'
     finally:
         state.allocation_candidates = kept
-        unfit += [state.host] if _unfit else []
+        unfit += [state.nodename] if _unfit else []
 
 
 def _weigh(name, weigher, states, spec, raised) -> dict[str, Any] | None:

@@ -22,13 +22,13 @@ def request_spec(case: dict[str, Any]) -> objects.RequestSpec:
         user_id=case['user_id'],
         availability_zone=case.get('availability_zone'),
         num_instances=1,
-        ignore_hosts=None,
-        force_hosts=None,
-        force_nodes=None,
+        ignore_hosts=case.get('ignore_hosts') or None,
+        force_hosts=case.get('force_hosts') or None,
+        force_nodes=case.get('force_nodes') or None,
         requested_destination=_destination(case['destination']),
         retry=None,
         limits=objects.SchedulerLimits(),
-        instance_group=_group(case['group']),
+        instance_group=_group(case['group'], _new(case)),
         scheduler_hints=case['hints'],
         instance_uuid=case['consumer'],
         is_bfv=case['is_bfv'],
@@ -55,15 +55,28 @@ def _destination(case: dict[str, Any] | None) -> objects.Destination | None:
     if case is None:
         return None
     cell = objects.CellMapping(uuid=case['cell']) if case['cell'] else None
-    return objects.Destination(cell=cell, allow_cross_cell_move=case['allow_cross_cell_move'])
+    where = {name: case[name] for name in ('host', 'node')} if case.get('host') else {}
+    return objects.Destination(
+        cell=cell, allow_cross_cell_move=case['allow_cross_cell_move'], **where
+    )
 
 
-def _group(case: dict[str, Any] | None) -> objects.InstanceGroup | None:
+def _new(case: dict[str, Any]) -> list[str]:
+    """Those that are placed together: Nova has them among the members of the group."""
+    several = case.get('several')
+    return [case['consumer'], *several] if several else []
+
+
+def _group(case: dict[str, Any] | None, new: list[str]) -> objects.InstanceGroup | None:
+    """:param new: members that are placed together with this one"""
     if case is None:
         return None
+    # Old messages have the policy alone.
+    old = {} if case.get('policies', ()) is None else {'policies': [case['policy']]}
     return objects.InstanceGroup(
-        uuid=case['uuid'], name=case['uuid'], policy=case['policy'], policies=[case['policy']],
-        _rules=case['rules'], members=case['members'], hosts=case['hosts'],
+        **old,
+        uuid=case['uuid'], name=case['uuid'], policy=case['policy'],
+        _rules=case['rules'], members=[*case['members'], *new], hosts=list(case['hosts']),
     )  # fmt: skip
 
 

@@ -99,21 +99,36 @@ def aggregates(found: list[dict[str, Any]]) -> list[objects.Aggregate]:
     return [objects.Aggregate(**aggregate) for aggregate in found]
 
 
-def guests(host: dict[str, Any]) -> dict[str, objects.Instance]:
-    """What runs on a host, with the image that each was made from."""
+def guests(hosts: list[dict[str, Any]]) -> dict[str, objects.Instance]:
+    """What runs on a service's nodes, with the image that each was made from."""
     found = {}
-    for guest in host['guests']:
-        metadata = {f'image_{name}': str(value) for name, value in guest['image'].items()}
-        found[guest['uuid']] = objects.Instance(
-            uuid=guest['uuid'], host=host['host'], image_ref='', system_metadata=metadata
-        )
+    for host in hosts:
+        for guest in host['guests']:
+            metadata = {f'image_{name}': str(value) for name, value in guest['image'].items()}
+            found[guest['uuid']] = objects.Instance(
+                uuid=guest['uuid'], host=host['host'], image_ref='', system_metadata=metadata
+            )
     return found
 
 
-def host_state(
-    host: dict[str, Any], node: objects.ComputeNode, groups: list[objects.Aggregate]
-) -> host_manager.HostState:
-    """A host as Nova's scheduler sees it for one request."""
+def host_states(
+    hosts: list[dict[str, Any]], nodes: list[objects.ComputeNode], groups: list[objects.Aggregate]
+) -> list[host_manager.HostState]:
+    """Hosts as Nova's scheduler sees them for one request: the guests of a service together."""
+    known = {
+        name: guests([host for host in hosts if host['host'] == name])
+        for name in {host['host'] for host in hosts}
+    }
+    return [
+        _host_state(host, node, groups, known[host['host']])
+        for host, node in zip(hosts, nodes, strict=True)
+    ]
+
+
+def _host_state(
+    host: dict[str, Any], node: objects.ComputeNode, groups: list[objects.Aggregate],
+    here: dict[str, objects.Instance],
+) -> host_manager.HostState:  # fmt: skip
     state = host_manager.HostState(host['host'], host['hypervisor_hostname'], host['cell'])
     service = dict(host['service'])
     for name in ('last_seen_up', 'created_at'):
@@ -124,7 +139,7 @@ def host_state(
         compute=node,
         service=service,
         aggregates=[a for a in groups if host['host'] in a.hosts],
-        inst_dict=guests(host),
+        inst_dict=here,
     )
     state.allocation_candidates = [{'mappings': {'': [host['uuid']]}}]
     return state

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one request costs the thread that places for all: the worst that is accepted.
+
+Requests are searched for by hypothesis, over all that a request may say: the value is the
+milliseconds of the placing thread that the worst one takes in one piece, which is for how
+long another request waits behind it.  Between two pieces others are served.  The database
+is left out, and shown beside.  The worst that were ever found stand in ``hostile.json`` and
+are always tried first; ``--keep`` adds what is worse.
+"""
+
+import argparse
+import json
+import pathlib
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis
+import msgspec
+
+from bench import Result, conditions
+from bench.hostile_requests import requests as any_request
+from gantt import exceptions, plugins
+from gantt.cmd import wiring
+from gantt.core import message
+from gantt.core import request as requests
+from gantt.core.decision import Answer
+from gantt.core.report import HostReport, RegisterHost
+from gantt.core.request import CancelClaims, SelectDestinations
+from gantt.db.memory import MemoryStore
+from gantt.scheduler.clock import SystemClock
+from gantt.scheduler.recorder import MemoryRecorder
+from gantt.scheduler.service import Scheduler
+from gantt.scheduler.settings import Settings
+from gantt.testing import clouds
+
+KEPT = pathlib.Path(__file__).with_name('hostile.json')
+KEPT_MAX = 24
+REPEATS = 3
+STEPS_MAX = 3000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this bench."""
+    parser.add_argument('--hosts', type=int, default=1000)
+    parser.add_argument('--examples', type=int, default=300, help='requests that are tried')
+    parser.add_argument('--seed', type=int, default=0)
+    parser.add_argument('--keep', action='store_true', help='write what is worse to hostile.json')
+
+
+class Replies:
+    """Takes the answers."""
+
+    def __init__(self) -> None:
+        self.answers: dict[object, Answer] = {}
+
+    def send(self, answers: Any) -> None:
+        """Keep them by their handle."""
+        self.answers.update(answers)
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """What a request took, in milliseconds of the thread.
+
+    :ivar piece: the longest between two looks at who waits
+    :ivar whole: all pieces
+    :ivar commit: the database's part of it, which is in neither
+    """
+
+    piece: float
+    whole: float
+    commit: float
+    outcome: str
+
+
+class Site:
+    """A scheduler that is stepped by us, over hosts of many kinds with room for all."""
+
+    def __init__(self, hosts: int, seed: int) -> None:
+        self.clock = SystemClock()
+        self.store = MemoryStore(clock=self.clock)
+        self.replies, self.serial = Replies(), 0
+        self._pieces: list[float] = []
+        self._began = self._store_ms = 0.0
+        settings = Settings(
+            worker='hostile', batch_wait_ms=0.0, stale_after_seconds=1e9, unknown_after_seconds=1e9
+        )
+        self.scheduler = Scheduler(
+            self.store, plugins.load_pipeline(), MemoryRecorder(), settings, self.clock
+        )
+        self._fill(hosts, random.Random(seed))
+        wiring.collect_seldom()
+        self._meter()
+
+    def _fill(self, hosts: int, rng: random.Random) -> None:
+        self.store.declare_class('CUSTOM_X')
+        for number in range(1, hosts + 1):
+            facts = clouds._facts(rng, number)
+            inventories = {
+                name: msgspec.structs.replace(
+                    one, total=50 * max(one.total, 4), min_unit=1, step_size=1
+                )
+                for name, one in facts.inventories.items()
+            }
+            name = f'cmp-{number}'
+            epoch = self.scheduler.register_host(RegisterHost(name=name, boot_nonce='a')).epoch
+            self.scheduler.report(
+                HostReport(
+                    name=name, epoch=epoch, sequence=1, full=True, running=[], pending=[],
+                    inventories=inventories, traits=facts.traits, location=facts.location,
+                    numa=facts.numa, devices=facts.devices, hypervisor=facts.hypervisor,
+                    metrics=facts.metrics, zone=rng.choice(clouds.ZONES),
+                )
+            )  # fmt: skip
+            if not number % 50:
+                self.scheduler.intake.step()
+        for number in range(40):
+            inside = [f'cmp-{n}' for n in range(1, hosts + 1) if rng.random() < 0.5]
+            metadata = dict(rng.choice(clouds.METADATA[2:]))
+            self.store.save_aggregate(f'agg-{number}', metadata, inside, None)
+        while self.scheduler.intake.step():
+            pass
+        self.scheduler.cache.fetch()
+        self.scheduler.placing.step()
+
+    def _meter(self) -> None:
+        """Note when the thread looks at who waits, and how long the database has it."""
+        admission = self.scheduler.placing.admission
+        drain = admission.drain
+
+        def drained(*args: Any) -> Any:
+            self._note()
+            found = drain(*args)
+            self._began = time.thread_time()
+            return found
+
+        admission.drain = drained  # type: ignore[method-assign]
+        for name in ('commit', 'give_up'):
+            setattr(self.store, name, self._left_out(getattr(self.store, name)))
+
+    def _left_out(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any) -> Any:
+            began = time.thread_time()
+            try:
+                return call(*args)
+            finally:
+                spent = time.thread_time() - began
+                self._store_ms += 1000 * spent
+                self._began += spent
+
+        return timed
+
+    def _note(self) -> None:
+        self._pieces.append(1000 * (time.thread_time() - self._began))
+
+    def cost(self, body: dict[str, Any]) -> Cost | None:
+        """What a request takes; None where it is refused before it gets to the thread."""
+        self.serial += 1
+        body = body | {
+            'request_id': message.derived_id('hostile', self.serial),
+            'consumers': [
+                message.derived_id('hostile', self.serial, n) for n in range(body['consumers'])
+            ],
+            'budget_ms': 600_000,
+        }
+        if len(msgspec.json.encode(body)) > message.REQUEST_BYTES_MAX:
+            return None
+        try:
+            request = message.decode(body, SelectDestinations, inside='request')
+            requests.check(request)
+        except exceptions.GanttError:
+            return None
+        return self._placed(request)
+
+    def _placed(self, request: SelectDestinations) -> Cost:
+        self._pieces = []
+        self._began, self._store_ms = time.thread_time(), 0.0
+        self.scheduler.submit(request, request.request_id, self.replies)
+        for _ in range(STEPS_MAX):
+            self.scheduler.placing.step()
+            if request.request_id in self.replies.answers:
+                break
+        self._note()
+        answer = self.replies.answers.pop(request.request_id, None)
+        if answer is not None and answer.selections:
+            self.scheduler.cancel(CancelClaims(request_id=request.request_id))
+            self.scheduler.placing.step()
+        outcome = 'no answer' if answer is None else answer.outcome.value
+        return Cost(max(self._pieces), sum(self._pieces), self._store_ms, outcome)
+
+    def worst(self, body: dict[str, Any]) -> Cost | None:
+        """The same where the machine is at its best: the least of a few."""
+        found = [cost for _ in range(REPEATS) if (cost := self.cost(body)) is not None]
+        return min(found, key=lambda cost: cost.piece, default=None)
+
+
+def search(site: Site, examples: int, seed: int) -> list[tuple[float, dict[str, Any]]]:
+    """Requests that cost much, worst first."""
+    found: list[tuple[float, dict[str, Any]]] = []
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=examples, deadline=None, database=None,
+        phases=(hypothesis.Phase.generate, hypothesis.Phase.target),
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )  # fmt: skip
+    @hypothesis.given(any_request())
+    def tried(body: dict[str, Any]) -> None:
+        cost = site.cost(body)
+        hypothesis.target(0.0 if cost is None else cost.piece)
+        if cost is not None:
+            found.append((cost.piece, body))
+
+    tried()
+    return sorted(found, key=lambda one: -one[0])
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Try what was found before, search for worse, and measure the worst again."""
+    site = Site(args.hosts, args.seed)
+    plain = site.worst({'consumers': 1, 'spec': {'resources': {'VCPU': 1}}})
+    assert plain is not None, 'a plain request is accepted'
+    known = json.loads(KEPT.read_text()) if KEPT.exists() else []
+    found = search(site, args.examples, args.seed) if args.examples else []
+    tried = [*known, *(body for _, body in found[:8])]
+    costs = [(cost, body) for body in tried if (cost := site.worst(body)) is not None]
+    costs.sort(key=lambda one: -one[0].piece)
+    worst, body = costs[0]
+    if args.keep:
+        kept = [one for _, one in costs[:KEPT_MAX]]
+        KEPT.write_text(json.dumps(kept, separators=(',', ':')).replace('},{"c', '},\n{"c') + '\n')
+    return Result(
+        bench='hostile',
+        value=worst.piece,
+        unit='ms of the placing thread in one piece, the worst accepted request',
+        yardstick={'name': 'a request for one VCPU', 'value': plain.piece},
+        ratio=worst.piece / plain.piece,
+        conditions=conditions.here()
+        | {
+            'hosts': args.hosts,
+            'tried': args.examples,
+            'accepted': len(found),
+            'known': len(known),
+            'worst_whole_ms': round(worst.whole, 1),
+            'worst_commit_ms': round(worst.commit, 1),
+            'worst_outcome': worst.outcome,
+            'worst_members': body['consumers'],
+            'worst_says': sorted(body['spec']),
+            'longest_whole_ms': round(max(cost.whole for cost, _ in costs), 1),
+            'longest_commit_ms': round(max(cost.commit for cost, _ in costs), 1),
+            'next_ms': [round(cost.piece, 1) for cost, _ in costs[1:6]],
+        },
+        audit=sum(map(len, site.store.audit().values())),
+    )

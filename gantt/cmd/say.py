@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What commands print for people: nothing in it that their terminal would obey."""
+
+import sys
+from typing import TextIO
+
+from gantt.core import quoting
+
+
+def say(*lines: str, file: TextIO | None = None) -> None:
+    """Print lines; each stays one line, whatever stands in it.
+
+    :param file: None: standard output
+    """
+    for line in lines:
+        print(quoting.plain(line), file=file or sys.stdout)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The TCP ports of one configuration: each process that listens has an option of its own.
+
+All processes of a machine may read one file.  Two that want one port would end, one of
+them, again and again.
+"""
+
+import itertools
+from typing import Any, NamedTuple
+
+from oslo_config import cfg
+
+#: Groups that have an option ``metrics_port``, and who listens there.
+PROGRAMS = {
+    'DEFAULT': 'gantt-scheduler',
+    'nova_source': 'gantt-nova-source',
+    'report_source': 'gantt-report-source',
+    'shadow': 'gantt-shadow',
+}
+_ANY = ('0.0.0.0', '::')
+
+
+class Ports(NamedTuple):
+    """Ports that a program listens on.
+
+    :ivar option: that sets the first of them
+    :ivar number: how many that follow each other
+    """
+
+    option: str
+    program: str
+    host: str
+    first: int
+    number: int = 1
+
+
+class Clash(NamedTuple):
+    """Two programs that want one port; one that has several is the first."""
+
+    one: Ports
+    other: Ports
+    port: int
+
+
+def metrics_port_opt(program: str) -> cfg.PortOpt:
+    """The option of a program that is one process on a machine."""
+    return cfg.PortOpt(
+        'metrics_port',
+        default=0,
+        help=f'TCP port that {program} shows /metrics on, for Prometheus, at [DEFAULT] '
+        'metrics_host. 0: no listener. No other process of this machine may have it: not '
+        'gantt-scheduler, whose workers take [DEFAULT] metrics_port and those that follow.',
+    )
+
+
+def metrics(conf: Any, group: str) -> Ports:
+    """Where a program shows metrics; ``first`` is 0 where it does not.
+
+    :param group: of :data:`PROGRAMS`
+    """
+    holder = conf if group == 'DEFAULT' else conf[group]
+    workers = conf.scheduler.workers if group == 'DEFAULT' and 'scheduler' in conf else 1
+    return Ports(
+        f'[{group}] metrics_port', PROGRAMS[group], str(conf.metrics_host), holder.metrics_port,
+        workers,
+    )  # fmt: skip
+
+
+def clashes(conf: Any) -> list[Clash]:
+    """Ports that two programs would listen on.
+
+    :param conf: with all options of Gantt
+    """
+    found = [metrics(conf, group) for group in PROGRAMS]
+    found.append(Ports('[api] port', 'gantt-api', str(conf.api.host), conf.api.port))
+    found = [one for one in found if one.first]
+    return [
+        Clash(one, other, max(one.first, other.first))
+        for one, other in itertools.combinations(found, 2)
+        if one.first < other.first + other.number and other.first < one.first + one.number
+        if one.host == other.host or {one.host, other.host} & set(_ANY)
+    ]

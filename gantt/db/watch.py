@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waits for the database that are under way, seen by another thread than the one that waits.
+
+A server whose replies never come, on a connection that TCP still acknowledges, ends no
+read: neither keepalives nor ``tcp_user_timeout`` notice, and what bounds a statement in
+the server does not help who does not hear from it.  Every connection has an
+:class:`Exchange`, which knows since when it waits; one thread of the process looks at
+all of them and shuts the sockets of those that waited for too long.
+"""
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+
+import sqlalchemy as sa
+
+LOG = logging.getLogger(__name__)
+
+#: Between two looks at the waits.
+LOOK_SECONDS = 0.25
+#: A process that was not run for so long between two looks may have answers to read.
+STOOD_STILL_SECONDS = 1.0
+#: From then on the log says that the database is silent.
+SILENT_SECONDS = 2.0
+#: A wait that ended after so long without an answer goes on as silence until there is one.
+VAIN_SECONDS = 1.0
+#: Between two such lines.
+COMPLAIN_SECONDS = 30.0
+
+
+class Exchange:
+    """One connection's current wait, if any.
+
+    :ivar since: monotonic time when it began; 0: nothing is waited for
+    :ivar patient: a long statement is under way, which says nothing of the server's health
+    :ivar given_up: its socket was shut as the answer did not come
+    """
+
+    __slots__ = ('__weakref__', '_guard', '_socket', '_watch', 'given_up', 'patient', 'since')
+
+    def __init__(
+        self, watch: 'Watch', socket_of: Callable[[], int] | None = None, patient: bool = True
+    ) -> None:
+        self._watch = watch
+        self.since = 0.0
+        self.patient = patient
+        self.given_up = False
+        self._socket = socket_of
+        self._guard = threading.Lock()
+
+    def begin(self) -> None:
+        """Something was sent, or is about to be."""
+        self.since = time.monotonic()
+
+    def end(self) -> None:
+        """All of the answer is there."""
+        # While the socket is being shut it stays open: its number is not another's yet.
+        with self._guard:
+            self.since = 0.0
+        if self._watch.vain_since:
+            self._watch.vain_since = 0.0
+
+    def end_in_vain(self) -> None:
+        """The answer will not come."""
+        with self._guard:
+            since, self.since = self.since, 0.0
+        watch = self._watch
+        if not self.patient and time.monotonic() - since > VAIN_SECONDS and not watch.vain_since:
+            watch.vain_since = since
+
+    def give_up(self, since: float) -> bool:
+        """Shut the socket, so that who waits since then wakes; whether that was done."""
+        with self._guard:
+            if self.since != since or self.given_up or self._socket is None:
+                return False
+            self.given_up = True
+            try:
+                # Closing this copy leaves the connection's own open.
+                with socket.socket(fileno=os.dup(self._socket())) as copy:
+                    copy.shutdown(socket.SHUT_RDWR)
+            except Exception:  # closed meanwhile: each driver says it by an error of its own
+                return False
+            return True
+
+
+class Watch:
+    """The waits of one engine's connections.
+
+    :param answer: seconds that the answer to a statement is waited for
+    :param patient: the same of a long one
+    :param shown: what the log calls the database
+    """
+
+    def __init__(self, answer: float, patient: float, shown: str) -> None:
+        self.answer = answer
+        self.patient = patient
+        #: When the first wait began that had no answer in the end, nor has any since; 0: none.
+        self.vain_since = 0.0
+        self._shown = shown
+        self._exchanges: weakref.WeakSet[Exchange] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._complained = float('-inf')
+        self._is_silent = False
+
+    def silent_for(self) -> float:
+        """Seconds that the longest wait has lasted, long statements left out.  Any thread."""
+        waits = [one.since for one in self._all() if not one.patient]
+        began = min((since for since in (*waits, self.vain_since) if since), default=None)
+        return 0.0 if began is None else max(0.0, time.monotonic() - began)
+
+    def add(self, socket_of: Callable[[], int]) -> Exchange:
+        """The exchange of a new connection; patient until who uses it says otherwise."""
+        made = Exchange(self, socket_of)
+        with self._lock:
+            self._exchanges.add(made)
+        _looking.ensure(self)
+        return made
+
+    @contextlib.contextmanager
+    def dialing(self) -> Iterator[None]:
+        """A connection is being made: that is a wait as well, bounded by who makes it."""
+        made = Exchange(self, patient=False)
+        with self._lock:
+            self._exchanges.add(made)
+        made.begin()
+        try:
+            yield
+        except BaseException:
+            made.end_in_vain()
+            raise
+        made.end()
+
+    def look(self, resumed: float) -> None:
+        """Give up what has waited for too long, and log a silence.
+
+        :param resumed: when this process last began to run again
+        """
+        now = time.monotonic()
+        for one in self._all():
+            since = one.since
+            most = self.patient if one.patient else self.answer
+            if since and now - max(since, resumed) > most and one.give_up(since):
+                LOG.warning(
+                    'the database %s did not answer for %.1f s on one connection, which is '
+                    'given up: what waited there is tried on another', self._shown, now - since,
+                )  # fmt: skip
+        self._say(self.silent_for(), now)
+
+    def forget(self) -> None:
+        """What was inherited by a fork: these are the waits of another process."""
+        self._lock = threading.Lock()
+        self._exchanges = weakref.WeakSet()
+        self.vain_since = 0.0
+
+    def _all(self) -> list[Exchange]:
+        with self._lock:
+            return list(self._exchanges)
+
+    def _say(self, silent: float, now: float) -> None:
+        if silent >= SILENT_SECONDS:
+            if not self._is_silent and now - self._complained >= COMPLAIN_SECONDS:
+                self._complained = now
+                self._is_silent = True
+                LOG.warning('the database %s has not answered for %.1f s', self._shown, silent)
+        elif self._is_silent:
+            self._is_silent = False
+            LOG.info('the database %s answers again', self._shown)
+
+
+class _Looking:
+    """The thread of this process that looks at all waits."""
+
+    def __init__(self) -> None:
+        self._watches: weakref.WeakSet[Watch] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def ensure(self, watch: Watch) -> None:
+        """Look at this one too; start the thread where there is none yet."""
+        with self._lock:
+            self._watches.add(watch)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name='waits', daemon=True)
+                self._thread.start()
+
+    def forked(self) -> None:
+        """In a child: the thread stayed with the parent."""
+        self._lock = threading.Lock()
+        self._thread = None
+        for watch in list(self._watches):
+            watch.forget()
+
+    def _run(self) -> None:
+        last = resumed = time.monotonic()
+        while True:
+            time.sleep(LOOK_SECONDS)
+            now = time.monotonic()
+            if now - last > LOOK_SECONDS + STOOD_STILL_SECONDS:
+                resumed = now
+            last = now
+            with self._lock:
+                watches = list(self._watches)
+            for watch in watches:
+                try:
+                    watch.look(resumed)
+                except Exception:
+                    LOG.exception('Waits for the database were not looked at; the next look comes')
+
+
+_looking = _Looking()
+os.register_at_fork(after_in_child=_looking.forked)
+_of: 'weakref.WeakKeyDictionary[sa.Engine, Watch]' = weakref.WeakKeyDictionary()
+
+
+def install(engine: sa.Engine, answer: float, patient: float) -> Watch:
+    """Watch the connections of an engine that has none yet."""
+    made = _of[engine] = Watch(answer, patient, engine.url.render_as_string(hide_password=True))
+    return made
+
+
+def silent_for(engine: sa.Engine) -> float:
+    """See :meth:`Watch.silent_for`; 0 of a database in this process."""
+    watch = _of.get(engine)
+    return 0.0 if watch is None else watch.silent_for()
+
+
+def set_patient(connection: sa.Connection, patient: bool) -> None:
+    """Whether what is asked next on a connection may take long."""
+    exchange = getattr(connection.connection.driver_connection, 'exchange', None)
+    if exchange is not None:
+        exchange.patient = patient

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""F16: the database goes back under schedulers and agents that live, and nobody says so.
+
+A backup is put back, or an asynchronous standby takes over that is 500 transactions
+behind.  Nobody runs ``db incarnation``: schedulers notice by themselves, agents are told
+that their epoch is gone, or that a claim is, and what runs is adopted.
+"""
+
+import pytest
+
+from gantt.db.store import SqlStore
+from tests.faults.village import SLOTS, Hamlet, Village, seconds_until
+from tests.nemesis import postgres
+from tests.nemesis.backup import Backup
+from tests.nemesis.site import Site
+
+pytestmark = [pytest.mark.rabbit, pytest.mark.timeout(600)]
+
+NAMES = ('one', 'two')
+PERIOD = 1
+BEHIND = 500
+
+
+class Town:
+    """Two schedulers, a farm of agents, and what has to hold once the database went back."""
+
+    def __init__(self, site: Site, broker: str, closing, count: int) -> None:
+        self.site = site
+        closing.callback(site.close)
+        site.start(
+            *NAMES,
+            filters={'service_down_time': 36_000},
+            scheduler={
+                'report_seconds': PERIOD,
+                'feed_seconds': 0.1,
+                'unknown_after_seconds': 3600,
+            },
+            claims={'lease_seconds': 20, 'sweep_seconds': 0.5},
+        )
+        self.village = Village(site, broker)
+        closing.callback(self.village.close)
+        self.hamlet = Hamlet(broker, 'past', count, self.village.wrong)
+        closing.callback(self.hamlet.close)
+        self.hamlet.start()
+        farm = self.hamlet.farm
+        seconds_until(lambda: farm.status()['reporting'] == count, 'all hosts report', 120)
+
+    def running(self, count):
+        """So many more guests that were asked for, built, and run."""
+        builds = self.village.builds(self.village.ask('past', count, lease=60), 60.0)
+        assert len(builds) == count
+        self.village.send(self.hamlet, builds)
+        wanted = {one.consumer for one in builds}
+        seconds_until(lambda: wanted <= self.everybody(), 'the guests run', 90)
+        return builds
+
+    def everybody(self):
+        return set().union(*self.hamlet.guests().values())
+
+    def agree(self, what):
+        return seconds_until(lambda: self.village.agree(self.hamlet), what, 120)
+
+    def register_anew(self):
+        """One agent is given another epoch, as by a restart; its name and that epoch."""
+        name, host = next(iter(self.hamlet.farm.hosts.items()))
+        session = host.member.session
+        before = session.epoch
+        session._epoch = 0
+        host.member.changed(True)
+        seconds_until(lambda: session.epoch > before, 'it is registered again')
+        return name, session.epoch
+
+    def story(self, go_back, before):
+        """Guests come and go, one agent registers anew; then the database goes back.
+
+        :param before: called when the state is reached that is gone back to
+        """
+        first = self.running(len(self.hamlet.farm.hosts))
+        self.agree('the views are equal')
+        before()
+        name, epoch = self.register_anew()
+        since = self.running(10)
+        gone = first[:5]
+        self.village.delete(self.hamlet, gone)
+        deleted = {one.consumer for one in gone}
+        seconds_until(lambda: not deleted & self.everybody(), 'five are gone', 90)
+        self.agree('the views are equal before')
+        guests = self.everybody()
+        go_back()
+
+        took = self.agree('all that runs has its claim again, and nothing else')
+        print(f'views equal {took:.1f} s after')
+        session = self.hamlet.farm.hosts[name].member.session
+        seconds_until(
+            lambda: self.village.rows(self.hamlet)[name].epoch > epoch, 'another epoch', 90
+        )
+        assert session.epoch > epoch
+        assert {one.consumer for one in since} <= self.everybody()
+        assert guests <= self.everybody(), 'nothing is killed'
+        for one in NAMES:
+            assert self.site.process(one).poll() is None
+            assert self.site.metric(one, 'gantt_database_went_back_total') >= 1
+        self.running(10)
+        self.agree('the views are equal for good')
+        assert all(len(here) <= SLOTS for here in self.hamlet.guests().values())
+        assert self.village.wrong.lines == []
+        self.site.audit()
+
+
+def put_back(request, rabbit_url, closing, tmp_path, kind, count):
+    town = Town(
+        Site(tmp_path, request.getfixturevalue(f'{kind}_url'), rabbit_url),
+        rabbit_url, closing, count,
+    )  # fmt: skip
+    backups = []
+    town.story(
+        go_back=lambda: backups[0].put_back(),
+        before=lambda: backups.append(Backup(town.site.store)),
+    )
+
+
+KINDS = [
+    pytest.param('postgresql', marks=pytest.mark.postgresql),
+    pytest.param('mysql', marks=pytest.mark.mysql),
+]
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_a_backup_is_put_back_and_nobody_says_so(request, rabbit_url, closing, tmp_path, kind):
+    put_back(request, rabbit_url, closing, tmp_path, kind, 12)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize('kind', KINDS)
+def test_a_backup_is_put_back_under_a_hundred_agents(request, rabbit_url, closing, tmp_path, kind):
+    put_back(request, rabbit_url, closing, tmp_path, kind, 100)
+
+
+def take_over(rabbit_url, closing, tmp_path, count):
+    pair = closing.enter_context(postgres.pair(synchronous=False))
+    town = Town(Site(tmp_path, pair.url, rabbit_url), rabbit_url, closing, count)
+    numbers = []
+
+    def fall_behind():
+        pair.fall_behind()
+        numbers.append(pair.transactions())
+
+    def go_back():
+        store: SqlStore = town.site.store
+        for _ in range(BEHIND // 2):
+            store.disable_host(name, 'fan swap', 'ops')
+            store.enable_host(name)
+        assert pair.transactions() - numbers[0] >= BEHIND
+        pair.fail()
+        pair.promote()
+
+    name = next(iter(town.hamlet.farm.hosts))
+    town.story(go_back, fall_behind)
+
+
+@pytest.mark.postgresql
+def test_a_standby_takes_over_that_is_500_transactions_behind(rabbit_url, closing, tmp_path):
+    take_over(rabbit_url, closing, tmp_path, 12)
+
+
+@pytest.mark.slow
+@pytest.mark.postgresql
+@pytest.mark.timeout(1200)
+def test_such_a_standby_takes_over_under_a_hundred_agents(rabbit_url, closing, tmp_path):
+    take_over(rabbit_url, closing, tmp_path, 100)

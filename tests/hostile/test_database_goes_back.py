@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A database that goes back: a backup is put back, or a standby that was behind takes over.
+
+Nobody runs ``gantt-manage db incarnation``, unless a test says so: what is promised has to
+hold for those who live through it and are not told.
+"""
+
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from gantt.compute.census import Census
+from gantt.compute.journal import SqliteJournal
+from gantt.compute.ports import Facts
+from gantt.compute.reporter import Reporter
+from gantt.compute.session import Session
+from gantt.core.host import HostRow
+from gantt.core.registering import AFTER_MOST
+from gantt.core.report import RegisterHost, Running
+from gantt.core.resources import Inventory
+from gantt.db import models
+from gantt.db.store import SqlStore
+from gantt.scheduler.host_cache import HostCache
+from tests.builders import (
+    CLEAN,
+    a_decision,
+    a_draft,
+    a_group,
+    a_host,
+    a_request,
+    changed,
+    commit,
+    fate_of,
+    new_uuid,
+    uuid_of,
+)
+from tests.compute.town import Port
+from tests.conftest import STORES
+from tests.nemesis.backup import Backup
+from tests.world import World
+from tests.world import a_request as world_request
+
+SQL = STORES[1:]
+
+
+@pytest.fixture(params=SQL)
+def store(request: pytest.FixtureRequest, make_store: Callable[[str], Any]) -> SqlStore:
+    found: SqlStore = make_store(request.param)
+    return found
+
+
+@pytest.fixture
+def another(store: SqlStore) -> Iterator[SqlStore]:
+    """The store of another process, which begins after the database went back."""
+    url = store.engine.url.render_as_string(hide_password=False)
+    made = SqlStore.for_url(url)
+    yield made
+    made.close()
+
+
+def said_of(store: SqlStore, link: sa.Table, names: sa.Table) -> list[tuple[str, str]]:
+    """(host, trait or class) as the database has it."""
+    p = models.providers
+    number = link.c.trait_id if 'trait_id' in link.c else link.c.class_id
+    query = (
+        sa.select(p.c.name, names.c.name)
+        .select_from(link)
+        .join(p, p.c.id == link.c.provider_id)
+        .join(names, names.c.id == number)
+        .where(names.c.name.like('CUSTOM%'))
+        .order_by(p.c.name, names.c.name)
+    )
+    with store.engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(query)]
+
+
+@pytest.mark.finding('D2', 'no id of a trait or class is taken for that of another database')
+def test_a_trait_seen_after_the_backup_is_written_by_its_name(store, another):
+    one, two = a_host('cmp-1').on(store), a_host('cmp-2').on(store)
+    backup = Backup(store)
+    one.facts = one.facts.having(traits=['CUSTOM_NEW'])
+    assert one.report().fate == 'applied'
+    backup.put_back()
+    assert one.report().fate == 'applied', 'the id that it had is of nothing'
+
+    backup.put_back()
+    two.store, two.facts = another, two.facts.having(traits=['CUSTOM_OTHER'])
+    assert two.report().fate == 'applied'
+    assert one.report().fate == 'applied'
+    links = said_of(store, models.provider_traits, models.traits)
+    assert links == [('cmp-1', 'CUSTOM_NEW'), ('cmp-2', 'CUSTOM_OTHER')]
+
+
+@pytest.mark.finding('D2', 'no id of a trait or class is taken for that of another database')
+def test_a_class_declared_after_the_backup_is_written_by_its_name(store, another):
+    one = a_host('cmp-1').on(store)
+    backup = Backup(store)
+    store.declare_class('CUSTOM_A')
+    backup.put_back()
+    another.declare_class('CUSTOM_B')  # under the id that the other one had
+    store.declare_class('CUSTOM_A')
+    one.facts = one.facts.with_room(vcpu=8, ram=16_384, disk=100, CUSTOM_A=4)
+    assert one.report().fate == 'applied'
+    assert said_of(store, models.inventories, models.resource_classes) == [('cmp-1', 'CUSTOM_A')]
+    # Usage and what is outside is written by name as well.
+    assert fate_of(store, a_draft().taking(one, CUSTOM_A=3)).fate == 'placed'
+    assert fate_of(another, a_draft().taking(one, CUSTOM_B=1)).fate == 'dropped'
+    one.facts = one.facts.outside(CUSTOM_A=1)
+    assert one.report().changed
+    assert (one.row.used, one.row.foreign) == ({'CUSTOM_A': 3}, {'CUSTOM_A': 1})
+    assert store.audit() == CLEAN
+
+
+@pytest.mark.finding('D2', 'no id of a trait or class is taken for that of another database')
+def test_a_list_of_hosts_written_after_the_backup_is_written_again(store, another):
+    """What a decision refers to is there, or nobody could explain it."""
+    host = a_host('cmp-1').on(store)
+    backup = Backup(store)
+
+    def decide():
+        record = a_decision(host_set='of all', provider_ids=b'1')
+        draft = a_draft(decision=record).taking(host)
+        assert commit(store, draft).fates[0].fate == 'placed'
+        return store.load_decision(record.id)
+
+    assert decide()[1] == b'1'
+    backup.put_back()
+    assert decide()[1] == b'1'
+    refusal = a_decision(host_set='of none', provider_ids=b'2')
+    store.save_decisions([refusal])
+    backup.put_back()
+    store.save_decisions([refusal])
+    assert store.load_decision(refusal.id)[1] == b'2'
+
+
+# -- a database that nobody says went back ------------------------------------------------
+@pytest.fixture(params=STORES)
+def any_store(request: pytest.FixtureRequest, make_store: Callable[[str], Any]) -> Any:
+    return make_store(request.param)
+
+
+def break_connections(store: SqlStore) -> None:
+    """As where another server takes over."""
+    all_of = {
+        'postgresql': 'SELECT pg_terminate_backend(pid) FROM pg_stat_activity '
+        'WHERE datname = current_database() AND pid <> pg_backend_pid()',
+        'mysql': 'SELECT id FROM information_schema.processlist '
+        'WHERE db = database() AND id <> connection_id()',
+    }
+    engine = sa.create_engine(store.engine.url)
+    with engine.connect() as connection:
+        found = connection.exec_driver_sql(all_of[store.database.kind]).all()
+        for (number,) in found if store.database.kind == 'mysql' else ():
+            connection.exec_driver_sql(f'KILL {number}')
+    engine.dispose()
+
+
+def members_by_host(store: Any) -> list[str]:
+    return sorted(claim.host for claim in store.claims() if claim.is_live and claim.group)
+
+
+NOTICED = ('D3', 'a database that went back is noticed by every process by itself')
+
+
+@pytest.mark.finding(*NOTICED)
+@pytest.mark.parametrize('way', ['poll', 'compare'])
+def test_a_hard_rule_holds_after_the_database_went_back_unnoticed(any_store, way):
+    """The scheduler knows the host at a version that the database reaches only much later."""
+    seconds = 1e9 if way == 'poll' else 2.0
+    world = World(any_store, hosts=1, reload_seconds=seconds, stale_after_seconds=1e9)
+    backup = Backup(any_store)
+    for _ in range(5):  # transactions that the standby has not
+        world.hosts['cmp-1'].report()
+        world.turn()
+    backup.put_back()
+    if way == 'compare':
+        # Others wrote as many numbers as were lost, about something else.
+        for n in range(8):
+            any_store.save_group(a_group(uuid=uuid_of('another', n)))
+    other = World(any_store, stale_after_seconds=1e9)  # begins after it
+    group = uuid_of('group')
+    request = a_request().in_group(group)
+    assert other.select(request.build()).outcome == 'placed'
+    world.turn(3.0, times=4)
+    again = a_request().in_group(group).build()
+    assert world.select(again).outcome == 'no_valid_host'
+    assert len(members_by_host(any_store)) == 1
+    assert world.recorder.counts['gantt_database_went_back_total'] == 1
+    assert other.recorder.counts['gantt_database_went_back_total'] == 0
+
+
+@pytest.mark.finding(*NOTICED)
+def test_a_failed_swap_shows_that_the_database_went_back(any_store):
+    """Before any poll: a host of the group is at an older version than the table has it."""
+    world = World(any_store, hosts=2, stale_after_seconds=1e9)
+    group = uuid_of('group')
+    backup = Backup(any_store)
+    for _ in range(5):
+        world.hosts['cmp-1'].report()
+        world.turn()
+    backup.put_back()
+    other = World(any_store, stale_after_seconds=1e9)
+    first = a_request(force_hosts=['cmp-1']).in_group(group).build()
+    assert other.select(first).outcome == 'placed'
+    # Housekeeping is late: nothing is polled before this.
+    handle = world.ask(a_request(force_hosts=['cmp-1']).in_group(group).build())
+    for _ in range(5):
+        world.scheduler.placing.step()
+    assert handle not in world.replies.answers, 'it waits until everything was read again'
+    world.turn(1.1, times=5)
+    assert world.replies.answers[handle].outcome == 'no_valid_host'
+    assert members_by_host(any_store) == ['cmp-1']
+
+
+@pytest.mark.finding(*NOTICED)
+def test_what_the_database_forgot_is_no_longer_shown(any_store):
+    """A claim that is lost takes no room in the tables of schedulers and of the API."""
+    world = World(any_store, hosts=1, stale_after_seconds=1e9)
+    backup = Backup(any_store)
+    assert world.select(world_request(ram=32_768)).outcome == 'placed'
+    world.turn()
+    follower = HostCache(any_store, world.clock)
+    follower.table()
+    backup.put_back()
+    world.turn(1.1, times=3)
+    (number,) = (change.provider_id for change in any_store.load_everything().hosts)
+    assert not world.scheduler.cache.fold().placed.on(number)
+    assert not follower.table().placed.on(number)
+    assert world.select(world_request(ram=32_768)).outcome == 'placed'
+
+
+@pytest.mark.finding(*NOTICED)
+@pytest.mark.parametrize('store', SQL[1:], indirect=True)
+def test_what_was_lost_before_anybody_had_polled_it_is_noticed(store):
+    """The last commit alone is lost, and its number was never read: connections broke."""
+    world = World(store, hosts=1, stale_after_seconds=1e9)
+    backup = Backup(store)
+    assert world.select(world_request(ram=32_768)).outcome == 'placed'
+    backup.put_back()
+    break_connections(store)
+    world.turn(1.1, times=3)
+    assert world.select(world_request(ram=32_768)).outcome == 'placed'
+    assert world.recorder.counts['gantt_database_went_back_total'] == 1
+
+
+@pytest.mark.finding(*NOTICED)
+def test_what_is_no_rollback_is_not_taken_for_one(any_store):
+    """Hosts and groups that go and come, a purge, and a scheduler that reads in between."""
+    world = World(any_store, hosts=3, reload_seconds=1.0, stale_after_seconds=1e9)
+    for turn in range(6):
+        group = a_group(uuid=uuid_of('group'))
+        any_store.save_group(group)
+        host = a_host('comes').on(any_store)
+        claim = world.select(a_request().in_group(group.uuid).build())
+        world.turn()
+        any_store.cancel_request(claim.request_id, 'taken back')
+        any_store.remove_group(group.uuid)
+        any_store.remove_host('comes')
+        assert host.epoch > turn
+        any_store.purge(decisions=0, tombstone_seconds=0, request_seconds=0, limit=100)
+        world.turn(1.1)
+    assert world.recorder.counts['gantt_database_went_back_total'] == 0
+    assert world.recorder.counts['gantt_feed_missed_total'] == 0
+
+
+# -- epochs ---------------------------------------------------------------------------------
+EPOCHS = ('D4', 'an epoch is not given again to an agent that had it')
+
+
+class Agent:
+    """Session and reporter of a host over a journal on disk, as an agent has them."""
+
+    def __init__(self, store: Any, path: pathlib.Path) -> None:
+        self.store = store
+        self.port = Port(store)
+        self.journal = SqliteJournal(path)
+        announcement = RegisterHost(name='cmp-1', boot_nonce='-')
+        self.session = Session(announcement, self.port, self.journal)
+        self.running: list[Running] = []
+        self.reporter = Reporter(self.session, self.port, self._look)
+
+    def _look(self) -> tuple[Census, Facts]:
+        facts = Facts(inventories={'VCPU': Inventory(total=8)})
+        return Census(running=list(self.running), pending=[]), facts
+
+    def say(self) -> None:
+        """Register where that is due, and report everything."""
+        if not self.session.is_registered:
+            self.session.register()
+        self.reporter.say_all()
+        self.reporter.send()
+
+    def row(self) -> HostRow:
+        (row,) = [c.row for c in self.store.load_everything().hosts if c.row]
+        return row
+
+
+@pytest.fixture
+def an_agent(any_store: Any, tmp_path: pathlib.Path) -> Iterator[Callable[[], Agent]]:
+    """``an_agent()``: one more start of the agent of one host."""
+    made: list[Agent] = []
+
+    def start() -> Agent:
+        for one in made[-1:]:
+            one.journal.close()
+        made.append(Agent(any_store, tmp_path / 'journal.db'))
+        return made[-1]
+
+    yield start
+    made[-1].journal.close()
+
+
+@pytest.mark.finding(*EPOCHS)
+@pytest.mark.parametrize('restarts', [0, 1])
+def test_a_late_report_of_a_life_that_was_undone_is_not_taken(any_store, an_agent, restarts):
+    """It would release what runs, and make the host's own reports stale for hours."""
+    an_agent().say()
+    backup = Backup(any_store)
+    agent = an_agent()
+    agent.say()
+    late = changed(agent.reporter.make(), sequence=500)
+    backup.put_back()
+    if restarts:
+        agent = an_agent()
+    agent.say()  # is told that its epoch is gone
+    agent.say()
+    assert agent.session.epoch > late.epoch
+    consumer = new_uuid()
+    agent.running = [Running(consumer=consumer, resources={'VCPU': 1})]
+    agent.say()
+    (fate,) = any_store.apply_reports([late]).fates
+    assert (fate.fate, fate.released) == ('gone', [])
+    agent.say()
+    assert [c.consumer for c in any_store.claims() if c.is_live] == [consumer]
+    assert agent.row().sequence < 10
+
+
+@pytest.mark.finding('D4', 'an agent whose full reports stay stale registers anew')
+def test_an_agent_whose_numbers_were_used_up_registers_anew(any_store, an_agent):
+    agent = an_agent()
+    agent.say()
+    spoilt = changed(agent.reporter.make(), sequence=500, full=True, base=None,
+                     inventories={'VCPU': Inventory(total=1)})  # fmt: skip
+    assert any_store.apply_reports([spoilt]).fates[0].fate == 'applied'
+    for _ in range(6):
+        agent.say()
+    assert agent.row().facts.inventories['VCPU'].total == 8
+    assert agent.session.epoch == agent.row().epoch == spoilt.epoch + 1
+
+
+@pytest.mark.finding(*EPOCHS)
+def test_nobody_can_use_up_the_epochs_of_a_host(any_store):
+    host = a_host().on(any_store)
+    for turn in range(3):
+        before = host.epoch
+        assert before < host.register(after=2**53) <= before + AFTER_MOST + 1, turn
+    assert host.register() == host.row.epoch
+    assert host.report().fate == 'applied'

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scheduler that stands still costs callers of the others little; and what the log says."""
+
+import io
+import logging
+import threading
+import time
+import uuid
+
+import pytest
+from oslo_config import cfg
+from oslo_log import formatters
+
+from gantt import client, exceptions
+from gantt.core.decision import Outcome
+from gantt.core.request import CancelClaims, RequestSpec, SelectDestinations
+from gantt.rpc import driver, transport
+from gantt.telemetry import log
+from tests.conftest import STORES
+from tests.nemesis import amqp
+from tests.nemesis.proxy import Proxy
+from tests.rabbit.wire import Wire, envelope
+from tests.rpc.bus import Bus, a_conf
+from tests.rpc.facade import Facade, until
+from tests.world import World
+from tests.world import a_request as a_request_of_the_world
+
+# py-amqp leaves the sockets of failed connections to the garbage collector, in any later test.
+pytestmark = [
+    pytest.mark.filterwarnings('ignore:unclosed <socket:ResourceWarning'),
+    pytest.mark.filterwarnings(
+        'ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning'
+    ),
+]
+rabbit = pytest.mark.rabbit
+MANY = 40
+
+
+def a_request(**fields):
+    return SelectDestinations(
+        request_id=str(uuid.uuid4()), spec=RequestSpec(resources={'VCPU': 1}),
+        consumers=[str(uuid.uuid4())], **fields,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def buses(rabbit_url):
+    """``buses(url)``: another scheduler's RPC side, on hosts of its own."""
+    made, ways = [], []
+
+    def make(url=rabbit_url, **options):
+        made.append(Bus(url, facade=Facade(hosts=100, queue_limit=2000), **options))
+        return made[-1]
+
+    def behind():
+        ways.append(Proxy.of(rabbit_url))
+        return ways[-1], make(ways[-1].url(rabbit_url))
+
+    make.behind = behind
+    yield make
+    for way in ways:
+        way.mend()
+    for bus in made:
+        bus.facade.silent_since = 0.0
+        bus.close()
+        bus.facade.stop()
+    for way in ways:
+        way.close()
+
+
+@pytest.fixture
+def conductor(rabbit_url):
+    carrier = client.get_transport(a_conf(rabbit_url))
+    yield client.SchedulerClient(carrier)
+    carrier.cleanup()
+
+
+def all_at_once(ask, count=MANY):
+    """Answers and errors of so many callers."""
+    found = []
+
+    def one():
+        try:
+            found.append(ask())
+        except exceptions.GanttError as e:
+            found.append(e)
+
+    threads = [threading.Thread(target=one) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return found
+
+
+# -- A2: who is stopped ----------------------------------------------------------------------
+@rabbit
+@pytest.mark.finding('A2', 'a stopped scheduler takes a bounded number of messages')
+def test_who_takes_nothing_more_is_sent_no_more_than_the_prefetch(buses, rabbit_url):
+    way, _ = buses.behind()
+    well = buses()
+    way.hold()
+    wire, sent = Wire(rabbit_url), 10 * transport.PREFETCH
+    for _ in range(sent):
+        body = {'request_id': str(uuid.uuid4()), 'spec': {'resources': {'VCPU': 1}},
+                'consumers': [str(uuid.uuid4())], 'budget_ms': 600_000}  # fmt: skip
+        wire.send(
+            envelope({'method': 'select_destinations', 'version': '1.0',
+                      'args': {'request': body}, '_unique_id': uuid.uuid4().hex}),
+            topic='gantt-scheduler',
+        )  # fmt: skip
+    until(lambda: len(well.facade.seen) >= sent - transport.PREFETCH, 60)
+    wire.close()
+
+
+@rabbit
+@pytest.mark.finding('A2', 'a stopped scheduler takes a bounded number of messages')
+def test_callers_ask_again_well_within_their_budget(buses, conductor):
+    way, _ = buses.behind()
+    buses()
+    buses()
+    way.hold()
+    found = all_at_once(lambda: conductor.select_destinations(a_request(budget_ms=8_000)), 12)
+    assert {getattr(one, 'outcome', one) for one in found} == {Outcome.PLACED}
+
+
+@rabbit
+@pytest.mark.finding('A2', 'a stopped scheduler takes a bounded number of messages')
+def test_a_call_of_nova_is_redelivered_and_ends_before_its_caller_gives_up(buses):
+    way, stopped = buses.behind()
+    way.hold()
+    conductor, found = buses(nova_enabled=False).nova(), []
+    ask = threading.Thread(target=lambda: found.append(conductor.call('boot')))
+    ask.start()
+    time.sleep(0.5)
+    well = buses()
+    way.cut()
+    ask.join(60)
+    assert found
+    assert not stopped.facade.seen
+    (seen,) = well.facade.seen
+    assert seen.budget_ms <= 1000 * (60 - 1.5 * transport.HEARTBEAT_SECONDS)
+
+
+# -- A2: whose database is silent --------------------------------------------------------------
+@rabbit
+@pytest.mark.finding('A2', 'a stopped scheduler takes a bounded number of messages')
+def test_who_has_no_database_leaves_calls_to_others_until_it_answers(buses, conductor):
+    one, other = buses(), buses()
+    one.facade.silent_since = time.monotonic()
+    until(lambda: one.service.health()['topics_paused'] == 4, 30)
+    assert 'gantt-scheduler' in one.service.paused
+    assert 'left to other schedulers' in one.service.paused
+    assert one.facade.given_back
+    assert all(one.service.attached().values())
+    before = len(one.facade.seen)
+    found = all_at_once(lambda: conductor.select_destinations(a_request()))
+    assert {answer.outcome for answer in found} == {Outcome.PLACED}
+    assert len(one.facade.seen) == before
+    assert len(other.facade.seen) >= MANY
+    one.facade.silent_since = 0.0
+    until(lambda: one.service.health()['topics_paused'] == 0, 30)
+    assert one.service.paused == ''
+
+    def heard():
+        conductor.select_destinations(a_request())
+        return len(one.facade.seen) > before
+
+    until(heard, 30)
+
+
+@rabbit
+@pytest.mark.finding('A2', 'a stopped scheduler takes a bounded number of messages')
+def test_a_pause_that_ends_at_once_costs_no_connection(buses, conductor):
+    one, _ = buses(), buses()
+    before = [driver.attachment_of(topic._server) for topic in one.service._running]
+    for number in range(10):
+        for topic in one.service._running:
+            topic.pause()
+        if number % 2:
+            conductor.select_destinations(a_request())
+        for topic in one.service._running:
+            topic.resume()
+        conductor.select_destinations(a_request())
+    time.sleep(2 * driver.IDLE_LOOK_SECONDS)
+    after = [driver.attachment_of(topic._server) for topic in one.service._running]
+    assert after == before
+    assert [topic.consumers() for topic in one.service._running] == [2, 2, 2, 2]
+
+
+@rabbit
+@pytest.mark.finding('A2', 'a stopped scheduler takes a bounded number of messages')
+def test_a_wait_for_a_lock_is_not_taken_for_silence(buses):
+    """The database answers another question at once."""
+    one, _ = buses(), buses()
+    one.facade.answers_pings = True
+    one.facade.silent_since = time.monotonic() - 60
+    time.sleep(4)
+    assert one.service.health()['topics_paused'] == 0
+    assert one.service.paused == ''
+
+
+@rabbit
+@pytest.mark.finding('A2', 'a stopped scheduler takes a bounded number of messages')
+def test_calls_are_taken_where_no_other_would(buses, conductor):
+    one, other = buses(), buses()
+    one.facade.silent_since = time.monotonic()
+    until(lambda: one.service.health()['topics_paused'] == 4, 30)
+    other.stop()
+    until(lambda: one.service.health()['topics_paused'] == 0, 30)
+    assert 'no other takes calls' in one.service.paused
+    assert conductor.select_destinations(a_request()).outcome is Outcome.PLACED
+
+
+@rabbit
+@pytest.mark.finding('A2', 'a stopped scheduler takes a bounded number of messages')
+def test_calls_of_nova_that_were_not_begun_are_given_back(buses):
+    one, other = buses(), buses()
+    one.facade.hold.clear()
+    conductor, found = other.nova(), []
+    asking = [
+        threading.Thread(target=lambda: found.append(conductor.call('boot'))) for _ in range(6)
+    ]
+    for ask in asking:
+        ask.start()
+    until(lambda: one.service.health()['calls_pending'] >= 2)
+    one.facade.silent_since = time.monotonic()
+    until(lambda: len(other.facade.seen) >= 5, 15)
+    one.facade.hold.set()
+    for ask in asking:
+        ask.join(60)
+    assert len(found) == 6, 'what had been begun is answered, too'
+
+
+@pytest.mark.finding('A2', 'a stopped scheduler takes a bounded number of messages')
+def test_what_no_batch_has_had_is_turned_away_and_comes_again_elsewhere():
+    world = World(hosts=2)
+    requests = [a_request_of_the_world() for _ in range(5)]
+    handles = [world.ask(request) for request in requests]
+    assert world.scheduler.give_back('the database does not answer this scheduler') == 5
+    answers = [world.replies.answers[handle] for handle in handles]
+    assert [answer.outcome for answer in answers] == [Outcome.BUSY] * 5
+    assert all(0 < answer.retry_after_ms <= 100 for answer in answers)
+    assert world.scheduler.placing.admission.depth == 0
+    other = world.another_scheduler()
+    assert {world.select(r, other).outcome for r in requests} == {Outcome.PLACED}
+
+
+# -- A2: who hears nothing ------------------------------------------------------------------------
+@rabbit
+@pytest.mark.finding('A2b', 'a client whose connection carries no answers makes it anew')
+def test_a_client_that_hears_no_answers_connects_anew(buses, rabbit_url):
+    way, deliveries, _ = amqp.proxy(rabbit_url)
+    buses()
+    carrier = client.get_transport(a_conf(way.url(rabbit_url)))
+    scheduler = client.SchedulerClient(carrier)
+    scheduler.select_destinations(a_request())
+    deliveries.deafen()
+    found = all_at_once(lambda: scheduler.select_destinations(a_request(budget_ms=10_000)), 8)
+    assert {getattr(one, 'outcome', one) for one in found} == {Outcome.PLACED}
+    carrier.cleanup()
+    way.close()
+
+
+@rabbit
+@pytest.mark.finding('A2b', 'a client whose connection carries no answers makes it anew')
+def test_a_scheduler_that_does_not_answer_is_no_reason_to_connect_anew(buses, conductor):
+    bus = buses()
+    conductor.select_destinations(a_request())
+    before = conductor._caller._carrier._driver._reply_q
+    bus.facade.hold.clear()
+    with pytest.raises(exceptions.Unavailable):
+        conductor.select_destinations(a_request(budget_ms=1500))
+    assert conductor._caller._carrier._driver._reply_q == before
+    bus.facade.hold.set()
+
+
+# -- A6 ----------------------------------------------------------------------------------------
+@pytest.mark.finding('A6', 'words about a broker that is away')
+def test_a_broker_that_takes_no_replies_is_named():
+    carrier = client.get_transport(a_conf('rabbit://gantt:s3cret@127.0.0.1:1/cloud'))
+    with (
+        pytest.raises(exceptions.BrokerUnavailable, match=r'at rabbit://gantt:.*@127.0.0.1:1/cl'),
+        driver.sender(carrier._driver),
+    ):
+        pass
+    carrier.cleanup()
+
+
+@rabbit
+@pytest.mark.finding('A6', 'words about a broker that is away')
+def test_a_broker_that_breaks_off_is_named(rabbit_url):
+    way = Proxy.of(rabbit_url)
+    carrier = client.get_transport(a_conf(way.url(rabbit_url)))
+    with driver.sender(carrier._driver) as connection:
+        way.refuse()
+        found = driver.away(connection, OSError('broken'))
+    assert f'127.0.0.1:{way.port}' in found.message
+    assert 'guest:guest' not in found.message
+    carrier.cleanup()
+    way.close()
+
+
+def lines_of(logger, conf):
+    """What a logger writes, as our processes have it."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(log.formatter_for(formatters.ContextFormatter(config=conf), conf))
+    logger.addHandler(handler)
+    return stream, handler
+
+
+@pytest.mark.finding('A6', 'words about a broker that is away')
+def test_an_error_that_is_in_the_message_is_not_added_to_it():
+    logger = logging.getLogger('gantt.tests.hostile.words')
+    stream, handler = lines_of(logger, _with_log_options())
+    error = exceptions.BrokerUnavailable(url='rabbit://a', problem='refused')
+    try:
+        raise error
+    except exceptions.BrokerUnavailable as e:
+        logger.warning('The broker takes no replies: %s', e)
+        logger.warning('Something else')
+    logger.removeHandler(handler)
+    one, other = stream.getvalue().splitlines()
+    assert one.count('does not answer') == 1
+    assert 'BrokerUnavailable' not in one
+    assert 'does not answer' in other, 'where the message does not say it, it is added'
+
+
+@pytest.mark.finding('A6', 'words about a broker that is away')
+def test_what_every_connection_says_is_said_once_in_a_while():
+    logger = logging.getLogger('gantt.tests.hostile.chorus')
+    seldom = log.Seldom(0.2)
+    logger.addFilter(seldom)
+    stream, handler = lines_of(logger, _with_log_options())
+    for number in range(100):
+        logger.error('[%s] the broker is unreachable, again in %d s', uuid.uuid4(), number)
+    logger.error('something else')
+    time.sleep(0.3)
+    logger.error('[%s] the broker is unreachable, again in %d s', 'last', 1)
+    logger.removeHandler(handler)
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 3
+    assert lines[2].endswith('[last] the broker is unreachable, again in 1 s '
+                             '(99 more like it since the last line)')  # fmt: skip
+
+
+@rabbit
+@pytest.mark.finding('A6', 'words about a broker that is away')
+def test_one_outage_is_some_lines_and_not_some_for_each_connection(buses, caplog):
+    way, _ = buses.behind()
+    log.limit_libraries()
+    try:
+        way.refuse()
+        time.sleep(8)
+        lines = [r for r in caplog.records if r.name in log.CHORUS and r.levelno >= logging.ERROR]
+        assert 1 <= len(lines) <= 8
+    finally:
+        way.mend()
+        for name in log.CHORUS:
+            logging.getLogger(name).filters.clear()
+
+
+def _with_log_options():
+    conf = cfg.ConfigOpts()
+    log.register_opts(conf)
+    conf([], project='gantt', default_config_files=[])
+    return conf
+
+
+@pytest.mark.finding('A6', 'words about a broker that is away')
+def test_every_process_has_that_bound():
+    conf = _with_log_options()
+    conf.set_override('use_stderr', True)
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    try:
+        log.setup(conf)
+        log.setup(conf)
+        for name in log.CHORUS:
+            filters = logging.getLogger(name).filters
+            assert sum(isinstance(one, log.Seldom) for one in filters) == 1
+    finally:
+        root.handlers[:], root.level = before, level
+        for name in log.CHORUS:
+            logging.getLogger(name).filters.clear()
+
+
+@pytest.mark.finding('A6b', 'a claim that is over is no disagreement when its host refuses it')
+@pytest.mark.parametrize('kind', STORES)
+def test_only_live_claims_are_disagreed_about(kind, make_store, caplog):
+    world = World(make_store(kind), hosts=1)
+    gone, live = world.select(a_request_of_the_world()), world.select(a_request_of_the_world())
+    world.scheduler.cancel(CancelClaims(request_id=gone.request_id))
+    for answer in (gone, live):
+        (claim,) = [selections[0].claim_id for selections in answer.selections]
+        world.scheduler.refuse(world.hosts['cmp-1'].words(claim, reason='no room'))
+    assert world.recorder.counts['gantt_disagreements_total'] == 1
+    assert caplog.text.count('its own check says') == 1

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A database path that falls silent, and rows that a frozen scheduler keeps locked."""
+
+import contextlib
+import logging
+import threading
+import time
+
+import pytest
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core.commit import Fate
+from gantt.core.decision import Outcome
+from gantt.core.report import HostReport, RegisterHost
+from gantt.core.resources import Inventory
+from gantt.db import models, session, watch
+from tests import world as worlds
+from tests.builders import a_draft, a_host, commit, fate_of, new_uuid
+from tests.nemesis.proxy import Proxy
+from tests.nemesis.site import until
+
+SERVERS = [
+    pytest.param('postgresql', marks=pytest.mark.postgresql),
+    pytest.param('mysql', marks=pytest.mark.mysql),
+]
+
+
+@pytest.fixture
+def closing():
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+@pytest.mark.finding('A3', 'replies that never come are given up, and another thread sees it')
+@pytest.mark.parametrize('kind', SERVERS)
+def test_a_reply_that_never_comes_is_given_up(kind, request, closing, caplog):
+    """TCP acknowledges everything: the proxy reads, and passes nothing on."""
+    url = request.getfixturevalue(f'{kind}_url')
+    proxy = Proxy.of(url)
+    closing.callback(proxy.close)
+    engine = session.build_engine(proxy.url(url), waits=session.Waits(answer=1.0))
+    closing.callback(engine.dispose)
+    database = session.Database(engine)
+    closing.callback(database.close)
+    database.read(lambda tx: tx.now)
+    assert database.silent_for() == 0.0
+    proxy.hold()
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(database.read(lambda tx: tx.now)))
+    with caplog.at_level(logging.WARNING):
+        waiting.start()
+        until(lambda: database.silent_for() > 0.2, 'a wait is seen by another thread', 10)
+        until(lambda: 'is given up' in caplog.text, 'its connection is given up', 10)
+        assert database.silent_for() > 0.5, 'and it is silent all the same: nobody answered yet'
+    proxy.mend()
+    waiting.join(30)
+    assert found, 'the statement was tried on another connection'
+    assert database.silent_for() == 0.0
+
+
+@pytest.mark.finding('A3', 'replies that never come are given up, and another thread sees it')
+@pytest.mark.postgresql
+def test_who_looks_at_the_waits_outlives_a_connection_that_is_closed(postgresql_url, closing):
+    """By another thread than the one that waits: its number cannot be had any more."""
+    engine = session.build_engine(postgresql_url, waits=session.Waits(answer=0.1))
+    closing.callback(engine.dispose)
+    connection = engine.connect()
+    below = connection.connection.driver_connection
+    watch.set_patient(connection, False)
+    below.exchange.begin()
+    below.close()
+    until(lambda: below.exchange.given_up, 'it was looked at', 10)
+    time.sleep(2 * watch.LOOK_SECONDS)
+    assert 'waits' in {thread.name for thread in threading.enumerate()}
+    below.exchange.end()
+    connection.invalidate()
+    connection.close()
+
+
+# -- A1: rows that stay locked ----------------------------------------------------------------
+def _registration(host):
+    return RegisterHost(name=host.name, boot_nonce=new_uuid())
+
+
+class Frozen:
+    """A scheduler that stands still inside of a transaction, which no bound ends meanwhile."""
+
+    def __init__(self, store, closing):
+        self.engine = session.build_engine(
+            store.engine.url.render_as_string(hide_password=False), name='gantt-scheduler frozen'
+        )
+        closing.callback(self.engine.dispose)
+        self._closing = closing
+        self.kind = session.family(self.engine)
+        self.connection = self.engine.connect()
+        closing.callback(self.connection.close)
+        for statement in session.unhurried(self.kind):
+            self.connection.exec_driver_sql(statement)
+        self.connection.commit()
+
+    def lock(self, *names):
+        providers = models.providers
+        rows = sa.select(providers.c.id).where(providers.c.name.in_(names)).with_for_update()
+        assert len(self.connection.execute(rows).all()) == len(names)
+
+    def insert_request(self, request_id):
+        """A row that nobody sees, and that nobody else can insert."""
+        self.connection.execute(
+            models.requests.insert().values(
+                id=request_id, fingerprint='f', state='open', owner='frozen', attempt=1,
+                deadline=0.0, token='t', created_at=0.0, updated_at=0.0, claims=0,
+            )
+        )  # fmt: skip
+
+    def let_go(self):
+        self.connection.rollback()
+
+
+@pytest.fixture(params=SERVERS)
+def store(request, make_store):
+    return make_store(request.param)
+
+
+@pytest.fixture
+def frozen(store, closing):
+    return Frozen(store, closing)
+
+
+@pytest.mark.finding('A1', 'others are placed while one keeps rows locked')
+def test_a_commit_goes_on_without_locked_hosts(store, frozen):
+    """One batch on two hosts, and on a request row that somebody is just inserting."""
+    stuck, free = a_host('stuck').on(store), a_host('free').on(store)
+    frozen.lock('stuck')
+    drafts = [a_draft().taking(stuck), a_draft().taking(free), a_draft().taking(free)]
+    frozen.insert_request(drafts[2].id)
+    result = commit(store, *drafts)
+    assert [fate.fate for fate in result.fates] == [Fate.LOCKED, Fate.PLACED, Fate.LOCKED]
+    assert 'host stuck is locked' in result.fates[0].reason
+    assert result.locked == {stuck.id: 'stuck'}
+    again = commit(store, drafts[0])
+    assert again.fates[0].fate is Fate.LOCKED
+    frozen.let_go()
+    for draft in (drafts[0], drafts[2]):
+        until(lambda draft=draft: fate_of(store, draft).fate is Fate.PLACED, 'it is placed', 10)
+    assert not any(store.audit().values())
+
+
+@pytest.mark.finding('A1', 'others are placed while one keeps rows locked')
+def test_requests_are_placed_elsewhere(store, frozen):
+    """And who can go nowhere else is told "busy", and which host is locked."""
+    world = worlds.World(store, hosts=3)
+    frozen.lock('cmp-1')
+    answers = [world.select(worlds.a_request(2)) for _ in range(3)]
+    assert {host for one in answers for host in worlds.hosts_of(one)} == {'cmp-2', 'cmp-3'}
+    told = world.select(worlds.a_request(force_hosts=['cmp-1'], budget_ms=3000), turns=60)
+    assert told.outcome is Outcome.BUSY
+    assert 'host cmp-1 is locked by another process' in told.reason
+    waiting = world.ask(worlds.a_request(force_hosts=['cmp-1'], budget_ms=60_000))
+    world.turn(times=3)
+    frozen.let_go()
+
+    def is_answered():
+        world.turn()
+        return waiting in world.replies.answers
+
+    until(is_answered, 'it is answered', 30)
+    assert worlds.hosts_of(world.replies.answers[waiting]) == ['cmp-1'], 'it is placed after all'
+    assert not any(world.audit().values())
+
+
+@pytest.mark.finding('A1', 'others are placed while one keeps rows locked')
+def test_reports_and_words_of_other_hosts_go_on(store, frozen):
+    stuck, free = a_host('stuck').on(store), a_host('free').on(store)
+    frozen.lock('stuck')
+    reports = [stuck.says().build(), free.says().build(), stuck.says().build()]
+    result = store.apply_reports(reports)
+    assert [fate.fate for fate in result.fates] == ['locked', 'applied', 'locked']
+    with pytest.raises(exceptions.Busy, match='host stuck is locked'):
+        stuck.confirm('some-claim')
+    assert free.confirm('some-claim')[0].fate == 'gone'
+    assert store.sweep(100).fates == []
+    found = store.register_hosts([_registration(stuck), _registration(free)])
+    assert isinstance(found[0], exceptions.Busy)
+    assert not isinstance(found[1], Exception)
+    frozen.let_go()
+    until(lambda: store.apply_reports(reports[:1]).fates[0].fate == 'applied', 'it is taken', 10)
+    assert store.apply_reports(reports[2:]).fates[0].fate == 'applied'
+
+
+def reported(world, name):
+    """The fate of a full report of a host, once it has one."""
+    host = world.hosts[name]
+    body = HostReport(
+        name=name, epoch=host.epoch, sequence=host.stamp(), full=True,
+        inventories={'MEMORY_MB': Inventory(total=2048)}, running=[], pending=[],
+    )  # fmt: skip
+    return world.scheduler.intake.submit(body, tell=True)
+
+
+@pytest.mark.finding('A1', 'a report of a locked host waits and is taken, the others at once')
+def test_a_report_of_a_locked_host_is_taken_once_it_is_free(store, frozen):
+    world = worlds.World(store, hosts=2)
+    frozen.lock('cmp-1')
+
+    stuck, free, later = (reported(world, name) for name in ('cmp-1', 'cmp-2', 'cmp-1'))
+    world.turn()
+    assert free.result(0).fate == 'applied'
+    assert not stuck.done()
+    assert world.scheduler.intake.lane.depth == 2, 'what is set aside counts as waiting'
+    frozen.let_go()
+
+    def taken():
+        world.turn()
+        return later.done()
+
+    until(taken, 'they are taken', 10)
+    assert [stuck.result(0).fate, later.result(0).fate] == ['applied', 'applied']
+    assert world.scheduler.intake.lane.depth == 0
+
+
+@pytest.mark.finding('A1', 'a report of a locked host waits and is taken, the others at once')
+def test_a_report_of_a_host_that_stays_locked_is_given_up(store, frozen):
+    world = worlds.World(store, hosts=1)
+    frozen.lock('cmp-1')
+    told = reported(world, 'cmp-1')
+    world.scheduler.intake.step()
+    world.clock.advance(11.0)
+    world.scheduler.intake.step()
+    assert isinstance(told.exception(0), exceptions.Busy)
+
+
+@pytest.mark.finding('A6', 'a wait for a lock is worded so, and names who keeps it')
+def test_who_keeps_the_rows_is_logged(store, frozen, caplog):
+    stuck = a_host('stuck').on(store)
+    frozen.lock('stuck')
+    with caplog.at_level(logging.WARNING):
+        commit(store, a_draft().taking(stuck))
+    (line,) = [one.message for one in caplog.records if one.message.startswith('row locks:')]
+    assert 'the rows of 1 hosts (stuck)' in line
+    if frozen.kind == 'postgresql':
+        assert 'Held by gantt-scheduler frozen:' in line
