@@ -170,16 +170,14 @@ class Cloud:
         ]
         return zones[0] if zones else host.row.zone
 
-    def _known_default(self):
-        return 'nova' if 'nova' in map(self._told_zone, self.hosts) else None
-
     def _zone(self, host):
         return self._told_zone(host) or 'nova'
 
     def _AvailabilityZoneFilter(self, host, spec, consumer):
         forced = spec.force_hosts or spec.force_nodes
-        if forced and spec.availability_zone == 'nova' != self._known_default():
-            return True  # nobody is there by that name: no zone is asked for
+        declared = {a.metadata.get('availability_zone') for a in self.aggregates}
+        if forced and spec.availability_zone == 'nova' and 'nova' not in declared:
+            return True  # the default zone, which no operator declared: no zone is asked for
         return spec.availability_zone is None or self._zone(host) == spec.availability_zone
 
     def _in_aggregates(self, host, member_of, forbidden):

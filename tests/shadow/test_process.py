@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql]
 
 HOSTS = [f'compute-{n:03}' for n in range(1, 4)]
 #: Tables that a dry run and its comparison write to.
-WRITTEN = {'decisions', 'host_sets', 'table_log', 'shadows'}
+WRITTEN = {'decisions', 'decision_consumers', 'host_sets', 'table_log', 'shadows'}
 
 
 @pytest.fixture(scope='module')
