@@ -51,11 +51,12 @@ class Node:
     :param folder: for its files; short, or names in it get too long for the system
     :param papers: it listens with TLS, too
     :param joins: a node that runs, whose cluster this one enters
+    :param size: of the whole cluster
     """
 
     def __init__(
         self, folder: pathlib.Path, script: str, papers: Papers | None = None,
-        joins: 'Node | None' = None,
+        joins: 'Node | None' = None, size: int = 1,
     ) -> None:  # fmt: skip
         self.folder = folder
         self._script = script
@@ -63,7 +64,7 @@ class Node:
         self.name = f'gantt-{os.getpid()}-{self._port}@localhost'
         (folder / 'plugins').write_text('[].\n')
         self._tls_port = _free_port() if papers else 0
-        (folder / 'rabbitmq.conf').write_text('\n'.join(self._lines(papers, joins)))
+        (folder / 'rabbitmq.conf').write_text('\n'.join(self._lines(papers, joins, size)))
         (folder / 'env').touch()
         cookie = folder / '.erlang.cookie'
         cookie.write_text('GANTT')
@@ -89,7 +90,7 @@ class Node:
         }
         self._process: subprocess.Popen[bytes] | None = None
 
-    def _lines(self, papers: Papers | None, joins: 'Node | None') -> Iterator[str]:
+    def _lines(self, papers: Papers | None, joins: 'Node | None', size: int) -> Iterator[str]:
         # No restraint on the size of what it takes: that is the largest there is.
         yield 'disk_free_limit.absolute = 1MB'
         if papers is not None:
@@ -101,8 +102,9 @@ class Node:
             yield 'cluster_formation.peer_discovery_backend = classic_config'
             yield f'cluster_formation.classic_config.nodes.1 = {joins.name}'
             yield f'cluster_formation.classic_config.nodes.2 = {self.name}'
-        # Of a cluster that falls apart the smaller part stops; alone it never is one.
-        yield 'cluster_partition_handling = pause_minority'
+        # Of a cluster that falls apart the smaller part stops; one of two would be such a part.
+        if size > 2:
+            yield 'cluster_partition_handling = pause_minority'
         yield ''
 
     @property
@@ -246,7 +248,7 @@ def cluster(folder: pathlib.Path, size: int, papers: Papers | None = None) -> It
         for number in range(size):
             own = folder / str(number)
             own.mkdir()
-            made.append(Node(own, script, papers, joins=made[0] if made else None))
+            made.append(Node(own, script, papers, made[0] if made else None, size))
             made[-1].start()
         yield Nodes(made)
     finally:
