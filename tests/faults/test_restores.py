@@ -6,6 +6,8 @@ behind.  Nobody runs ``db incarnation``: schedulers notice by themselves, agents
 that their epoch is gone, or that a claim is, and what runs is adopted.
 """
 
+import contextlib
+
 import pytest
 
 from gantt.db.store import SqlStore
@@ -19,6 +21,13 @@ pytestmark = [pytest.mark.rabbit, pytest.mark.timeout(600)]
 NAMES = ('one', 'two')
 PERIOD = 1
 BEHIND = 500
+
+
+@pytest.fixture
+def closing():
+    """Whatever is closed after each test: two towns on one broker would take each other's calls."""
+    with contextlib.ExitStack() as stack:
+        yield stack
 
 
 class Town:
