@@ -52,8 +52,9 @@ FREE_GROUPS = by_key(
 AGAIN_SECONDS = 0.1
 #: For so long after a wait in vain nobody of this process waits for the same row.
 SPARED_SECONDS = 2.0
-#: Waits in vain of one batch; what still needs locked rows after them is told so.
-WAITS_MAX = 3
+#: Waits in vain of one batch; what still needs locked rows after them is told so.  MariaDB
+#: waits for whole seconds: there is no third wait where two have taken so long.
+WAITS_MAX, WAITS_SECONDS = 3, 1.5
 #: Between two lines in the log.
 COMPLAIN_SECONDS = 10.0
 #: Looking up what holds a batch back ends after so long; the rest counts as held back.
@@ -144,7 +145,7 @@ class Locks:
         :raises Busy: other rows stay locked
         """
         aside = Aside(self.blocked)
-        for _ in range(WAITS_MAX):
+        for _ in _waits():
             try:
                 return work(aside)
             except retry.Locked as e:
@@ -180,7 +181,7 @@ class Locks:
         """
         hosts = self.blocked(_named(batch)) if self._spared else {}
         waiting = {draft.id: host_is(hosts[pid]) for draft, pid in _on(hosts, batch)}
-        for _ in range(WAITS_MAX):
+        for _ in _waits():
             if batch and len(waiting) == len(batch):
                 break
             try:
@@ -267,6 +268,14 @@ class Locks:
 
 class _Seen(session.GivenUp):
     """Ends a transaction that only looks; its argument is what was found."""
+
+
+def _waits() -> Iterator[int]:
+    """The tries of one batch, each of which may wait in vain."""
+    until = time.monotonic() + WAITS_SECONDS
+    for number in range(WAITS_MAX):
+        if time.monotonic() < until:
+            yield number
 
 
 def _reasons(waiting: Mapping[str, str]) -> dict[str, str]:

@@ -107,6 +107,9 @@ class Intake:
     def _apply(self, batch: list[Item]) -> None:
         try:
             result = self._store.apply_reports([report for report, _ in batch])
+        except exceptions.Busy:
+            # Rows of no one host stay locked, of a group or of a consumer: soon they are free.
+            self._set_aside(batch)
         except exceptions.Unavailable as e:
             self._recorder.count('gantt_reports_total', len(batch), fate='unavailable')
             self._fail(batch, e)
@@ -134,11 +137,11 @@ class Intake:
                     self._set_aside(locked)
 
     def _set_aside(self, items: list[Item]) -> None:
-        """Reports of hosts whose rows others keep locked wait for the next batches."""
+        """Reports that need rows which others keep locked wait for the next batches."""
         gone = self._aside.put(items, ending=self.lane.ending.is_set())
         if gone:
             self._recorder.count('gantt_reports_total', len(gone), fate='busy')
-            reason = 'the row of the host stays locked by another process'
+            reason = 'rows that the report needs stay locked by another process'
             self._fail(gone, exceptions.Busy(reason=reason, retry_after_ms=1000))
 
     def _drain(self, idle_seconds: float) -> list[Item]:

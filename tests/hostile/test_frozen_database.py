@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.core.commit import Fate
 from gantt.core.decision import Outcome
-from gantt.core.report import HostReport, RegisterHost
+from gantt.core.report import HostReport, RegisterHost, Running
 from gantt.core.resources import Inventory
 from gantt.db import models, session, watch
 from tests import world as worlds
@@ -113,6 +113,12 @@ class Frozen:
             )
         )  # fmt: skip
 
+    def insert_consumer(self, consumer):
+        """Likewise."""
+        self.connection.execute(
+            models.consumers.insert().values(uuid=consumer, generation=1, type='instance')
+        )
+
     def let_go(self):
         self.connection.rollback()
 
@@ -188,12 +194,12 @@ def test_reports_and_words_of_other_hosts_go_on(store, frozen):
     assert store.apply_reports(reports[2:]).fates[0].fate == 'applied'
 
 
-def reported(world, name):
+def reported(world, name, *running):
     """The fate of a full report of a host, once it has one."""
     host = world.hosts[name]
     body = HostReport(
         name=name, epoch=host.epoch, sequence=host.stamp(), full=True,
-        inventories={'MEMORY_MB': Inventory(total=2048)}, running=[], pending=[],
+        inventories={'MEMORY_MB': Inventory(total=2048)}, running=list(running), pending=[],
     )  # fmt: skip
     return world.scheduler.intake.submit(body, tell=True)
 
@@ -228,6 +234,27 @@ def test_a_report_of_a_host_that_stays_locked_is_given_up(store, frozen):
     world.clock.advance(11.0)
     world.scheduler.intake.step()
     assert isinstance(told.exception(0), exceptions.Busy)
+
+
+@pytest.mark.finding('A1', 'a report of a locked host waits and is taken, the others at once')
+def test_reports_wait_for_rows_of_no_host(store, frozen):
+    """A report adopts a guest whose row another process is at: its batch is not lost."""
+    world = worlds.World(store, hosts=2)
+    guest = new_uuid()
+    frozen.insert_consumer(guest)
+    adopting = reported(world, 'cmp-1', Running(consumer=guest, resources={'MEMORY_MB': 1}))
+    other = reported(world, 'cmp-2')
+    world.turn()
+    assert not adopting.done()
+    frozen.let_go()
+
+    def taken():
+        world.turn()
+        return adopting.done() and other.done()
+
+    until(taken, 'they are taken', 10)
+    assert [adopting.result(0).fate, other.result(0).fate] == ['applied', 'applied']
+    assert len(adopting.result(0).adopted) == 1
 
 
 @pytest.mark.finding('A6', 'a wait for a lock is worded so, and names who keeps it')
