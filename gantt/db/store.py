@@ -303,7 +303,8 @@ class SqlStore(NovaStore, HostStore, ShadowStore):
         )
         if behind:
             # In a transaction that begins after these were known.
-            before = {pid: known[pid] for pid in behind if pid in known}
+            # The cache may forget a removed host meanwhile.
+            before = {pid: seen for pid in behind if (seen := known.get(pid)) is not None}
             if self.reads.read(lambda tx: feed.is_behind(tx, before)):
                 return msgspec.structs.replace(found, went_back=True)
         old = [gap for gap in found.gaps if found.now - gap.since > feed.DRAWN_SECONDS]
