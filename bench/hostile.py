@@ -182,12 +182,14 @@ class Site:
             if request.request_id in self.replies.answers:
                 break
         self._note()
+        pieces, store_ms = self._pieces, self._store_ms
         answer = self.replies.answers.pop(request.request_id, None)
         if answer is not None and answer.selections:
+            self._pieces = []  # what follows is none of the request's
             self.scheduler.cancel(CancelClaims(request_id=request.request_id))
             self.scheduler.placing.step()
         outcome = 'no answer' if answer is None else answer.outcome.value
-        return Cost(max(self._pieces), sum(self._pieces), self._store_ms, outcome)
+        return Cost(max(pieces), sum(pieces), store_ms, outcome)
 
     def worst(self, body: dict[str, Any]) -> Cost | None:
         """The same where the machine is at its best: the least of a few."""

@@ -4,6 +4,7 @@
 from typing import Any
 
 from gantt.client import ClaimsClient, StatsClient
+from gantt.compute.ports import fate_of
 from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
 
 
@@ -23,7 +24,7 @@ class OverRpc:
 
     def report(self, report: HostReport) -> str | None:
         fate = self._stats.update_resource_stats(report)
-        return None if fate is None else fate.fate
+        return None if fate is None else fate_of(report, fate.fate, fate.current_sequence)
 
     def confirm(self, words: ClaimWords) -> dict[str, str]:
         return {f.claim_id: f.fate for f in self._claims.confirm_claims(words)}

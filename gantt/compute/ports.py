@@ -82,7 +82,7 @@ class SchedulerPort(Protocol):
     def report(self, report: HostReport) -> str | None:
         """A full report is a call and returns its fate; a delta is cast: None.
 
-        Fates: ``applied``, ``stale`` (overtaken), ``needs_full``.
+        Fates: ``applied``, ``stale`` (overtaken), ``needs_full``; see ``fate_of``.
 
         :raises StaleEpoch: of an older registration; ``kwargs['current']`` has the newest epoch
         :raises NotFound: the host must register first
@@ -97,6 +97,18 @@ class SchedulerPort(Protocol):
 
     def release(self, words: ClaimWords) -> dict[str, str]:
         """Claim id -> ``ok`` | ``gone`` | ``kept``; raises as ``report`` does."""
+
+
+def fate_of(report: HostReport, fate: str, sequence: int) -> str:
+    """What became of a full report; of one that arrived twice the first copy counts.
+
+    The answer to the first may be lost.  ``stale`` is then no sign that somebody else speaks
+    for this host.
+
+    :param fate: as the scheduler says it
+    :param sequence: the last one that it took from this host
+    """
+    return 'applied' if fate == 'stale' and sequence == report.sequence else fate
 
 
 class GuestDriver(Protocol):

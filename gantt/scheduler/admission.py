@@ -11,9 +11,9 @@ import heapq
 import itertools
 import queue
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
-from gantt.core.decision import Answer, MemberDecision, Outcome
+from gantt.core.decision import Answer, Outcome, Selection
 from gantt.core.request import SelectDestinations
 from gantt.scheduler.ports import Clock, Replies
 
@@ -25,12 +25,25 @@ BYTES_MAX = 32 << 20
 ATTEMPTS_SINCE = 1_577_836_800
 
 
+class Done(NamedTuple):
+    """What the answer says of a member that is claimed.
+
+    :ivar selections: the chosen host, then its alternates
+    :ivar level: of the soft rules that gave way, the highest
+    :ivar given_up: these rules
+    """
+
+    selections: list[Selection]
+    level: int
+    given_up: list[str]
+
+
 class Call:
     """One request on its way: who waits for it and how far it has come.
 
     :ivar bytes: about what it takes in memory while it waits
     :ivar todo: members not claimed yet
-    :ivar done: what was decided for the members that are claimed
+    :ivar done: the members that are claimed
     :ivar attempt: of the request row; claim ids derive from it, see ``first_attempt``
     :ivar continues: an open request row is ours
     :ivar takes_over: the attempt of an overdue row that we replace
@@ -51,7 +64,7 @@ class Call:
         self.deadline = deadline
         self.waiters: list[tuple[Any, Replies]] = []
         self.todo = list(range(len(request.consumers)))
-        self.done: dict[int, MemberDecision] = {}
+        self.done: dict[int, Done] = {}
         self.attempt = attempt
         self.continues = False
         self.takes_over: int | None = None

@@ -3,15 +3,16 @@
 
 import functools
 import hashlib
+import itertools
+from collections.abc import Iterable
 
 import msgspec
 
-from gantt.core import claim as claims
 from gantt.core.commit import ClaimDraft, DecisionRecord, Fate, GroupSwap, RequestDraft, RequestFate
 from gantt.core.decision import Answer, Decision, MemberDecision, Selection
 from gantt.core.request import Purpose, SelectDestinations
 from gantt.scheduler import kept
-from gantt.scheduler.admission import Call
+from gantt.scheduler.admission import Call, Done
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -84,35 +85,37 @@ class Plan:
 
     def answer(self) -> Answer:
         """The whole answer: members of earlier passes and of this one."""
-        done = dict(self.call.done)
-        done.update((m.member, m) for m in self.decision.members)
+        done = self.call.done | self._done()
         return Answer(
             request_id=self.request.request_id,
             decision_id=self.decision.id,
             outcome=self.decision.outcome,
-            selections=[self._selections(done[i]) for i in sorted(done)],
+            selections=[done[i].selections for i in sorted(done)],
             reason=self.decision.reason,
             age_seconds=self.age_seconds,
-            level=max((m.level for m in done.values()), default=0),
-            given_up=list(dict.fromkeys(rule for m in done.values() for rule in m.given_up)),
+            level=max((one.level for one in done.values()), default=0),
+            given_up=list(dict.fromkeys(rule for one in done.values() for rule in one.given_up)),
             dry_run=self.request.dry_run,
         )
 
-    def _selections(self, member: MemberDecision) -> list[Selection]:
+    def _done(self) -> dict[int, Done]:
+        """The members of this pass."""
+        claim_ids: Iterable[str | None] = (draft.claim.id for draft in self.drafts)
+        if self.claims_nothing:
+            claim_ids = itertools.repeat(None, len(self.decision.members))
+        pairs = zip(self.decision.members, claim_ids, strict=True)
+        return {
+            member.member: Done(self._selections(member, claim_id), member.level, member.given_up)
+            for member, claim_id in pairs
+        }
+
+    def _selections(self, member: MemberDecision, claim_id: str | None) -> list[Selection]:
         chosen = member.selection
         if chosen is None:
             return []
-        claims_nothing = self.claims_nothing
-        return [
-            msgspec.structs.replace(
-                chosen,
-                lease_seconds=0.0 if claims_nothing else self.lease,
-                claim_id=None
-                if claims_nothing
-                else claims.claim_id(self.request.request_id, self.call.attempt, member.member),
-            ),
-            *member.alternates,
-        ]
+        lease = 0.0 if claim_id is None else self.lease
+        chosen = msgspec.structs.replace(chosen, lease_seconds=lease, claim_id=claim_id)
+        return [chosen, *member.alternates]
 
     def draft(self, owner: str, now: float) -> RequestDraft:
         """What the store is asked for.
@@ -171,8 +174,9 @@ class Plan:
         call = self.call
         by_member = {m.member: m for m in self.decision.members}
         accepted = {self.members[i] for i in fate.accepted}
-        for member in accepted:
-            call.done[member] = by_member[member]
+        if accepted:
+            made = self._done()
+            call.done.update((member, made[member]) for member in accepted)
         call.todo = [m for m in call.todo if m not in accepted]
         if fate.fate is Fate.PARTIAL:
             call.continues = True

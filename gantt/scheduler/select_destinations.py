@@ -193,6 +193,8 @@ class Placing:
             return None
         try:
             plan = self._planned(call)
+            if plan.claims_nothing and plan.decision.is_placed:
+                self._take_back(plan)
         except exceptions.Refused as e:
             # Its group may have had the other rule when a copy of the request was placed.
             if not (_is_of_rule(e) and self._known_before(call, Outcome.REFUSED, e.message)):
@@ -218,9 +220,7 @@ class Placing:
         """
         is_old = self._cache.read_seconds_ago > FRESH_SECONDS
         locked = self._locked.names()
-        # What an earlier attempt has claimed is aside meanwhile: nobody else is to have that room.
-        # One that is planned by itself is not to fail for what others ask.
-        serve = None if call.takes_over or call.alone else self._serve_others
+        serve = self._serve_others if self._may_serve(call) else None
         try:
             plan = self._planner.plan(call, Slice(call, self._clock, serve), locked)
             if plan.decision.is_placed or plan.decision.outcome is Outcome.EXPIRED:
@@ -236,6 +236,21 @@ class Placing:
             self._cache.fetch_news()
             self._cache.fold(mid_batch=True)
         return self._planner.plan(call, Slice(call, self._clock, serve))
+
+    def _take_back(self, plan: Plan) -> None:
+        """Take the picks of a plan that claims nothing from the table.
+
+        Of many members the record takes a while: others need not wait for that as well.
+        """
+        self._planner.undo(plan)
+        if len(plan.members) > 1 and self._may_serve(plan.call):
+            self._serve_others(plan.call)
+
+    @staticmethod
+    def _may_serve(call: Call) -> bool:
+        # What an earlier attempt has claimed is aside meanwhile: nobody else is to have that room.
+        # One that is planned by itself is not to fail for what others ask.
+        return not (call.takes_over or call.alone)
 
     def _serve_others(self, call: Call) -> bool:
         """Place who waits behind a call whose members are planned together; whether any did.
@@ -280,7 +295,6 @@ class Placing:
     def _needs_no_commit(self, plan: Plan) -> bool:
         """Whether a plan claims nothing, or waits as it needs a host that is to be left out."""
         if plan.claims_nothing:
-            self._planner.undo(plan)
             self._recorder.record(plan.record())
             self._outbox.put(plan.call, plan.answer())
             return True

@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from typing import Any, cast
 
 from gantt import exceptions
+from gantt.compute.ports import fate_of
 from gantt.core.decision import Answer
 from gantt.core.pipeline import Pipeline
 from gantt.core.report import HostReport, Registered
@@ -149,7 +150,7 @@ def _told(report: HostReport, future: 'Future[ReportFate]') -> tuple[str | None,
         return None, exceptions.StaleEpoch(host=fate.name, epoch=report.epoch, current=current)
     if fate.fate == 'unknown_host':
         return None, exceptions.NotFound(kind='host', name=fate.name)
-    return fate.fate, None
+    return fate_of(report, fate.fate, fate.current_sequence), None
 
 
 def _registered(future: 'Future[Registered]') -> tuple[Registered | None, Exception | None]:

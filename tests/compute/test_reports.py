@@ -109,6 +109,19 @@ def test_whatever_happens_to_deltas_the_next_accepted_one_tells_the_truth(story)
     assert believed(row) == truth
 
 
+def test_reports_that_arrive_twice_are_taken_for_what_they_are():
+    """A lost answer, a repeat: that is nobody else who speaks for the host."""
+    network = Network(Town().store)
+    session = Session(RegisterHost(name='cmp-1', boot_nonce='-'), network)
+    epoch = session.register().epoch
+    facts = Facts(inventories={'VCPU': Inventory(total=4)})
+    reporter = Reporter(session, network, lambda: (Census([], []), facts), full_every=1)
+    network.fate = 'twice'
+    for _ in range(4):
+        assert not reporter.send(), 'no other one is due soon'
+    assert session.epoch == epoch
+
+
 def test_a_delta_states_what_changed_and_went_back(town):
     """A field that is as it was in the full report, but was not in between, is stated."""
     truth = {'inventories': {'VCPU': Inventory(total=4)}, 'zone': 'az-1'}

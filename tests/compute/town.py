@@ -15,7 +15,7 @@ from gantt import exceptions
 from gantt.compute.agent import Terms
 from gantt.compute.journal import SqliteJournal
 from gantt.compute.member import Member, Settings, with_agent
-from gantt.compute.ports import Facts, Guest, GuestError
+from gantt.compute.ports import Facts, Guest, GuestError, fate_of
 from gantt.core.build import Build, Delete
 from gantt.core.claim import Claim, State
 from gantt.core.commit import ClaimDraft, RequestDraft
@@ -117,7 +117,7 @@ class Port:
             )
         if fate.fate == 'unknown_host':
             raise exceptions.NotFound(kind='host', name=report.name)
-        return fate.fate
+        return fate_of(report, fate.fate, fate.current_sequence)
 
     def _say(self, word: str, words: ClaimWords) -> dict[str, str]:
         self._line(word, words)
