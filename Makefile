@@ -11,7 +11,7 @@ NOVA   ?= .venv-nova
 CLOUD  ?= .venv-openstack
 ARGS   ?=
 NAME   ?=
-JOBS   ?= 2
+JOBS   ?= 3
 
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
@@ -87,6 +87,7 @@ try-nova:
 demo: $(VENV)/installed ## see Gantt work in one process; ARGS=--serve stays up
 	@$(BIN)/gantt-demo $(ARGS)
 
+# Tests wait more than they work: three at a time keep two cores busy.
 test: $(VENV)/test-required try-nova ## all tests; ARGS="tests/core -k name" for some; those without their server are skipped loudly
 	$(PYTEST) -n $(JOBS) --dist loadfile -m 'not slow' $(ARGS)
 
