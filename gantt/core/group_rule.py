@@ -15,8 +15,11 @@ from gantt import exceptions
 if TYPE_CHECKING:
     from gantt.core.commit import GroupSwap
 
-#: A group that a request makes begins at a multiple of it, and counts up from there.
+#: A group begins at a drawn multiple of it, and counts up from there.
 STEP = 1 << 20
+_NUMBERS = 1 << 32
+#: Those that a request makes begin below, those that somebody made by itself from there on.
+APART = _NUMBERS * STEP
 #: The one policy that ``max_per_host`` means something to.
 _COUNTED = 'anti-affinity'
 
@@ -44,16 +47,22 @@ class GroupRule(msgspec.Struct, gc=False, frozen=True):
         return since_first(self.generation) == 0
 
 
-def first_generation(number: int) -> int:
-    """Where a group begins that a request makes.
+def first_generation(number: int, *, by_itself: bool = False) -> int:
+    """Where a group begins.
 
-    A group that nobody is in any more goes, and may come back: what is remembered of its
-    first life must match nothing of the second.  It also tells such a group from one that
-    somebody made by itself, which begins at 0 and stays, named or not.
+    A group goes, removed or as nobody is in it any more, and may come back: what is
+    remembered of its first life must match nothing of the second.  It also tells a group
+    that a request makes from one that somebody made by itself, which stays, named or not.
 
     :param number: another one for each
     """
-    return (number % (1 << 32) or 1) * STEP
+    first = (number % _NUMBERS or 1) * STEP
+    return first + APART if by_itself else first
+
+
+def is_of_request(generation: int) -> bool:
+    """Whether a request made the group; it goes when nobody is in it."""
+    return STEP <= generation < APART
 
 
 def since_first(generation: int) -> int:

@@ -88,7 +88,7 @@ def save(tx: session.Tx, group: Group) -> Group:
         'policy': str(group.policy),
         'max_per_host': group.max_per_host,
         'project_id': group.project_id,
-        'generation': group.generation,
+        'generation': group_rule.first_generation(tx.stamp, by_itself=True),
         'members': rows.text(group.members),
     }
     before = tx.first(READ, uuid=group.uuid)

@@ -117,7 +117,8 @@ class Operators(Histories):
         tables = self._tables
         known = tables.groups.get(group.uuid)
         if known is None:
-            tables.groups[group.uuid] = _replace(group, policy=str(group.policy))
+            first = group_rule.first_generation(tables.next_id(), by_itself=True)
+            tables.groups[group.uuid] = _replace(group, policy=str(group.policy), generation=first)
             tables.tell('group', group.uuid)
         else:
             group_rule.check(group.uuid, group, known)
@@ -393,7 +394,7 @@ class Operators(Histories):
             group.uuid
             for group in tables.groups.values()
             if not (group.name or group.members)
-            and group.generation >= group_rule.STEP
+            and group_rule.is_of_request(group.generation)
             and group.uuid not in used
         ][:limit]
         for uuid in unused:

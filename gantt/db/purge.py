@@ -86,6 +86,7 @@ UNUSED_GROUPS = (
     .where(
         _ng.c.name == '',
         _ng.c.generation >= group_rule.STEP,
+        _ng.c.generation < group_rule.APART,
         _ng.c.members == '[]',
         ~sa.exists().where(_c.c.group_uuid == _ng.c.id),
     )

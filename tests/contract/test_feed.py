@@ -166,7 +166,7 @@ def test_new_and_removed_groups_are_news(store):
     reader = Reader(store)
     group = store.save_group(a_group())
     reader.poll()
-    assert reader.groups == {group.uuid: 0}
+    assert reader.groups == {group.uuid: group.generation}
     store.remove_group(group.uuid)
     assert reader.poll().groups == {group.uuid: 0}
 
