@@ -39,6 +39,7 @@ GIVEN_BACK_MS = 50  # before a request that was turned away for another schedule
 #: and MariaDB takes 16 MiB in one packet unless it is set.
 BATCH_BYTES_MAX = 1 << 20
 OPEN_SECONDS = 0.1  # between two looks at a request that another worker has open
+SUSPECT_SECONDS = 0.1  # between two looks whether everything was read again
 
 
 class ServedFailed(Exception):
@@ -71,6 +72,8 @@ class Placing:
         self._thread: threading.Thread | None = None
         self._batch: list[Call] = []
         self._coming: Iterator[Call] = iter(())  # of the batch, those not begun
+        # Planned in vain between the members of another: the next batch has them.
+        self._in_vain: list[Call] = []
         self._outbox = Outbox(self.admission, recorder, clock, on_answer)
 
     @property
@@ -128,7 +131,12 @@ class Placing:
             self._wait_for_hosts(calls)
         elif calls:
             self._coming = iter(calls)
-            self._place(self._coming)
+            try:
+                self._place(self._coming)
+            finally:
+                for call in self._in_vain:
+                    self.admission.again(call)
+                self._in_vain = []
         self._outbox.send()
         return len(calls)
 
@@ -166,7 +174,7 @@ class Placing:
                     refusal(call.request, Outcome.UNKNOWN, 'the database has not answered yet'),
                 )
             else:
-                self.admission.later(call, 0.1)
+                self.admission.later(call, SUSPECT_SECONDS)
 
     def _in_time(self, calls: Iterable[Call]) -> Iterable[Call]:
         now = self._clock.monotonic()
@@ -197,7 +205,9 @@ class Placing:
                 self._take_back(plan)
         except exceptions.Refused as e:
             # Its group may have had the other rule when a copy of the request was placed.
-            if not (_is_of_rule(e) and self._known_before(call, Outcome.REFUSED, e.message)):
+            if not self._is_put_off(call) and not (
+                _is_of_rule(e) and self._known_before(call, Outcome.REFUSED, e.message)
+            ):
                 self._give_up(call, Outcome.REFUSED, e.message)
             return None
         except exceptions.GanttError as e:
@@ -208,10 +218,18 @@ class Placing:
             return None
         if not plan.decision.is_placed:
             outcome, reason = plan.decision.outcome, plan.decision.reason
-            if not self._known_before(call, outcome, reason):
+            if not (self._is_put_off(call) or self._known_before(call, outcome, reason)):
                 self._give_up(call, outcome, reason, plan)
             return None
         return None if self._needs_no_commit(plan) else plan
+
+    def _is_put_off(self, call: Call) -> bool:
+        """Whether a call waits: its plan was made on what the database is not any more."""
+        if not self._cache.is_suspect:
+            return False
+        call.tries -= 1
+        self.admission.later(call, SUSPECT_SECONDS)
+        return True
 
     def _planned(self, call: Call) -> Plan:
         """The plan of a call; one that says no is made on the newest news.
@@ -278,7 +296,10 @@ class Placing:
         return bool(plans)
 
     def _placed_now(self, call: Call) -> Plan | None:
-        """The plan of a call that is placed by it; whatever else there is to say is said later."""
+        """The plan of a call that is placed by it; whatever else there is to say is said later.
+
+        Room only becomes less until then: who is in vain here once is not planned here again.
+        """
         call.tries += 1
         try:
             if call.tries <= self._settings.attempts_per_request:
@@ -289,7 +310,7 @@ class Placing:
         except exceptions.GanttError:
             pass  # the next batch meets it again, and says so
         call.tries -= 1
-        self.admission.again(call)
+        self._in_vain.append(call)
         return None
 
     def _needs_no_commit(self, plan: Plan) -> bool:
@@ -323,6 +344,11 @@ class Placing:
         return known is not None
 
     def _commit(self, plans: list[Plan]) -> None:
+        if self._cache.is_suspect:
+            for plan in plans:
+                self._planner.undo(plan)
+                self._is_put_off(plan.call)
+            return
         started = self._clock.monotonic()
         try:
             result = self._store.commit([plan.draft(self._owner, started) for plan in plans])

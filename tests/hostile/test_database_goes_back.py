@@ -233,6 +233,27 @@ def test_what_the_database_forgot_is_no_longer_shown(any_store):
 
 
 @pytest.mark.finding(*NOTICED)
+def test_nothing_is_answered_by_a_table_that_was_just_found_to_be_lost(any_store):
+    """Who finds no place reads the news first, and these show it: there may be room."""
+    world = World(any_store, hosts=1, stale_after_seconds=1e9)
+    backup = Backup(any_store)
+    assert world.select(world_request(ram=32_000)).outcome == 'placed'
+    world.turn()
+    backup.put_back()
+    world.clock.advance(0.1)
+    small = world.ask(world_request(ram=256))
+    large = world.ask(world_request(ram=1024))
+    world.scheduler.placing.step()
+    assert world.scheduler.cache.is_suspect
+    assert not {small, large} & world.replies.answers.keys()
+    assert not any_store.claims()
+    world.turn(1.1, times=3)
+    assert world.replies.answers[large].outcome == 'placed'
+    assert world.replies.answers[small].outcome == 'placed'
+    assert any_store.audit() == CLEAN
+
+
+@pytest.mark.finding(*NOTICED)
 @pytest.mark.parametrize('store', SQL[1:], indirect=True)
 def test_what_was_lost_before_anybody_had_polled_it_is_noticed(store):
     """The last commit alone is lost, and its number was never read: connections broke."""

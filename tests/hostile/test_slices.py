@@ -85,6 +85,22 @@ def test_who_waits_behind_members_that_are_claimed_together_is_served_between(
     assert found.store.audit() == CLEAN
 
 
+@pytest.mark.finding('H1', TITLE)
+def test_who_finds_no_room_between_members_keeps_no_other_from_being_served(make_world):
+    found = make_world(claims_per_commit=2)
+    group = GroupRef(uuid=uuid_of('group'), policy=Policy.SOFT_ANTI_AFFINITY)
+    many = found.ask(a_request(consumers=consumers(30), group=group, budget_ms=600_000).build())
+    none = [found.ask(world.a_request(vcpu=99, budget_ms=600_000)) for _ in range(4)]
+    good = found.ask(a_request(budget_ms=600_000).build())
+    found.clock.tick = slices.SECONDS / 3
+    order = []
+    found.replies.send = lambda answers: order.extend(handle for handle, _ in answers)
+    found.turn(times=20)
+    assert set(order) == {many, good, *none}
+    assert order.index(good) < order.index(many)
+    assert found.scheduler.placing.admission.depth == 0
+
+
 @pytest.mark.finding('H1', 'who is served between the members of another fails by itself')
 def test_a_failure_of_who_is_served_between_costs_nobody_the_answer(make_world, monkeypatch):
     found = make_world()
