@@ -98,7 +98,8 @@ def old(request, tmp_path):
         url = f'sqlite:///{tmp_path}/old.db'
     else:
         url = request.getfixturevalue(f'{kind}_url')
-    engine = session.build_engine(url)
+    # Rows are compared, and schemas read, in transactions that a busy machine makes long.
+    engine = session.build_engine(url, waits=session.Waits(idle_transaction=60))
     with engine.begin() as connection:
         models.metadata.drop_all(connection)
         connection.exec_driver_sql('DROP TABLE IF EXISTS alembic_version')

@@ -2,6 +2,7 @@
 """A database path that falls silent, and rows that a frozen scheduler keeps locked."""
 
 import contextlib
+import gc
 import logging
 import threading
 import time
@@ -20,10 +21,24 @@ from tests.builders import a_draft, a_host, commit, fate_of, new_uuid
 from tests.nemesis.proxy import Proxy
 from tests.nemesis.site import until
 
+pytestmark = [
+    # Sockets of connections that were given up are left to the garbage collector.
+    pytest.mark.filterwarnings('ignore:unclosed <:ResourceWarning'),
+    pytest.mark.filterwarnings(
+        'ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning'
+    ),
+]
+
 SERVERS = [
     pytest.param('postgresql', marks=pytest.mark.postgresql),
     pytest.param('mysql', marks=pytest.mark.mysql),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _no_sockets_for_later_tests():
+    yield
+    gc.collect()
 
 
 @pytest.fixture
