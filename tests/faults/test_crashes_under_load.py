@@ -75,7 +75,8 @@ def each_once(site, asking, requests):
 
 def some(count, seed):
     rng = random.Random(seed)
-    return [load.a_request(rng, rng.choice((1, 1, 1, 2, 4))) for _ in range(count)]
+    sizes = [rng.choice((1, 1, 1, 2, 4)) for _ in range(count)]
+    return [load.a_request(rng, size, budget_ms=90_000) for size in sizes]
 
 
 # -- F5 ---------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def test_others_answer_for_one_that_stands_still(three):
     try:
         told += ask()
         until(lambda: 'are left to other schedulers' in site.log('three'), 'it says so', 60)
-        assert site.metric('three', 'gantt_rpc_pauses_total') == 1
+        assert site.metric('three', 'gantt_rpc_pauses_total') >= 1
         told += ask()
     finally:
         way.mend()
