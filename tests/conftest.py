@@ -4,6 +4,7 @@
 import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything else
 
 # isort: split
+import gc
 import itertools
 import shutil
 from collections.abc import Callable, Iterator
@@ -23,6 +24,28 @@ STORES = [
     pytest.param('postgresql', marks=pytest.mark.postgresql),
     pytest.param('mysql', marks=pytest.mark.mysql),
 ]
+
+
+#: What broken connections warn of once nobody refers to them.
+LEFT = (
+    'ignore:unclosed <:ResourceWarning',
+    'ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning',
+)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What the tests marked ``leaves_sockets`` leave behind is no warning."""
+    if item.get_closest_marker('leaves_sockets'):
+        for ignored in LEFT:
+            item.add_marker(pytest.mark.filterwarnings(ignored))
+
+
+@pytest.fixture(autouse=True)
+def _no_sockets_for_later_tests(request: pytest.FixtureRequest) -> Iterator[None]:
+    """They go with the test that left them, and warn in no later one."""
+    yield
+    if request.node.get_closest_marker('leaves_sockets'):
+        gc.collect()
 
 
 @pytest.fixture(scope='session')

@@ -5,7 +5,6 @@ F8 kill -9 and restart in mid-load, F9 the broker is gone for long, F25 alarms o
 the broker and a full disk.  Two schedulers and gantt-api, on a broker of their own.
 """
 
-import gc
 import json
 import pathlib
 import random
@@ -31,11 +30,7 @@ pytestmark = [
     pytest.mark.rabbit,
     pytest.mark.postgresql,
     pytest.mark.timeout(600),
-    # py-amqp leaves the sockets of failed connections to the garbage collector.
-    pytest.mark.filterwarnings('ignore:unclosed <socket:ResourceWarning'),
-    pytest.mark.filterwarnings(
-        'ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning'
-    ),
+    pytest.mark.leaves_sockets,
 ]
 
 NAMES = ('one', 'two')
@@ -140,12 +135,6 @@ def a_town(closing, a_site, tmp_path_factory, options=''):
     town = Town(node, site, tmp_path_factory.mktemp('api'), options)
     closing.callback(town.close)
     return town
-
-
-@pytest.fixture(autouse=True)
-def _no_sockets_for_later_tests():
-    yield
-    gc.collect()
 
 
 @pytest.fixture(scope='module')

@@ -13,7 +13,12 @@ from tests.nemesis import hosts, load
 from tests.nemesis.proxy import Proxy
 from tests.nemesis.site import until
 
-pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.rabbit,
+    pytest.mark.postgresql,
+    pytest.mark.timeout(300),
+    pytest.mark.leaves_sockets,
+]
 
 NAMES = ('one', 'two', 'three')
 #: What a caller has for its request: enough to ask four times.

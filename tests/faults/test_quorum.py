@@ -14,7 +14,12 @@ import pytest
 
 from tests.nemesis import hosts, load, rabbit
 
-pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.rabbit,
+    pytest.mark.postgresql,
+    pytest.mark.timeout(600),
+    pytest.mark.leaves_sockets,
+]
 
 NAMES = ('one', 'two')
 QUORUM = '?rabbit_quorum_queue=true&rabbit_transient_quorum_queue=true'

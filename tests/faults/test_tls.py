@@ -5,7 +5,6 @@ The TLS form of F8.  Certificates are made here; each carries the names of all
 nodes, since the library compares every node with the name that it tried first.
 """
 
-import gc
 import pathlib
 import random
 import shutil
@@ -27,20 +26,10 @@ from tests.rpc.bus import a_conf
 pytestmark = [
     pytest.mark.rabbit,
     pytest.mark.timeout(600),
-    # py-amqp leaves the sockets of failed connections to the garbage collector.
-    pytest.mark.filterwarnings('ignore:unclosed <:ResourceWarning'),
-    pytest.mark.filterwarnings(
-        'ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning'
-    ),
+    pytest.mark.leaves_sockets,
 ]
 
 NAMES = ('one', 'two')
-
-
-@pytest.fixture(autouse=True)
-def _no_sockets_for_later_tests():
-    yield
-    gc.collect()
 
 
 class Office:

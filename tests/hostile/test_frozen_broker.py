@@ -26,12 +26,7 @@ from tests.world import World
 from tests.world import a_request as a_request_of_the_world
 
 # py-amqp leaves the sockets of failed connections to the garbage collector, in any later test.
-pytestmark = [
-    pytest.mark.filterwarnings('ignore:unclosed <socket:ResourceWarning'),
-    pytest.mark.filterwarnings(
-        'ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning'
-    ),
-]
+pytestmark = pytest.mark.leaves_sockets
 rabbit = pytest.mark.rabbit
 MANY = 40
 

@@ -2,7 +2,6 @@
 """A database path that falls silent, and rows that a frozen scheduler keeps locked."""
 
 import contextlib
-import gc
 import logging
 import threading
 import time
@@ -21,24 +20,12 @@ from tests.builders import a_draft, a_host, commit, fate_of, new_uuid
 from tests.nemesis.proxy import Proxy
 from tests.nemesis.site import until
 
-pytestmark = [
-    # Sockets of connections that were given up are left to the garbage collector.
-    pytest.mark.filterwarnings('ignore:unclosed <:ResourceWarning'),
-    pytest.mark.filterwarnings(
-        'ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning'
-    ),
-]
+pytestmark = pytest.mark.leaves_sockets
 
 SERVERS = [
     pytest.param('postgresql', marks=pytest.mark.postgresql),
     pytest.param('mysql', marks=pytest.mark.mysql),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _no_sockets_for_later_tests():
-    yield
-    gc.collect()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The broker is not there, comes late, or goes away in the middle."""
 
-import gc
 import socket
 import threading
 import time
@@ -19,20 +18,7 @@ from tests.rabbit.wire import Proxy
 from tests.rpc.bus import Bus, a_conf
 from tests.rpc.facade import Facade, until
 
-pytestmark = [
-    pytest.mark.rabbit,
-    # py-amqp leaves the sockets of failed connections to the garbage collector.
-    pytest.mark.filterwarnings('ignore:unclosed <socket:ResourceWarning'),
-    pytest.mark.filterwarnings(
-        'ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning'
-    ),
-]
-
-
-@pytest.fixture(autouse=True)
-def _no_sockets_for_later_tests():
-    yield
-    gc.collect()
+pytestmark = [pytest.mark.rabbit, pytest.mark.leaves_sockets]
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tests.rabbit.wire import envelope
 from tests.rpc.facade import until
 from tests.services import _rabbitmqctl
 
-pytestmark = pytest.mark.rabbit
+pytestmark = [pytest.mark.rabbit, pytest.mark.leaves_sockets]
 
 REPORT = {'method': 'update_resource_stats', 'version': '1.0'}
 
