@@ -72,7 +72,8 @@ def mysql_url() -> Iterator[str]:
         yield url
 
 
-def _rabbitmqctl(*arguments: str) -> bool:
+def rabbitmqctl(*arguments: str) -> bool:
+    """Whether it could be run, and did it."""
     if shutil.which('rabbitmqctl') is None:
         return False
     try:
@@ -98,11 +99,11 @@ def rabbit_url() -> Iterator[str]:
     except OSError as e:
         _absent('RABBITMQ', variable, url, e)
     name = own_name()
-    if not _rabbitmqctl('add_vhost', name):
+    if not rabbitmqctl('add_vhost', name):
         yield url
         return
-    _rabbitmqctl('set_permissions', '-p', name, parts.username or 'guest', '.*', '.*', '.*')
+    rabbitmqctl('set_permissions', '-p', name, parts.username or 'guest', '.*', '.*', '.*')
     try:
         yield parts._replace(path=f'/{name}').geturl()
     finally:
-        _rabbitmqctl('delete_vhost', name)
+        rabbitmqctl('delete_vhost', name)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import oslo_messaging as om
 
 from gantt import exceptions
-from gantt.rpc import driver, transport, wire
+from gantt.rpc import driver, refusals, transport, wire
 
 LOG = logging.getLogger(__name__)
 
@@ -170,7 +170,7 @@ class Caller:
             raise NoAnswer(f'{method}: nobody listens on {topic or self._topic}') from None
         except driver.AWAY as e:
             raise exceptions.BrokerUnavailable(
-                url=transport.address(self._carrier), problem=str(e)
+                url=transport.address(self._carrier), problem=refusals.said(e)
             ) from None
         except om.RemoteError as e:
             raise exceptions.Unavailable(f'{method}: {e.exc_type}: {e.value}') from None

@@ -20,7 +20,7 @@ from gantt.http.app import make_app
 from gantt.http.middleware import Wsgi
 from gantt.http.server import Server
 from gantt.http.settings import HttpSettings
-from gantt.rpc import transport
+from gantt.rpc import refusals, transport
 from gantt.scheduler.insights import Insights
 from gantt.telemetry import guru
 from gantt.telemetry.metrics import Metrics
@@ -138,7 +138,7 @@ class Probe:
             except exceptions.GanttError as e:
                 self._met = e
             except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
-                self._met = exceptions.BrokerUnavailable(url='', problem=str(e) or type(e).__name__)
+                self._met = exceptions.BrokerUnavailable(url='', problem=refusals.said(e))
             self._asked_at = time.monotonic()
             return self._met
 

@@ -11,9 +11,8 @@ import amqp
 import msgspec
 
 from gantt import exceptions
-from gantt.cmd.doctor.broker import refusal_of
 from gantt.cmd.say import say
-from gantt.rpc import driver, transport
+from gantt.rpc import driver, refusals, transport
 
 CONNECT_SECONDS = 10.0
 #: For each word of the broker.
@@ -111,7 +110,8 @@ def opened(conf: Any) -> Iterator[tuple[Any, str]]:
         raise _away(where, e) from None
     except amqp.AMQPError as e:
         raise exceptions.Misconfigured(
-            option='transport_url', problem=f'the message broker at {where} refuses us: {e}',
+            option='transport_url',
+            problem=f'the message broker at {where} refuses us: {refusals.said(e)}',
             fix=f'Correct {_wrong(e)}',
         ) from None  # fmt: skip
     finally:
@@ -128,7 +128,7 @@ def _wrong(error: amqp.AMQPError) -> str:
     """What to correct where the broker runs and says no."""
     if 'to queue' in str(error):
         return 'the rights of the user in it'
-    return refusal_of(error) or 'it, or the broker'
+    return refusals.wrong_in_url(error) or 'it, or the broker'
 
 
 def read(channel: Any, name: str, limit: int) -> Iterator[Shown]:

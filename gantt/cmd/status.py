@@ -20,13 +20,12 @@ from oslo_upgradecheck.upgradecheck import Code, Result
 
 from gantt import client, exceptions, plugins
 from gantt.cmd import USAGE, dead_letters, wiring
-from gantt.cmd.doctor import broker
 from gantt.cmd.manage import check_options
 from gantt.conf import files, unknown
 from gantt.core.message import derived_id
 from gantt.db import migration, models, session, store
 from gantt.http import policy
-from gantt.rpc import transport, wire
+from gantt.rpc import refusals, transport, wire
 
 LOG = logging.getLogger(__name__)
 FAILED = 255
@@ -125,11 +124,12 @@ class Checks(upgradecheck.UpgradeCommands):
         except exceptions.Unavailable as e:
             return _warning(f'no scheduler answers, so none was asked: {e.message}')
         except Exception as e:
-            wrong = broker.refusal_of(e)
+            said = refusals.said(e)
+            wrong = refusals.wrong_in_url(said)
             if not wrong:
                 raise
             return _failure(
-                f'the message broker runs and refuses us: {e}; correct in transport_url {wrong}'
+                f'the message broker runs and refuses us: {said}; correct in transport_url {wrong}'
             )
         finally:
             carrier.cleanup()

@@ -37,15 +37,10 @@ def expected() -> str:
 def current(engine: sa.Engine) -> str | None:
     """The revision that the database is at, None where it has no schema.
 
-    :raises DatabaseUnavailable: it does not answer
+    :raises DatabaseUnavailable: it does not answer, or refuses us
     """
-    try:
-        with engine.connect() as connection:
-            heads = migration.MigrationContext.configure(connection).get_current_heads()
-    except Exception as e:
-        if retry.signal_of(e) is None:
-            raise
-        raise retry.unavailable(e) from e
+    with _telling(), engine.connect() as connection:
+        heads = migration.MigrationContext.configure(connection).get_current_heads()
     return ', '.join(heads) or None
 
 
@@ -59,7 +54,7 @@ def sync(engine: sa.Engine, revision: str = 'head') -> str:
 
     Several processes may do so at the same time: they queue for it.
 
-    :raises DatabaseUnavailable: it does not answer
+    :raises DatabaseUnavailable: it does not answer, or refuses us
     :raises DatabaseNotSynced: it is not this release's to change
     """
     found = current(engine)
@@ -68,15 +63,24 @@ def sync(engine: sa.Engine, revision: str = 'head') -> str:
         if pending(found) is None:
             return found  # a later release was here, and took nothing away
     settings = _config()
+    with _telling(), engine.connect() as connection, _turn(connection):
+        settings.attributes['connection'] = connection
+        command.upgrade(settings, revision)
+    return version(engine)
+
+
+@contextlib.contextmanager
+def _telling() -> Iterator[None]:
+    """Say what is wrong with the database.
+
+    :raises DatabaseUnavailable: it does not answer, or refuses us
+    """
     try:
-        with engine.connect() as connection, _turn(connection):
-            settings.attributes['connection'] = connection
-            command.upgrade(settings, revision)
+        yield
     except Exception as e:
-        if retry.signal_of(e) is None:
+        if retry.signal_of(e) is None and not retry.refusal_of(e):
             raise
         raise retry.unavailable(e) from e
-    return version(engine)
 
 
 @contextlib.contextmanager
@@ -127,10 +131,16 @@ def check(engine: sa.Engine) -> None:
         the code needs may be gone
     """
     found, wanted = current(engine), expected()
-    if found is not None:
-        _must_be_known(engine, found)
-    if found is None or pending(found):
-        raise exceptions.DatabaseNotSynced(current=found or 'nothing', expected=wanted)
+    if found is None:
+        raise exceptions.DatabaseNotSynced(
+            f'the database has no schema, this version of Gantt needs {wanted}; '
+            'run "gantt-manage db sync"',
+            current='none',
+            expected=wanted,
+        )
+    _must_be_known(engine, found)
+    if pending(found):
+        raise exceptions.DatabaseNotSynced(current=found, expected=wanted)
 
 
 def strange(found: str) -> str:

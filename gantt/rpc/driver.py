@@ -28,7 +28,7 @@ from oslo_messaging.rpc import client as rpc_client
 from oslo_messaging.rpc.server import RPCServer
 
 from gantt import exceptions
-from gantt.rpc import straight, undecoded
+from gantt.rpc import refusals, straight, undecoded
 
 __all__ = [
     'AWAY', 'RPCServer', 'ReplyQueueMissing', 'SharedQueue', 'acknowledge', 'answered_within',
@@ -184,7 +184,7 @@ def sender(driver: Any) -> Iterator[Any]:
         context = driver._get_connection(rpc_common.PURPOSE_SEND, retry=0)
     except AWAY as e:
         where = masked(str(driver._url))
-        raise exceptions.BrokerUnavailable(url=where, problem=str(e)) from None
+        raise exceptions.BrokerUnavailable(url=where, problem=refusals.said(e)) from None
     with context:
         yield context.connection
 
@@ -205,7 +205,7 @@ def masked(url: str) -> str:
 def away(connection: Any, error: Exception) -> exceptions.BrokerUnavailable:
     """That the broker of one of the library's connections does not answer, and where it is."""
     where = masked(connection.connection.as_uri())
-    return exceptions.BrokerUnavailable(url=where, problem=str(error) or repr(error))
+    return exceptions.BrokerUnavailable(url=where, problem=refusals.said(error))
 
 
 def envelope(incoming: Any, result: Any, error: Exception | None) -> dict[str, str]:

@@ -19,7 +19,7 @@ from typing import Any
 import oslo_messaging as om
 
 from gantt import exceptions
-from gantt.rpc import driver, transport, wire
+from gantt.rpc import driver, refusals, transport, wire
 from gantt.rpc.call import Call
 from gantt.rpc.dead_letters import DeadLetters
 from gantt.rpc.endpoints import ClaimsMethods, SchedulerMethods, StatsMethods
@@ -235,12 +235,13 @@ class RpcService:
         thread.join(_DECLARE_SECONDS)
         if not errors and not thread.is_alive():
             return
-        said = str(errors[0]) if errors else f'no answer within {_DECLARE_SECONDS:.0f} s'
+        problem = (
+            refusals.said(errors[0]) if errors else f'no answer within {_DECLARE_SECONDS:.0f} s'
+        )
         raise exceptions.Misconfigured(
             option='[oslo_messaging_rabbit]',
-            problem=f'the queues of topic {topic.name} cannot be declared: {said}',
-            fix='After PRECONDITION_FAILED: the queue exists with other settings; use those (for '
-            'the topic of Nova in [rpc] nova_rabbit_options), or delete the queue',
+            problem=f'the queues of topic {topic.name} cannot be declared: {problem}',
+            fix=refusals.remedy_of_queues(problem, driver.options(topic.carrier)[0]),
         ) from None
 
     @property

@@ -14,7 +14,7 @@ from typing import Any
 import oslo_messaging as om
 
 from gantt import exceptions
-from gantt.rpc import driver, memory
+from gantt.rpc import driver, memory, refusals
 from gantt.rpc.driver import masked
 
 LOG = logging.getLogger(__name__)
@@ -139,16 +139,27 @@ def wait_for_broker(
             driver.probe(transport)
             return
         except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
-            left = end - time.monotonic()
+            left, said = end - time.monotonic(), refusals.said(e)
             if left <= 0:
-                raise exceptions.BrokerUnavailable(
-                    url=where,
-                    problem=f'{e} (tried for {seconds:.0f} s); start it, or correct {option}',
-                ) from None
+                raise _kept_out(where, f'{said} (tried for {seconds:.0f} s)', option) from None
             LOG.warning(
-                'The message broker at %s does not answer; trying for %.0f s more: %s',
+                'The message broker at %s %s; trying for %.0f s more: %s',
                 where,
+                'runs and refuses us' if refusals.wrong_in_url(said) else 'does not answer',
                 left,
-                e,
+                said,
             )
             time.sleep(min(2.0, left))
+
+
+def _kept_out(where: str, problem: str, option: str) -> exceptions.BrokerUnavailable:
+    wrong = refusals.wrong_in_url(problem)
+    if not wrong:
+        problem = f'{problem}; start it, or correct {option}'
+        return exceptions.BrokerUnavailable(url=where, problem=problem)
+    return exceptions.BrokerUnavailable(
+        f'the message broker at {where} runs and refuses us: {problem}; '
+        f'correct in {option} {wrong}',
+        url=where,
+        problem=problem,
+    )

@@ -37,7 +37,7 @@ def engine(request, tmp_path):
 def test_an_empty_database_has_no_version(engine):
     assert migration.current(engine) is None
     assert migration.version(engine) == 'none'
-    with pytest.raises(exceptions.DatabaseNotSynced, match='is at nothing'):
+    with pytest.raises(exceptions.DatabaseNotSynced, match='has no schema'):
         migration.check(engine)
 
 

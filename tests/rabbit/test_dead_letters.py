@@ -23,7 +23,7 @@ from tests.nemesis.proxy import Proxy
 from tests.rabbit.test_bad_input import a_call, body
 from tests.rabbit.wire import envelope
 from tests.rpc.facade import until
-from tests.services import _rabbitmqctl
+from tests.services import rabbitmqctl
 
 pytestmark = [pytest.mark.rabbit, pytest.mark.leaves_sockets]
 
@@ -227,7 +227,7 @@ def test_a_policy_of_the_broker_gets_what_cannot_be_decoded_too(bus, rabbit_url,
     channel = kept._connection.channel()
     channel.queue_declare(kept.name, durable=True, auto_delete=False)
     policy = {'dead-letter-exchange': '', 'dead-letter-routing-key': kept.name}
-    if not _rabbitmqctl('set_policy', '-p', vhost, 'refused', '^gantt-', json.dumps(policy)):
+    if not rabbitmqctl('set_policy', '-p', vhost, 'refused', '^gantt-', json.dumps(policy)):
         pytest.skip('NO POLICY OF THE BROKER: rabbitmqctl sets none here; run as its user or root')
     try:
         wire.send(b'\xff no', topic='gantt-stats')
@@ -236,7 +236,7 @@ def test_a_policy_of_the_broker_gets_what_cannot_be_decoded_too(bus, rabbit_url,
         [death] = letter.properties['application_headers']['x-death']
         assert (death['reason'], death['queue']) == ('rejected', 'gantt-stats')
     finally:
-        _rabbitmqctl('clear_policy', '-p', vhost, 'refused')
+        rabbitmqctl('clear_policy', '-p', vhost, 'refused')
 
 
 # -- as an operator sees them -----------------------------------------------------------------

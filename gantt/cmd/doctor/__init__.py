@@ -17,7 +17,7 @@ from gantt import exceptions, plugins
 from gantt.cmd import wiring
 from gantt.cmd.doctor import broker, callers, database, live, nova_source, processes, times
 from gantt.cmd.doctor.finding import Broker, Finding, Severity, error
-from gantt.rpc import driver, transport
+from gantt.rpc import driver, refusals, transport
 from gantt.telemetry import log
 
 __all__ = ['diagnose', 'run']
@@ -112,7 +112,8 @@ def _of_a_broker(conf: Any, option: str, carrier: Any, ask: bool | None) -> Iter
             with _quiet():
                 yield from live.broker_says(one)
         except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
-            problem, wrong = f'{transport.address(carrier)}: {e}', broker.refusal_of(e)
+            said = refusals.said(e)
+            problem, wrong = f'{transport.address(carrier)}: {said}', refusals.wrong_in_url(said)
             if wrong:
                 yield live.refused('message broker', problem, f'in {option} {wrong}')
             else:

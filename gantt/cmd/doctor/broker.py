@@ -23,18 +23,6 @@ PREFETCH_MOST = 1000
 OWN_TOPICS = (wire.SCHEDULER_TOPIC, wire.CLAIMS_TOPIC, wire.STATS_TOPIC)
 
 
-#: What RabbitMQ answers where it runs and refuses us -> what is wrong in the url.
-_REFUSED = {
-    'ACCESS_REFUSED': 'the user or the password',
-    'NOT_ALLOWED': 'the virtual host, which is what follows the last "/", or its permissions',
-}
-
-
-def refusal_of(problem: object) -> str:
-    """What in the url a broker that runs refuses; '': it does not, or there is none."""
-    return next((what for word, what in _REFUSED.items() if word in str(problem)), '')
-
-
 def address(broker: Broker) -> Iterator[Finding]:
     """Where it is, and as whom we come."""
     shown = transport.address(broker.transport)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a broker says where it runs and refuses us, and what to do about it."""
+
+import re
+import shlex
+from typing import Any
+
+#: What the library and AMQP's put before the broker's own words: an address that is said
+#: anyway, how often was tried ("inf"), and the method that failed, (0, 0) for none.
+_BEFORE = re.compile(r'^(Unable to connect to AMQP server on \S+ after \S+ tries: )?(\(0, 0\): )?')
+#: What RabbitMQ answers to a connection -> what is wrong in the url.
+_IN_URL = {
+    'ACCESS_REFUSED': 'the user or the password',
+    'NOT_ALLOWED': 'the virtual host, which is what follows the last "/", or its permissions',
+}
+#: AMQP's codes of a channel that is closed.
+_FORBIDDEN = re.compile(r'\(403\)|ACCESS_REFUSED')
+_OTHERWISE = re.compile(r'\(406\)|PRECONDITION_FAILED')
+
+
+def said(error: object) -> str:
+    """The broker's own words of an error, or the error's type where it has none."""
+    return _BEFORE.sub('', str(error)) or type(error).__name__
+
+
+def wrong_in_url(problem: object) -> str:
+    """What in the url a broker that runs refuses; '': it does not, or there is none."""
+    return next((what for word, what in _IN_URL.items() if word in str(problem)), '')
+
+
+def remedy_of_queues(problem: str, url: Any) -> str:
+    """What to do where the queues of a topic cannot be declared.
+
+    :param problem: the broker's words
+    :param url: the library's url of the broker
+    """
+    if _FORBIDDEN.search(problem):
+        user = url.hosts[0].username if url.hosts else ''
+        # An empty host or user in the url is the broker's default one.
+        names = shlex.quote(url.virtual_host or '/'), shlex.quote(user or 'guest')
+        return (
+            'The user has no permission to configure, write and read there: '
+            f"rabbitmqctl set_permissions -p {' '.join(names)} '.*' '.*' '.*'"
+        )
+    if _OTHERWISE.search(problem):
+        return (
+            'The queue exists with other settings: use those (for the topic of Nova in [rpc] '
+            'nova_rabbit_options), or delete the queue'
+        )
+    return 'The logs of this process and of the broker say more'
