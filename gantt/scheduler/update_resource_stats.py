@@ -14,6 +14,9 @@ import logging
 import queue
 import threading
 from concurrent.futures import Future
+from typing import NamedTuple
+
+import msgspec
 
 from gantt import exceptions
 from gantt.core import metrics
@@ -27,10 +30,22 @@ from gantt.scheduler.settings import Settings
 
 LOG = logging.getLogger(__name__)
 WAITED_FOR_MS = 2.0
-#: What the reports that wait may list, all together: half a kilobyte each, or a little more.
-ENTRIES_MAX = 1_000_000
+#: Of the reports that wait, all together, as they are encoded; one of 50 guests has 7 kB.
+BYTES_MAX = 128 << 20
 
-Item = tuple[HostReport, 'Future[ReportFate] | None']
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Item(NamedTuple):
+    """A report that waits.
+
+    :ivar future: of its fate, where somebody waits for that
+    :ivar size: in bytes
+    """
+
+    report: HostReport
+    future: 'Future[ReportFate] | None'
+    size: int
 
 
 class Intake:
@@ -45,8 +60,8 @@ class Intake:
         self._clock = clock
         self._settings = settings
         self.lane: Lane[Item] = Lane('reports', self.step, settings.report_queue_limit, recorder)
-        self._aside: SetAside[Item] = SetAside(clock, lambda item: item[0].name)
-        self._entries = self._kept_entries = 0  # of what waits in the queue, and set aside
+        self._aside: SetAside[Item] = SetAside(clock, lambda item: item.report.name)
+        self._bytes = self._kept_bytes = 0  # of what waits in the queue, and set aside
         self._counting = threading.Lock()
 
     def submit(self, report: HostReport, *, tell: bool = False) -> 'Future[ReportFate] | None':
@@ -61,7 +76,7 @@ class Intake:
         if self._settings.refuse_undeclared_metrics:
             metrics.check_report(report, self._cache.working.declared_metrics)
         future: Future[ReportFate] | None = Future() if tell else None
-        if not self._put(report, future):
+        if not self._put(Item(report, future, len(_encode(report)))):
             self._recorder.count('gantt_reports_total', fate='busy')
             raise exceptions.Busy(
                 reason=f'{self.lane.depth} reports are waiting',
@@ -69,22 +84,21 @@ class Intake:
             )
         return future
 
-    def _put(self, report: HostReport, future: 'Future[ReportFate] | None') -> bool:
-        """Whether there was room: for one more, and for all that it lists."""
-        weight = _entries(report)
+    def _put(self, item: Item) -> bool:
+        """Whether there was room: for one more, and for its bytes."""
         with self._counting:
-            waiting = self._entries + self._kept_entries
-            if waiting + weight > max(ENTRIES_MAX, weight):
+            waiting = self._bytes + self._kept_bytes
+            if waiting + item.size > max(BYTES_MAX, item.size):
                 return False
-            self._entries += weight
-        if self.lane.put((report, future)):
+            self._bytes += item.size
+        if self.lane.put(item):
             return True
-        self._taken(report)
+        self._taken(item)
         return False
 
-    def _taken(self, report: HostReport) -> None:
+    def _taken(self, item: Item) -> None:
         with self._counting:
-            self._entries -= _entries(report)
+            self._bytes -= item.size
 
     def step(self, idle_seconds: float = 0.0) -> int:
         """One batch, from the queue to the table; how many reports it had."""
@@ -101,12 +115,12 @@ class Intake:
             raise
         finally:
             self.lane.kept = len(self._aside)
-            self._kept_entries = sum(_entries(report) for report, _ in self._aside)
+            self._kept_bytes = sum(item.size for item in self._aside)
         return len(batch)
 
     def _apply(self, batch: list[Item]) -> None:
         try:
-            result = self._store.apply_reports([report for report, _ in batch])
+            result = self._store.apply_reports([item.report for item in batch])
         except exceptions.Busy:
             # Rows of no one host stay locked, of a group or of a consumer: soon they are free.
             self._set_aside(batch)
@@ -119,7 +133,7 @@ class Intake:
                 for item in batch:
                     self._apply([item])
                 return
-            LOG.exception('the report of host %s was dropped', batch[0][0].name)
+            LOG.exception('the report of host %s was dropped', batch[0].report.name)
             self._recorder.count('gantt_reports_total', fate='failed')
             self._fail(batch, e)
         else:
@@ -132,7 +146,7 @@ class Intake:
                     if fate.fate == 'locked':
                         locked.append(item)
                     else:
-                        self._tell(fate, item[1])
+                        self._tell(fate, item.future)
                 if locked:
                     self._set_aside(locked)
 
@@ -158,11 +172,11 @@ class Intake:
 
     def _next(self, seconds: float) -> Item:
         item = self.lane.next(seconds)
-        self._taken(item[0])
+        self._taken(item)
         return item
 
     def _patience(self, item: Item) -> float:
-        return (self._settings.report_wait_ms if item[1] is None else WAITED_FOR_MS) / 1000
+        return (self._settings.report_wait_ms if item.future is None else WAITED_FOR_MS) / 1000
 
     def _tell(self, fate: ReportFate, future: 'Future[ReportFate] | None') -> None:
         self._recorder.count('gantt_reports_total', fate=fate.fate)
@@ -180,12 +194,6 @@ class Intake:
 
     @staticmethod
     def _fail(batch: list[Item], error: Exception) -> None:
-        for _, future in batch:
-            if future is not None and not future.done():
-                future.set_exception(error)
-
-
-def _entries(report: HostReport) -> int:
-    """How much it lists."""
-    lists = (report.running, report.pending, report.devices, report.numa, report.metrics)
-    return 1 + sum(len(one) for one in lists if one)
+        for item in batch:
+            if item.future is not None and not item.future.done():
+                item.future.set_exception(error)

@@ -141,8 +141,8 @@ def test_reports_beyond_the_limit_are_turned_away_with_a_hint():
     host.report()
 
 
-def test_reports_that_list_too_much_are_turned_away_until_others_are_folded(monkeypatch):
-    monkeypatch.setattr(update_resource_stats, 'ENTRIES_MAX', 1000)
+def test_reports_of_too_many_bytes_are_turned_away_until_others_are_folded(monkeypatch):
+    monkeypatch.setattr(update_resource_stats, 'BYTES_MAX', 60_000)
     world = World(hosts=2)
     large, small = world.hosts.values()
     guests, more = ([Running(consumer=new_uuid()) for _ in range(990)] for _ in range(2))
@@ -153,10 +153,20 @@ def test_reports_that_list_too_much_are_turned_away_until_others_are_folded(monk
     small.report()
     world.turn()
     assert world.scheduler.intake.lane.depth == 0
-    # One alone always has room, however much it lists.
+    # One alone always has room, however large it is.
     large.report(running=guests + more)
     world.turn()
     large.report(running=guests)
+
+
+def test_names_of_a_report_count_as_its_guests_do(monkeypatch):
+    monkeypatch.setattr(update_resource_stats, 'BYTES_MAX', 60_000)
+    world = World(hosts=1)
+    traits = [f'CUSTOM_{n:0200}' for n in range(200)]
+    (host,) = world.hosts.values()
+    host.report(traits=traits)
+    with pytest.raises(exceptions.Busy):
+        host.report(traits=traits)
 
 
 def test_decisions_that_wait_too_long_are_dropped_oldest_first(flood):
