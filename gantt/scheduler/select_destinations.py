@@ -316,6 +316,8 @@ class Placing:
     def _needs_no_commit(self, plan: Plan) -> bool:
         """Whether a plan claims nothing, or waits as it needs a host that is to be left out."""
         if plan.claims_nothing:
+            if self._is_put_off(plan.call):
+                return True
             self._recorder.record(plan.record())
             self._outbox.put(plan.call, plan.answer())
             return True

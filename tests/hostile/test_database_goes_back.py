@@ -243,13 +243,15 @@ def test_nothing_is_answered_by_a_table_that_was_just_found_to_be_lost(any_store
     world.clock.advance(0.1)
     small = world.ask(world_request(ram=256))
     large = world.ask(world_request(ram=1024))
+    dry = world.ask(world_request(ram=128, dry_run=True))
     world.scheduler.placing.step()
     assert world.scheduler.cache.is_suspect
-    assert not {small, large} & world.replies.answers.keys()
+    assert not {small, large, dry} & world.replies.answers.keys()
     assert not any_store.claims()
     world.turn(1.1, times=3)
     assert world.replies.answers[large].outcome == 'placed'
     assert world.replies.answers[small].outcome == 'placed'
+    assert world.replies.answers[dry].outcome == 'placed'
     assert any_store.audit() == CLEAN
 
 
