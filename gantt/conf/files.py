@@ -49,7 +49,8 @@ def said(error: BaseException) -> str:
     """What an error says and what to do, with the place of an option as people write it."""
     text = _PLACE.sub(lambda found: f'in {found[1]}' if found[1] else 'here', str(error))
     remedy = _REMEDIES.get(type(error))
-    if remedy is None:
+    # One that runs and refuses us says by itself what to correct.
+    if remedy is None or 'correct' in getattr(error, 'kwargs', ()):
         return text
     return f'{text} {remedy}' if text.endswith(('.', '?', '!')) else f'{text}. {remedy}'
 

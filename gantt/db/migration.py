@@ -210,7 +210,7 @@ def bump_incarnation(engine: sa.Engine) -> int:
 
 def empty(engine: sa.Engine) -> None:
     """Delete every row but what the migrations themselves put there."""
-    with engine.begin() as connection:
+    with _with_time(engine) as connection, connection.begin():
         keep = ('meta', 'resource_classes', 'schema_steps')
         for table in reversed(models.metadata.sorted_tables):
             if table.name not in keep:

@@ -67,6 +67,7 @@ def test_a_database_that_refuses_us_is_told_in_one_line(
         (line,) = (one for one in said.splitlines() if 'database' in one)
         assert 'the database runs and refuses us: ' in line
         assert f'correct in [database] connection {correct}' in line
+        assert 'Start the database' not in line, 'it runs'
         assert 'unexpected' not in said and 'Traceback' not in said and 'wr0ng' not in said
     log = tmp_path / 'log'
     assert not log.exists() or 'Traceback' not in log.read_text()
