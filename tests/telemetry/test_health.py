@@ -112,9 +112,10 @@ def test_a_database_that_goes_away_and_comes_back(served):
     until(lambda: not served.sick())
     served.database.cut()
     said = until(served.sick)
-    assert set(said) == {'database'}
-    said = until(lambda: len(served.sick()) > 1 and served.sick())
-    assert set(said) == {'database', 'host_table'}
+    assert 'database' in said
+    said = until(lambda: 'host_table' in (sick := served.sick()) and sick)
+    # Calls are left to others sooner or later than that.
+    assert {'database', 'host_table'} <= set(said) <= {'database', 'host_table', 'calls'}
     assert said['host_table'].endswith('3 s is too old to refuse by')
     served.database.mend()
     until(lambda: not served.sick(), 60)
