@@ -132,7 +132,8 @@ def update(
 
     While it moves that proves nothing, unless it is the destination that speaks: that
     of a live migration does not before it has the guest listed.  Where a claim of it here
-    ended after ``begun``, this may be of before that: the next list decides.
+    ended after ``begun``, or the move began after it, this may be of before that: the next
+    list decides.
 
     :param claims: of this consumer
     :param begun: when what led to it was asked for, by the database's clock, at the earliest
@@ -141,7 +142,7 @@ def update(
     if move is not None:
         target = move.target
         is_there = _proves(target, move) and target.purpose is not Purpose.LIVE_MIGRATE
-        if target.provider_id != host.id or not is_there:
+        if target.provider_id != host.id or not is_there or target.created_at > begun:
             return NovaEffect()
         state = after(target.state, Event.SEEN_RUNNING, target.lifecycle)
         becomes = target if state is target.state else stepped(target, state, '', now)

@@ -16,6 +16,9 @@ from gantt.scheduler.admission import Call, Done
 
 _pack = msgspec.msgpack.Encoder().encode
 
+#: Who finds a request begun by another worker waits for so long since that one's last pass:
+#: passes of one that lives follow each other at once.
+BEGUN_SECONDS = 10.0
 #: Seconds to wait after the second lost race, and at most; in between they double.
 BACK_OFF_FIRST, BACK_OFF_MOST = 0.005, 0.1
 
@@ -135,7 +138,7 @@ class Plan:
             takes_over=self.call.takes_over,
             whole=self.whole,
             completes=self.completes,
-            budget_seconds=max(1.0, self.call.deadline - now),
+            budget_seconds=max(1.0, min(self.call.deadline - now, BEGUN_SECONDS)),
             lease_seconds=self.lease,
             project_id=request.spec.project_id,
             only_project=request.only_project,

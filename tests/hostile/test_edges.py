@@ -35,6 +35,7 @@ from tests.builders import (
     claimed,
     fate_of,
     live,
+    new_uuid,
 )
 from tests.compute.town import House, Town, a_delete
 from tests.conftest import STORES
@@ -349,6 +350,23 @@ def test_a_caller_that_asks_again_does_not_wait_for_a_lost_commit(make_store):
     assert world.select(request, turns=5).outcome is Outcome.PLACED
     assert len(live(store)) == 1
     assert store.audit() == CLEAN
+
+
+@pytest.mark.finding('D13', 'what a lost commit left open is taken over by who left it, at once')
+def test_a_request_of_a_dead_worker_does_not_wait_for_its_whole_budget():
+    """It died between two passes; the caller asks another one, within the same budget."""
+    world = World(hosts=2, claims_per_commit=2)
+    dead, heir = world.scheduler, world.another_scheduler()
+    request = changed(a_request(vcpu=1), consumers=[new_uuid() for _ in range(4)], budget_ms=60_000)
+    world.ask(request, dead)
+    dead.placing.step()
+    assert len(live(world.store)) == 2, 'half of it is claimed'
+    world.schedulers.remove(dead)
+    handle = world.ask(request, heir)
+    world.turn(1.0, times=15)
+    assert world.replies.answers[handle].outcome is Outcome.PLACED
+    assert len(live(world.store)) == 4
+    assert world.store.audit() == CLEAN
 
 
 # -- D12 ---------------------------------------------------------------------------------

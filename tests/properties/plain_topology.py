@@ -56,6 +56,8 @@ def _memory_fits(wish: Wish, number: int, cell: NumaCell, ratio: float) -> bool:
     guest = wish.cells[number]
     if guest.memory_mb > cell.memory_mb:
         return False
+    if wish.page and not cell.pages:
+        return False  # no size of pages can be had where none is listed
     large = {p.size_kb: (p.total - p.reserved - p.used) * p.size_kb for p in cell.pages}
     ordinary = (cell.memory_mb - cell.memory_used_mb) * 1024 - sum(
         p.total * p.size_kb for p in cell.pages

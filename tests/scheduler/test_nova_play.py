@@ -241,6 +241,19 @@ def test_in_every_order_with_more_delays_and_deafer(script):
             play.end()
 
 
+def test_a_late_word_of_an_earlier_move_proves_nothing_of_this_one():
+    """Resized there and reverted, then there again: the first arrival is heard in the second."""
+    play = Play([None, 1])
+    play.boot('A')
+    play.move('resize', 'B', 0)
+    play.arrive_resized()
+    play.stay()
+    play.move('resize', 'B', 4)
+    play.arrive_resized()
+    play.confirm()
+    play.end()
+
+
 STEPS = ('live', 'live_back', 'resize', 'revert', 'resize_home', 'shelve', 'wait')
 
 

@@ -133,7 +133,7 @@ def test_a_repeat_elsewhere_waits_within_its_budget_for_the_first_to_be_done():
         world.turn(0.1)
         assert world.clock.monotonic() - began < 120
     assert world.replies.answers['repeat'].outcome is not Outcome.CONFLICT
-    assert world.clock.monotonic() - began > 20
+    assert world.clock.monotonic() - began > 5
 
 
 def _two_copies(world, room_later):
