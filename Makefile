@@ -9,6 +9,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
 NOVA   ?= .venv-nova
 CLOUD  ?= .venv-openstack
+SUPPLY ?= .venv-supply
 ARGS   ?=
 NAME   ?=
 JOBS   ?= 3
@@ -19,13 +20,14 @@ PYTEST := $(BIN)/python -m pytest
 SAMPLE := etc/gantt/gantt.conf.sample
 POLICY := etc/gantt/policy.yaml.sample
 
-# pbr takes the version from git tags.  A tree without them (an unpacked
-# archive, a copy, a checkout that belongs to somebody else) has this one.
-ifeq ($(PBR_VERSION)$(shell git describe --tags 2>/dev/null),)
-export PBR_VERSION := 0.1.0.dev0
+# pbr counts commits up to the version of setup.cfg, as "pip install ." does.  A tree
+# without git (an unpacked archive, a copy, a checkout that belongs to somebody else)
+# has nothing to count.
+ifeq ($(PBR_VERSION)$(shell git rev-parse HEAD 2>/dev/null),)
+export PBR_VERSION := $(shell sed -n 's/^version = //p' setup.cfg).dev0
 endif
 
-.PHONY: help demo test devstack-test openstack-test lint format types imports docs genconfig genpolicy bench nightly clean venv venv-test venv-nova try-nova
+.PHONY: help demo test devstack-test openstack-test lint format types imports security docs genconfig genpolicy bench nightly clean hashes sbom audit venv venv-test venv-nova try-nova
 
 help: ## this list
 	@echo 'make TARGET [ARGS="..."]     (PYTHON=$(PYTHON), environment in $(VENV)/)'
@@ -42,14 +44,15 @@ $(VENV)/made:
 	@touch $@
 
 $(VENV)/required: $(VENV)/made requirements.txt constraints.txt
-	@echo '[2/3] the libraries Gantt needs (the exact set of constraints.txt)'
-	$(PIP) install --quiet --constraint constraints.txt setuptools pbr
-	$(PIP) install --progress-bar on --constraint constraints.txt --requirement requirements.txt
+	@echo '[2/3] the libraries Gantt needs (the exact set of constraints.txt): about 90 s, log in $(VENV)/install.log'
+	@{ $(PIP) install --constraint constraints.txt setuptools pbr && \
+	   $(PIP) install --constraint constraints.txt --requirement requirements.txt; } \
+	   > $(VENV)/install.log 2>&1 || { cat $(VENV)/install.log >&2; exit 1; }
 	@touch $@
 
 $(VENV)/installed: $(VENV)/required setup.cfg setup.py pyproject.toml README.rst
 	@echo '[3/3] Gantt itself, from this directory'
-	$(PIP) install --quiet --no-build-isolation --no-deps --editable .
+	@$(PIP) install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
 
 $(VENV)/test-required: $(VENV)/required test-requirements.txt | $(VENV)/installed
@@ -79,6 +82,14 @@ $(CLOUD)/made: tests/openstack/requirements.txt setup.cfg
 	$(CLOUD)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --no-build-isolation --no-deps .
 	@touch $@
 
+$(SUPPLY)/made: supply-requirements.txt
+	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed; found none.' >&2; exit 1; }
+	@echo 'the tools that look at libraries, in an environment of their own ($(SUPPLY)/): once, a minute'
+	rm -rf $(SUPPLY)
+	'$(PYTHON)' -m venv $(SUPPLY)
+	$(SUPPLY)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --requirement $<
+	@touch $@
+
 try-nova:
 	@$(MAKE) --no-print-directory venv-nova || echo 'NO NOVA: it could not be installed; filters are not compared with its own' >&2
 
@@ -89,11 +100,11 @@ demo: $(VENV)/installed ## see Gantt work in one process; ARGS=--serve stays up
 
 # Tests wait more than they work: three at a time keep two cores busy.
 test: $(VENV)/test-required try-nova ## all tests; ARGS="tests/core -k name" for some; those without their server are skipped loudly
-	$(PYTEST) -n $(JOBS) --dist loadfile -m 'not slow' $(ARGS)
+	$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow' $(ARGS)
 
 # Long forms one after another: each of them wants the machine.  5: ARGS chose none of these.
 nightly: $(VENV)/test-required try-nova ## all tests in their long form too
-	$(PYTEST) -n $(JOBS) --dist loadfile -m 'not slow' $(ARGS) || [ $$? = 5 ]
+	$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow' $(ARGS) || [ $$? = 5 ]
 	$(PYTEST) -m slow --timeout 10800 $(ARGS) || [ $$? = 5 ]
 
 devstack-test: $(VENV)/made ## the devstack plugin with devstack's own functions: DEVSTACK=path-to-a-copy; as root
@@ -107,7 +118,7 @@ bench: $(VENV)/test-required ## one bench, e.g. NAME=decide ARGS="--hosts 10000"
 
 # -- checks -----------------------------------------------------------------------
 
-lint: format types imports docs ## all static checks: style, types, import contracts, documents
+lint: format types imports security docs ## all static checks: style, types, import contracts, security, documents
 
 format: $(VENV)/test-required ## style only (fix with: .venv/bin/ruff check --fix . && .venv/bin/ruff format .)
 	$(BIN)/ruff check .
@@ -118,6 +129,19 @@ types: $(VENV)/test-required ## types only
 
 imports: $(VENV)/test-required ## who may import whom only
 	$(BIN)/lint-imports
+
+security: $(VENV)/test-required ## what bandit finds in the code only
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive gantt
+
+# Not part of lint, which needs no network.  --strict: a library that could not be looked up is none
+# without vulnerabilities.
+audit: $(SUPPLY)/made ## known vulnerabilities of what requirements.lock installs; needs the network
+	@mkdir -p build
+	@if $(SUPPLY)/bin/pip-audit --strict --disable-pip --requirement requirements.lock --progress-spinner off \
+	    $(ARGS) > build/audit.log 2>&1; then cat build/audit.log; else cat build/audit.log >&2; \
+	  grep -q '^Found [0-9]* known vulnerabilit' build/audit.log || \
+	    echo 'NOT CHECKED: the database of vulnerabilities cannot be reached from here, or lacks a library' >&2; \
+	  exit 1; fi
 
 # -- what is generated --------------------------------------------------------------
 
@@ -131,6 +155,15 @@ genconfig: $(VENV)/installed ## etc/gantt/gantt.conf.sample, from the options in
 genpolicy: $(VENV)/installed ## etc/gantt/policy.yaml.sample, from the rules in the code
 	PYTHONWARNINGS=ignore $(BIN)/oslopolicy-sample-generator --config-file etc/gantt/policy-generator.conf --output-file $(POLICY)
 
+hashes: $(SUPPLY)/made ## requirements.lock: what production installs, with the hashes of all files of the index
+	printf 'pbr\nsetuptools\n' > $(SUPPLY)/build.in
+	$(SUPPLY)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command 'make hashes' --constraint constraints.txt --output-file requirements.lock requirements.txt $(SUPPLY)/build.in
+
+sbom: $(SUPPLY)/made ## build/sbom.json: what requirements.lock installs, as CycloneDX
+	@mkdir -p build
+	$(SUPPLY)/bin/cyclonedx-py requirements --output-reproducible --mc-type application --output-file build/sbom.json requirements.lock
+	@echo 'build/sbom.json'
+
 clean: ## remove what was made here: environment, caches, built documents
-	rm -rf $(VENV) $(NOVA) doc/build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .eggs
+	rm -rf $(VENV) $(NOVA) $(SUPPLY) doc/build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .eggs
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

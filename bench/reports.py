@@ -35,6 +35,7 @@ from oslo_config import cfg
 from bench import Result, conditions, reports_stock
 from bench.rig import Rig, rig
 from gantt import client
+from gantt.client.signing import Signer
 from gantt.compute.drivers.fake import FakeDriver
 from gantt.compute.farm import Farm, Plan
 from gantt.compute.member import Settings
@@ -47,6 +48,7 @@ from gantt.core.claim import Claim, claim_id
 from gantt.core.commit import ClaimDraft, RequestDraft
 from gantt.core.report import HostReport
 from gantt.db.store import SqlStore
+from gantt.ed25519 import PrivateKey
 
 SHAPE = Shape(vcpus=64, memory_mb=262_144, disk_gb=4000, cpu_allocation_ratio=4.0, numa_cells=2)
 TAKES = {'VCPU': 2, 'MEMORY_MB': 4096, 'DISK_GB': 40}
@@ -62,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--period', type=float, default=60.0, help='seconds between two reports')
     parser.add_argument('--seconds', type=float, default=60.0, help='length of one measurement')
     parser.add_argument('--repeats', type=int, default=2)
+    parser.add_argument('--signed', action='store_true', help='each host signs its words')
     parser.add_argument('--no-search', action='store_true', help='leave out the highest rate')
 
 
@@ -87,7 +90,8 @@ def run(args: argparse.Namespace) -> Result:
         stack.callback(carrier.cleanup)
         store = SqlStore.for_url(made.database)
         stack.callback(store.close)
-        said = Said(OverRpc(carrier, 30.0))
+        signer = Signer(PrivateKey()) if args.signed else None
+        said = Said(OverRpc(carrier, 30.0, signer))
         settings = Settings(report_seconds=args.period, level=10)
         farm = _farm(args.hosts, said, settings)
         stack.callback(farm.stop)
@@ -112,6 +116,7 @@ def run(args: argparse.Namespace) -> Result:
             conditions={
                 **conditions.here(),
                 'hosts': args.hosts,
+                'signed': args.signed,
                 'consumers_per_host': args.consumers,
                 'period_seconds': args.period,
                 'reports_per_second': measured[-1]['rate'],

@@ -4,9 +4,9 @@
     python check.py --config-file /etc/gantt/gantt.conf --endpoint http://127.0.0.1/scheduler
 
 The host is played by ``gantt-compute --fake 1`` and has a trait that nothing else
-has and that the requests ask for, so they land there and nowhere else.  With
-``--nova-transport-url`` a request of nova-conductor is sent where that URL says,
-on Nova's exchange and topic.  With ``--nova-computes`` a host that is none of these
+has and that the requests ask for, so they land there and nowhere else.  Where the
+environment has ``NOVA_TRANSPORT_URL`` a request of nova-conductor is sent where that
+says, on Nova's exchange and topic.  With ``--nova-computes`` a host that is none of these
 has to have reported as well.  Nothing is left but tombstones.  Where the API asks
 for a token, the credentials are those of ``OS_CLOUD`` or ``OS_AUTH_URL`` and its kin.
 
@@ -170,7 +170,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or '').partition('\n')[0])
     parser.add_argument('--config-file', required=True, metavar='FILE')
     parser.add_argument('--endpoint', required=True, metavar='URL', help='of gantt-api')
-    parser.add_argument('--nova-transport-url', metavar='URL', help='transport_url of Nova')
     parser.add_argument('--nova-computes', action='store_true', help='one has to be known')
     given = parser.parse_args()
     try:
@@ -180,9 +179,11 @@ def main() -> int:
             a_compute(api)
         with a_host(given.config_file, api):
             over_http(api)
-            if given.nova_transport_url:
-                conf.set_override('nova_transport_url', given.nova_transport_url, group='rpc')
-                as_nova(conf, given.nova_transport_url, api)
+            # Not of the command line: everybody on the machine can read that, password and all.
+            nova = os.environ.get('NOVA_TRANSPORT_URL')
+            if nova:
+                conf.set_override('nova_transport_url', nova, group='rpc')
+                as_nova(conf, nova, api)
     except (Wrong, Failure, cfg.Error) as e:
         sys.stderr.write(f'gantt check: {e}\n')
         return 1

@@ -9,13 +9,17 @@
     │   ├── InvalidRule          a rule is not understood; says where and what was expected
     │   ├── UnsupportedVersion   the sender speaks a version we do not
     │   ├── PayloadTooLarge
+    │   ├── QuotaExceeded        the project has as much as its quota lets it have
+    │   ├── TooManyRequests      more requests than its quota lets it make; says when to come again
     │   ├── RequestIdReused      same request id, other body
     │   ├── RequestCancelled
     │   ├── NotFound             host, claim, request, decision, group or aggregate
+    │   ├── InUse                a server group that live claims belong to
     │   ├── StaleEpoch           an older registration of the host speaks
     │   ├── StaleRegistration    a registration that a later one of the same journal overtook
     │   ├── HostRenamed          the agent still uses the name that its host had before
     │   ├── HostHeld             an agent of its own speaks for the host, not Nova
+    │   ├── NotProven            a word of a host that is not signed with the host's key
     │   └── StaleReport          repeated or overtaken report
     ├── Conflict             others were faster; the retries within the budget are used up
     ├── Unavailable          a dependency is away, or too little is known to answer
@@ -109,6 +113,22 @@ class PayloadTooLarge(Refused):
     template = 'the message has {size} bytes; at most {limit} are accepted'
 
 
+class QuotaExceeded(Refused):
+    """The project has, or would have, more than its quota lets it have."""
+
+    code = 'gantt.quota_exceeded'
+    http_status = 403
+    template = 'quota {name}: {used} of {limit} used, {asked} asked'
+
+
+class TooManyRequests(Refused):
+    """The project has made more requests than its quota lets it make; carries when to retry."""
+
+    code = 'gantt.too_many_requests'
+    http_status = 429
+    template = 'quota {name}: {used} of {limit} used, {asked} asked'
+
+
 class RequestIdReused(Refused):
     """A request id came again with another body."""
 
@@ -134,6 +154,14 @@ class NotFound(Refused):
     code = 'gantt.not_found'
     http_status = 404
     template = '{kind} {name!r} is not known here'
+
+
+class InUse(Refused):
+    """What is to be removed is in use."""
+
+    code = 'gantt.in_use'
+    http_status = 409
+    template = 'It is in use.'
 
 
 class StaleEpoch(Refused):
@@ -182,6 +210,14 @@ class HostHeld(Refused):
         "ago), so nothing is taken from Nova. Is it to be one of Nova's hosts, stop gantt-compute "
         'there, or run it with --facts-only; the host is free {held} s after its last report'
     )
+
+
+class NotProven(Refused):
+    """A word in the name of a host that is not signed with the key of that host."""
+
+    code = 'gantt.not_proven'
+    http_status = 409
+    template = 'host {host!r}: {problem}; nothing was changed. {fix}'
 
 
 class StaleReport(Refused):

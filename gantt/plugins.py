@@ -6,19 +6,16 @@ checked before the service starts: that it loads, is of the right kind, reads
 columns that exist, and that its options are sane.
 """
 
-import difflib
 import functools
 import importlib
 import importlib.metadata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import stevedore.exception
-from stevedore import DriverManager
-
 from gantt import exceptions
 from gantt.core import nova_filter
 from gantt.core.filters.base import Filter
+from gantt.core.near import near
 from gantt.core.pipeline import Pipeline
 from gantt.core.plugin import Plugin
 from gantt.core.weighers.base import Weigher
@@ -47,7 +44,22 @@ DEFAULT_WEIGHERS = (
 
 def installed(group: str) -> list[str]:
     """Names of all plugins of a group."""
-    return sorted({entry.name for entry in importlib.metadata.entry_points(group=group)})
+    return sorted(_entries(group))
+
+
+@functools.cache
+def _entries(group: str) -> dict[str, importlib.metadata.EntryPoint]:
+    """Name -> entry point; that of the package which comes first on the path."""
+    found: dict[str, importlib.metadata.EntryPoint] = {}
+    for entry in importlib.metadata.entry_points(group=group):
+        found.setdefault(entry.name, entry)
+    return found
+
+
+def look_again() -> None:
+    """Find packages that were installed since this process looked; what is loaded stays."""
+    importlib.invalidate_caches()
+    _entries.cache_clear()
 
 
 @functools.cache
@@ -77,27 +89,31 @@ def find_class(group: str, name: str, kind: type) -> Any:
 def _loaded(group: str, name: str) -> Any:
     known = installed(group)
     if name not in known:
-        near = difflib.get_close_matches(name, known, 1, 0.5)
-        hint = f'did you mean {near[0]!r}?' if near else f'installed: {", ".join(known) or "none"}'
+        meant = near(name, known, 1)
+        hint = (
+            f'did you mean {meant[0]!r}?' if meant else f'installed: {", ".join(known) or "none"}'
+        )
         raise exceptions.PluginError(
             plugin=name, problem=f'is not installed in {group}; {hint}', fix='Correct the name'
         )
     try:
-        manager: DriverManager[Any] = DriverManager(
-            group, name, invoke_on_load=False, on_load_failure_callback=_reraise
-        )
-        return manager.driver
+        return _entries(group)[name].load()
     except exceptions.PluginError:
         raise
-    except stevedore.exception.NoMatches as e:
-        raise exceptions.PluginError(plugin=name, problem=str(e), fix='Install it') from e
     except Exception as e:
         # Importing runs code that is not ours: whatever it raises is its failure.
         raise exceptions.PluginError(
             plugin=name,
-            problem=f'does not load: {type(e).__name__}: {e}',
+            problem=f'does not load: {type(e).__name__}: {e}{_late(e)}',
             fix='Mend or disable it',
         ) from e
+
+
+def _late(error: Exception) -> str:
+    # What such an installation adds to the path of Python is read when a process starts.
+    if not isinstance(error, ModuleNotFoundError):
+        return ''
+    return '; if "pip install -e" installed it while this process ran, start the process again'
 
 
 def _fit(group: str, name: str, found: Any) -> type[Plugin]:
@@ -131,10 +147,6 @@ def _imported(name: str) -> Any:
             problem=f'does not load: {type(e).__name__}: {e}',
             fix='Write module:Class, and mend it or disable it',
         ) from e
-
-
-def _reraise(manager: object, entry_point: object, error: BaseException) -> None:
-    raise error
 
 
 def load(
@@ -203,8 +215,8 @@ def changed(
     given = dict(options or {})
     known = {o.name for found in classes.values() for plugin in found for o in plugin.options}
     for name in sorted(given.keys() - known):
-        near = difflib.get_close_matches(name, sorted(known), 1, 0.5)
-        hint = f'did you mean {near[0]!r}?' if near else 'none is like it'
+        meant = near(name, sorted(known), 1)
+        hint = f'did you mean {meant[0]!r}?' if meant else 'none is like it'
         raise exceptions.InvalidMessage(
             field=f'options.{name}',
             problem=f'no filter or weigher that runs has the option {name!r}; {hint}',
@@ -266,10 +278,7 @@ def from_conf(conf: Any) -> Pipeline:
 
     chosen = conf[section.FILTERS.name]
     loaded: dict[str, list[Any]] = {}
-    for group, names in (
-        (FILTERS, chosen.enabled_filters),
-        (WEIGHERS, chosen.enabled_weighers),
-    ):
+    for group, names in section.chosen(conf).items():
         values: dict[str, Any] = {}
         for name in names:
             values.update(section.register_plugin(conf, group, find(group, name)))

@@ -129,6 +129,7 @@ class ADraft(Builder):
             group=group or (swap.uuid if swap else None),
             move_id=move_id,
             layout=layout,
+            project_id=self.fields.get('project_id'),
         )
         draft = ClaimDraft(claim=claim, generation=generation)
         return self.having(claims=[*self.fields['claims'], draft])

@@ -26,6 +26,10 @@ STORES = [
 ]
 
 
+#: Folders of tests on real processes, which wait more than they compute; and before which part
+#: of all others the last of them begins.
+WAITING, SLOW_BEFORE = {'faults', 'functional'}, 0.8
+
 #: What broken connections warn of once nobody refers to them.
 LEFT = (
     'ignore:unclosed <:ResourceWarning',
@@ -86,21 +90,23 @@ def store_url(
 
 
 @pytest.fixture
-def make_store(store_url: Callable[[str], str]) -> Iterator[Callable[[str], Any]]:
+def make_store(store_url: Callable[[str], str]) -> Iterator[Callable[..., Any]]:
     """``make_store(kind)``: an empty store, 'memory', 'sqlite', 'postgresql' or 'mysql'.
+
+    Options are those of ``SqlStore.for_url``; nothing of them concerns the one in memory.
 
     One call per kind and test: the second empties what the first one holds.
     """
     made: list[Any] = []
 
-    def make(kind: str) -> Any:
+    def make(kind: str, **options: Any) -> Any:
         if kind == 'memory':
             from gantt.db.memory import MemoryStore
 
             return MemoryStore()
         from gantt.db.store import SqlStore
 
-        store = SqlStore.for_url(store_url(kind))
+        store = SqlStore.for_url(store_url(kind), **options)
         made.append(store)
         return store
 
@@ -124,3 +130,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if ':' in item.name and item.path.name != 'test_gabbi.py':
             raise pytest.UsageError(f'{item.nodeid}: the id of a test may hold no colon')
+    items[:] = _spread(items)
+
+
+def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The files that wait more than they compute, evenly among the first of the others.
+
+    So both cores have work all the time, and no long file begins when all else is done.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    slow = [path for path in files if path.parent.name in WAITING]
+    quick = [path for path in files if path.parent.name not in WAITING]
+    places = [(n / len(slow) * SLOW_BEFORE, path) for n, path in enumerate(slow)]
+    places += [(n / len(quick), path) for n, path in enumerate(quick)]
+    return [item for _, path in sorted(places) for item in files[path]]

@@ -40,16 +40,11 @@ def installed(tmp_path, monkeypatch):
         (info / 'entry_points.txt').write_text('[gantt.filters]\n' + '\n'.join(lines) + '\n')
 
     monkeypatch.syspath_prepend(str(tmp_path / 'site'))
-    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
     plugins.find.cache_clear()
-    # stevedore keeps what it has read of the entry points in the process.
-    import stevedore._cache
-    from stevedore import ExtensionManager
-
-    monkeypatch.setattr(ExtensionManager, 'ENTRY_POINT_CACHE', {})
-    monkeypatch.setattr(stevedore._cache, '_c', stevedore._cache.Cache(str(tmp_path / 'cache')))
+    plugins.look_again()
     yield install
     plugins.find.cache_clear()
+    plugins.look_again()
     sys.modules.pop('acme_parts', None)
 
 
@@ -115,7 +110,7 @@ def test_a_plugin_of_another_package_loads(installed):
                 columns = ('zones',)
             """,
             'acme_parts:X',
-            "reads column 'zones', which the host table does not have; the nearest is 'zone'",
+            "reads column 'zones', which the host table does not have; did you mean 'zone'?",
         ),
     ],
 )
@@ -211,6 +206,20 @@ def test_the_pipeline_is_what_the_configuration_asks_for(tmp_path):
             'image_metadata_prefilter': False,
         },
     }
+
+
+@pytest.mark.finding('N16', 'one more filter needs no list of the default ones')
+def test_extra_plugins_are_beside_the_default_ones(tmp_path):
+    more = '[filters]\nextra_filters = IoOpsFilter\nextra_weighers = LoadWeigher\n'
+    made = plugins.from_conf(a_conf(tmp_path, more)).described()
+    assert list(made['filters']) == [*plugins.DEFAULT_FILTERS, 'IoOpsFilter']
+    assert list(made['weighers']) == [*plugins.DEFAULT_WEIGHERS, 'LoadWeigher']
+
+
+def test_an_extra_filter_that_is_there_already_is_told(tmp_path):
+    conf = a_conf(tmp_path, '[filters]\nextra_filters = ComputeFilter\n')
+    with pytest.raises(exceptions.PluginError, match="'ComputeFilter': is listed twice"):
+        plugins.from_conf(conf)
 
 
 def test_the_default_configuration_is_the_default_pipeline(tmp_path):

@@ -3,19 +3,20 @@
 
 import argparse
 import csv
-import difflib
 import functools
 import json
 import math
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from cliff import command
 
-from gantt.cli import login, text
+from gantt.cli import choosing, login, text
 from gantt.cli.endpoint import Endpoint, Exit, Failure, Unwritable
 from gantt.core import quoting
+from gantt.core.near import did_you_mean, near
 
 PAGE = 500
 #: What people call resources -> how they are asked for.
@@ -25,6 +26,8 @@ _RESOURCES = {
     'disk': 'DISK_GB=20', 'disk-gb': 'DISK_GB=20',
 }  # fmt: skip
 ROWS_MAX = 100_000
+#: To a terminal: forget what is shown, and begin at the top.
+_CLEAR = '\x1b[H\x1b[2J'
 
 
 class Parser(argparse.ArgumentParser):
@@ -47,12 +50,11 @@ class Parser(argparse.ArgumentParser):
         if not options:
             return f'{rest[0]!r} is one argument too many'
         known = self._option_string_actions
-        near = difflib.get_close_matches(options[0], known, 3, 0.7)
         said = f'there is no option {options[0]}'
         resource = _RESOURCES.get(options[0].strip('-').lower().removesuffix('s'))
         if resource is not None and '--resource' in known:
             return f'{said}; say --resource {resource}'
-        return f'{said}; did you mean {" or ".join(near)}?' if near else f'{said}; see --help'
+        return f'{said}{did_you_mean(near(options[0], known)) or "; see --help"}'
 
 
 class Base(command.Command):
@@ -61,6 +63,8 @@ class Base(command.Command):
     forms: Sequence[str] = ('text', 'json', 'yaml')
     #: What the command has changed, or may have, for who cannot read its answer.
     made: Sequence[str] = ()
+    #: Whether it can be printed again and again, with --watch.
+    may_watch = False
     #: For OpenStackClient: log in first.
     auth_required = True
 
@@ -88,6 +92,15 @@ class Base(command.Command):
             help=f'how to print (default: {self.forms[0]}); json and yaml have every fact, '
             'under the keys of the HTTP interface',
         )
+        if self.may_watch:
+            parser.add_argument(
+                '--watch', nargs='?', metavar='SECONDS', type=number(0.5, 3600), const=5.0,
+                help='print it again and again, with so many seconds between (default: 5)',
+            )  # fmt: skip
+            parser.add_argument(
+                '--for', dest='watch_seconds', metavar='SECONDS', type=number(0, 604_800),
+                default=3600.0, help='with --watch: end after so long (default: 3600)',
+            )  # fmt: skip
         self.arguments(parser)
         return parser
 
@@ -124,11 +137,24 @@ class Base(command.Command):
         try:
             code = super().run(parsed_args)
             self.app.stdout.flush()
+            if getattr(parsed_args, 'watch', None):
+                code = self._watch(parsed_args)
         except BrokenPipeError:
             raise
         except OSError as e:
             # What was done is done, and whoever asked cannot read so.
             raise Unwritable(f'the answer cannot be written: {e.strerror}', notes=self.made) from e
+        return code
+
+    def _watch(self, args: argparse.Namespace) -> int:
+        """Print it again and again, until the time is over or somebody interrupts."""
+        out, end = self.app.stdout, time.monotonic() + args.watch_seconds
+        code: int = Exit.PLACED
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(args.watch, left))
+            out.write(_CLEAR if out.isatty() else '\n')
+            code = super().run(args)
+            out.flush()
         return code
 
     @property
@@ -141,17 +167,13 @@ class Base(command.Command):
         for line in lines:
             self.app.stdout.write(quoting.plain(line) + '\n')
 
-    def _say_json(self, data: Any, indent: int | None = None) -> None:
-        self.app.stdout.write(json.dumps(data, indent=indent, ensure_ascii=False) + '\n')
+    def _say_json(self, data: Any) -> None:
+        self.app.stdout.write(json.dumps(data, ensure_ascii=False) + '\n')
 
     def show(self, form: str, data: Any, lines: Sequence[str]) -> int:
         """Print ``data`` in a machine's form, or ``lines`` for people."""
-        if form == 'json':
-            self._say_json(data, indent=2)
-        elif form == 'yaml':
-            import yaml
-
-            self.app.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+        if form in ('json', 'yaml'):
+            self.app.stdout.write(dumped(form, data))
         else:
             self.say(*lines)
         return Exit.PLACED
@@ -160,72 +182,116 @@ class Base(command.Command):
 class Lister(Base):
     """A list: a table for people, the interface's objects for programs."""
 
-    forms = ('table', 'json', 'yaml', 'csv')
+    forms = ('table', 'json', 'yaml', 'csv', 'value')
     path = ''
     member = ''  # the key of the list in the answer
     columns: Sequence[text.Column] = ()
     nothing = 'nothing to show'
+    #: Keys of --sort that the interface knows itself, for the help.
+    sort_keys = ''
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Adds the bound on the number of rows."""
+        """Adds columns, filters, an order, and the bound on the number of rows."""
         parser = super().get_parser(prog_name)
-        parser.add_argument(
+        choosing.arguments(parser, self.sort_keys)
+        limit = parser.add_mutually_exclusive_group()
+        limit.add_argument(
             '--limit',
             type=whole_number(1, ROWS_MAX),
             default=100,
             help=f'print at most so many (default: 100, at most {ROWS_MAX})',
         )
-        parser.add_argument('--no-header', action='store_true', help='only the rows of the table')
+        limit.add_argument(
+            '--all', action='store_const', dest='limit', const=ROWS_MAX, help='print all of them'
+        )
+        parser.add_argument(
+            '--no-header', action='store_true', help='only the rows of the table, or of csv'
+        )
         return parser
 
     def query(self, args: argparse.Namespace) -> dict[str, Any]:
         """Query parameters."""
         return {}
 
+    def sorts_itself(self, args: argparse.Namespace) -> bool:
+        """Whether the interface answers in the order that is asked for."""
+        return not args.sort and not args.reverse
+
     def note(self, row: dict[str, Any]) -> str:
         """A further line below a row, empty for none."""
         return ''
 
     def footer(self, rows: list[dict[str, Any]], last: dict[str, Any], more: bool) -> str:
-        """A line below the table, empty for none."""
-        return f'there are more; see --limit ({len(rows)} shown)' if more else ''
+        """A line below the table, or several; empty for none."""
+        return f'{len(rows)} shown, there are more: --limit N, or --all' if more else ''
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Fetch page by page and print."""
         args = parsed_args
+        # Which rows are the first, and which match, is known when all are.
+        is_whole = bool(args.filter) or not self.sorts_itself(args)
+        rows, last, more = self.fetch(args, ROWS_MAX if is_whole else args.limit)
+        rows = choosing.matching(args.filter, self.columns, rows)
+        if not self.sorts_itself(args):
+            if args.sort:
+                rows = choosing.ordered(args.sort, args.reverse, self.columns, rows)
+            else:
+                rows.reverse()
+        more |= len(rows) > args.limit
+        rows = rows[: args.limit]
+        fields = choosing.columns(args.columns, self.columns, rows)
+        if args.form in ('csv', 'value'):
+            return self._plain(args, rows, fields)
+        data = [{f.name: f.value(row) for f in fields} for row in rows] if fields else rows
+        return self.show(args.form, data, self._table(args, rows, fields, last, more))
+
+    def fetch(
+        self, args: argparse.Namespace, most: int
+    ) -> tuple[list[dict[str, Any]], dict[str, Any], bool]:
+        """Rows, the last answer, and whether there are more."""
         rows: list[dict[str, Any]] = []
         marker: str | None = None
         last: dict[str, Any] = {}
         endpoint, query = self.endpoint, self.query(args)
-        while len(rows) < args.limit:
+        while len(rows) < most:
             last = endpoint.get(
-                self.path, limit=min(PAGE, args.limit - len(rows)), marker=marker, **query
+                self.path, limit=min(PAGE, most - len(rows)), marker=marker, **query
             )
             rows.extend(last[self.member])
             marker = last['next_marker']
             if marker is None:
                 break
-        if args.form == 'csv':
-            return self._csv(rows)
-        return self.show(args.form, rows, self._table(args, rows, last, marker is not None))
+        return rows, last, marker is not None
 
     def _table(
-        self, args: argparse.Namespace, rows: list[dict[str, Any]], last: Any, more: bool
-    ) -> list[str]:
+        self, args: argparse.Namespace, rows: list[dict[str, Any]],
+        fields: Sequence[choosing.Field], last: Any, more: bool,
+    ) -> list[str]:  # fmt: skip
         if not rows:
             return [self.nothing]
-        lines = text.table(self.columns, rows, self.width, self.note)
+        columns = [field.column for field in fields] or self.columns
+        lines = text.table(columns, rows, self.width, None if fields else self.note)
         if args.no_header:
             return lines[1:]
         footer = self.footer(rows, last, more)
-        return [*lines, *([footer] if footer else [])]
+        return [*lines, *footer.splitlines()]
 
-    def _csv(self, rows: list[dict[str, Any]]) -> int:
-        names = list(rows[0]) if rows else []
+    def _plain(
+        self, args: argparse.Namespace, rows: list[dict[str, Any]], fields: list[choosing.Field]
+    ) -> int:
+        """Rows for programs: csv with a header; or values with a tab between them."""
+        names = [field.name for field in fields] or (list(rows[0]) if rows else [])
+        values = [
+            [choosing.flat(value) for value in
+             ([field.value(row) for field in fields] or [row[name] for name in names])]
+            for row in rows
+        ]  # fmt: skip
+        if args.form == 'value':
+            for line in values:
+                self.app.stdout.write('\t'.join(map(quoting.plain, line)) + '\n')
+            return Exit.PLACED
         writer = csv.writer(self.app.stdout)
-        writer.writerow(names)
-        for row in rows:
-            writer.writerow([_flat(row[name]) for name in names])
+        writer.writerows(values if args.no_header else [names, *values])
         return Exit.PLACED
 
 
@@ -252,10 +318,13 @@ class Write(Base):
         return self.show(parsed_args.form, done, [said])
 
 
-def _flat(value: Any) -> Any:
-    if isinstance(value, (dict, list)):
-        return json.dumps(value, ensure_ascii=False)
-    return '' if value is None else value
+def dumped(form: str, data: Any) -> str:
+    """``data`` as ``json`` or ``yaml``, with a newline at its end."""
+    if form == 'json':
+        return json.dumps(data, indent=2, ensure_ascii=False) + '\n'
+    import yaml
+
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
 
 
 def whole_number(least: int, most: int) -> Any:

@@ -23,8 +23,8 @@ COLUMNS = (
     Column('STATE', lambda r: r['state'] + ('*' if r['adopted'] else '')),
     Column('HOST', text.key('host'), least=12),
     Column('CONSUMER', lambda r: text.short_id(r['consumer'])),
-    Column('AGE', lambda r: text.age(r['age_seconds']), right=True),
-    Column('LEASE', lease, right=True),
+    Column('AGE', lambda r: text.age(r['age_seconds']), right=True, by='age_seconds'),
+    Column('LEASE', lease, right=True, by='lease_seconds'),
     Column('RESOURCES', lambda r: text.needs(r['resources']), least=14),
 )
 
@@ -32,6 +32,7 @@ COLUMNS = (
 class ClaimList(base.Lister):
     """List the claims; a star marks one that was adopted."""
 
+    may_watch = True
     path = '/v1/claims'
     member = 'claims'
     nothing = 'no claim matches'

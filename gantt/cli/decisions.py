@@ -20,6 +20,7 @@ _ID = (
 class DecisionList(base.Lister):
     """List the decisions, newest first."""
 
+    may_watch = True
     path = '/v1/decisions'
     member = 'decisions'
     nothing = 'no decision is kept that matches'
@@ -27,7 +28,7 @@ class DecisionList(base.Lister):
         Column('DECISION', lambda r: text.short_id(r['id'])),
         Column('REQUEST', lambda r: text.short_id(r['request_id'])),
         Column('OUTCOME', text.key('outcome')),
-        Column('AGE', lambda r: text.age(r['age_seconds']), right=True),
+        Column('AGE', lambda r: text.age(r['age_seconds']), right=True, by='age_seconds'),
         Column('WHY', text.key('reason'), least=20),
     )
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 DEFAULT = 'http://127.0.0.1:8790'
-MICROVERSION = 'scheduler 1.0'
+#: The microversion that commands ask for, and the one for a service that does not serve it yet.
+MICROVERSION, OLDEST = 'scheduler 1.3', 'scheduler 1.0'
 LOG_IN = 'log in with --os-cloud, OS_CLOUD, or OS_AUTH_URL and its kin'
 
 
@@ -91,7 +92,8 @@ class Endpoint:
         self.timeout = timeout
         self._login = login
         self._verify = verify
-        self._token = ''
+        self._token = ''  # nosec B105 # no password
+        self._version = MICROVERSION
 
     def get(self, path: str, **query: Any) -> Any:
         """The answer's JSON.  :raises Failure:"""
@@ -136,7 +138,7 @@ class Endpoint:
         params = {k: _text(v) for k, v in query.items() if v is not None and v is not False}
 
         def once() -> Any:
-            headers = {'OpenStack-API-Version': MICROVERSION, 'Accept': 'application/json'}
+            headers = {'OpenStack-API-Version': self._version, 'Accept': 'application/json'}
             if content is not None:
                 headers['Content-Type'] = 'application/json'
             return httpx.request(
@@ -152,6 +154,10 @@ class Endpoint:
 
         try:
             answer = once()
+            if answer.status_code == 406 and self._version != OLDEST:
+                # Nothing was done: a service of before, whose answers have less in them.
+                self._version = OLDEST
+                answer = once()
             if answer.status_code == 401 and self._login is not None:
                 # Nothing was done.  Who does not ask for a token is sent none.
                 self._token = self._login()

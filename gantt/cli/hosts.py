@@ -9,6 +9,8 @@ from gantt.cli import base, text
 from gantt.cli.text import Column
 
 CONDITIONS = ('up', 'stale', 'new', 'disabled', 'over_committed')
+#: Keys that the interface sorts by.
+SORTS = ('name', 'zone', 'condition', 'claims', 'report_age')
 _WORDS = {'over_committed': 'overfull'}
 
 
@@ -29,19 +31,22 @@ def _cpu(row: dict[str, Any]) -> str:
 class HostList(base.Lister):
     """List the hosts: condition, free room of capacity, claims, age of the last report."""
 
+    may_watch = True
     path = '/v1/hosts'
     member = 'hosts'
     nothing = 'no host matches'
+    sort_keys = '; also free:CLASS, such as free:VCPU'
     columns = (
         Column('HOST', text.key('name'), least=16),
         Column('STATE', lambda r: _WORDS.get(r['condition'], r['condition'])),
         Column('ZONE', text.key('zone'), least=6),
-        Column('FREE CPU', _cpu, right=True),
-        Column('RAM', _room('MEMORY_MB'), right=True),
-        Column('DISK', _room('DISK_GB'), right=True),
+        Column('FREE CPU', _cpu, right=True, by='free.VCPU'),
+        Column('RAM', _room('MEMORY_MB'), right=True, by='free.MEMORY_MB'),
+        Column('DISK', _room('DISK_GB'), right=True, by='free.DISK_GB'),
         Column('CLAIMS', lambda r: str(r['claims']), right=True),
-        Column('REPORT', lambda r: text.age(r['report_age_seconds']), right=True),
-    )
+        Column('REPORT', lambda r: text.age(r['report_age_seconds']), right=True,
+               by='report_age_seconds'),
+    )  # fmt: skip
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         """Which hosts, in which order."""
@@ -51,19 +56,16 @@ class HostList(base.Lister):
         parser.add_argument('--zone', help='only hosts of this availability zone')
         parser.add_argument('--aggregate', help='only hosts of this aggregate, by name or uuid')
         parser.add_argument('--name', metavar='PART', help='only hosts with PART in their name')
-        parser.add_argument(
-            '--sort',
-            default='name',
-            metavar='KEY',
-            help='name, zone, condition, claims, report_age, or free:CLASS such as free:VCPU '
-            '(default: name)',
-        )
-        parser.add_argument('-r', '--reverse', action='store_true', help='the other way round')
 
     def query(self, args: argparse.Namespace) -> dict[str, Any]:
         """As asked."""
         query = {k: getattr(args, k) for k in ('condition', 'zone', 'aggregate', 'name')}
-        return {**query, 'sort': ('-' if args.reverse else '') + args.sort}
+        sort = (args.sort or 'name') if self.sorts_itself(args) else 'name'
+        return {**query, 'sort': ('-' if args.reverse else '') + sort}
+
+    def sorts_itself(self, args: argparse.Namespace) -> bool:
+        """By what it knows, which is quicker."""
+        return args.sort is None or args.sort in SORTS or args.sort.startswith('free:')
 
     def note(self, row: dict[str, Any]) -> str:
         """Why a host is disabled, and who said so."""
@@ -73,10 +75,12 @@ class HostList(base.Lister):
 
     def footer(self, rows: list[dict[str, Any]], last: dict[str, Any], more: bool) -> str:
         """How many there are, how old that is."""
-        shown = f'{len(rows)} of {last["total"]}' if more else f'{last["total"]}'
+        part = len(rows) < last['total']
+        shown = f'{len(rows)} of {last["total"]}' if part else f'{last["total"]}'
         hosts = 'host' if last['total'] == 1 else 'hosts'
         age = text.age(last['table_age_seconds'])
-        return f'{shown} {hosts}, free of capacity; the table is {age} old'
+        rest = '; --all shows all' if more else ''
+        return f'{shown} {hosts}, free of capacity; the table is {age} old{rest}'
 
 
 class HostShow(base.Base):
@@ -109,6 +113,7 @@ def _lines(detail: dict[str, Any], width: int) -> list[str]:
         'zone': host['zone'] or '-',
         'aggregates': ', '.join(host['aggregates']) or '-',
         'location': detail['location'],
+        'key': detail.get('key') or '',  # a service of before has none
         'hypervisor': f'{detail["hypervisor_type"]} {detail["hypervisor_version"] or ""}'.strip(),
         'NUMA cells': str(detail['numa_cells'] or ''),
         'devices': str(detail['devices'] or ''),

@@ -11,25 +11,39 @@ from typing import Any, TextIO
 
 from cliff import app, commandmanager
 
-from gantt.cli import base, endpoint
+from gantt.cli import base, complete, endpoint
 from gantt.cli.endpoint import Exit, Failure, Unwritable
 from gantt.core import quoting
+from gantt.core.near import did_you_mean, near
 from gantt.version import version_string
 
+#: Commands that are named where only the first word of one is known.
+_COMMANDS_MEANT = 4
 #: Command -> class; a module is imported when its command is run.
 COMMANDS = {
     'status': 'status:Status',
+    'site': 'services:Site',
+    'service list': 'services:ServiceList',
     'host list': 'hosts:HostList',
     'host show': 'hosts:HostShow',
     'host disable': 'hosts:HostDisable',
     'host enable': 'hosts:HostEnable',
+    'host drain': 'draining:HostDrain',
+    'host undrain': 'draining:HostUndrain',
+    'host history': 'host_history:HostHistory',
     'host remove': 'hosts:HostRemove',
     'aggregate list': 'aggregates:AggregateList',
     'aggregate set': 'aggregates:AggregateSet',
     'aggregate remove': 'aggregates:AggregateRemove',
+    'aggregate export': 'as_file:AggregateExport',
+    'aggregate diff': 'as_file:AggregateDiff',
+    'aggregate apply': 'as_file:AggregateApply',
     'group list': 'groups:GroupList',
     'group create': 'groups:GroupCreate',
     'group remove': 'groups:GroupRemove',
+    'group export': 'as_file:GroupExport',
+    'group diff': 'as_file:GroupDiff',
+    'group apply': 'as_file:GroupApply',
     'select': 'select:Select',
     'request show': 'requests:RequestShow',
     'request cancel': 'requests:RequestCancel',
@@ -41,10 +55,17 @@ COMMANDS = {
     'claim list': 'claims:ClaimList',
     'claim show': 'claims:ClaimShow',
     'claim release': 'claims:ClaimRelease',
+    'usage list': 'usages:UsageList',
+    'usage show': 'usages:UsageShow',
     'capacity': 'capacity:Capacity',
     'metric list': 'metrics:MetricList',
     'metric set': 'metrics:MetricSet',
     'metric remove': 'metrics:MetricRemove',
+    'quota list': 'quotas:QuotaList',
+    'quota show': 'quotas:QuotaShow',
+    'quota set': 'quotas:QuotaSet',
+    'quota unset': 'quotas:QuotaUnset',
+    'complete': 'complete:Complete',
 }
 
 
@@ -68,6 +89,11 @@ class Commands(commandmanager.CommandManager):
         super().__init__(None)
         for name, target in COMMANDS.items():
             self.commands[name] = _Later(name, target)  # type: ignore[assignment]
+
+    def add_command(self, name: str, command_class: Any) -> None:
+        """cliff has commands of its own for each application: none takes the place of ours."""
+        if name not in COMMANDS:
+            super().add_command(name, command_class)
 
 
 class Gantt(app.App):
@@ -149,12 +175,26 @@ class Gantt(app.App):
                     'those of a command come after it',
                     Exit.USAGE,
                 ) from None
-            near = self.get_fuzzy_matches(argv[0])
-            hint = f'did you mean {", ".join(near[:4])}?' if near else '"gantt --help" lists them'
-            raise Failure(f'{" ".join(argv)!r} is no command; {hint}', Exit.USAGE) from None
+            hint = did_you_mean(self._meant(argv)) or '; "gantt --help" lists them'
+            raise Failure(f'{" ".join(argv)!r} is no command{hint}', Exit.USAGE) from None
         command = factory(self, self.options, name)
         parsed = command.get_parser(f'gantt {name}').parse_args(rest)
         return command.run(parsed)
+
+    def parsers(self) -> dict[str, argparse.ArgumentParser]:
+        """The parser of each command."""
+        return {
+            name: _Later(name, target).load()(self, None, name).get_parser(f'gantt {name}')
+            for name, target in COMMANDS.items()
+        }
+
+    def _meant(self, argv: list[str]) -> list[str]:
+        """Commands that are called nearly so, or begin with nearly that word."""
+        known = sorted(name for name, _ in self.command_manager)
+        words = {name.partition(' ')[0] for name in known}
+        begins = [argv[0]] if argv[0] in words else near(argv[0], sorted(words))
+        alike = [name for name in known if name.partition(' ')[0] in begins]
+        return near(' '.join(argv[:2]), known) or alike[:_COMMANDS_MEANT]
 
 
 def main(
@@ -203,6 +243,8 @@ def _run(arguments: list[str], stdout: TextIO | None, stderr: TextIO) -> int:
             stderr=stderr,
             deferred_help=True,
         )
+        if complete.ASKED in os.environ:
+            complete.answer(gantt.parser, gantt.parsers())
         gantt.options, rest = gantt.parser.parse_known_args(arguments)
         if gantt.options.deferred_help:
             if not rest:

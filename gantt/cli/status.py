@@ -14,6 +14,8 @@ _WORDS = {'over_committed': 'over-committed'}
 class Status(base.Base):
     """Show the service at a glance: hosts, usage, and what was refused lately."""
 
+    may_watch = True
+
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Fetch and print."""
         status = self.endpoint.get('/v1/status')
@@ -39,12 +41,14 @@ def _lines(status: dict[str, Any], width: int) -> list[str]:
         ', '.join(f'{n} {_WORDS.get(name, name)}' for name, n in status['hosts'].items() if n)
         or 'none'
     )
-    lines = [
+    lines = [f'Site      {status["site"]}'] if status.get('site') else []
+    lines += [
         f'Hosts     {status["hosts_total"]}: {hosts}',
         f'Claims    {status["claims"]} live',
         f'Table     {text.age(status["table_age_seconds"])} old',
         f'Version   {status["version"]}',
     ]
+    lines += _configurations(status.get('configurations', []), width)
     if status['usage']:
         up = text.count(status['hosts']['up'], 'host')
         lines += ['', f'Usage of {up} up', *text.table(_USAGE, status['usage'], width)]
@@ -56,6 +60,28 @@ def _lines(status: dict[str, Any], width: int) -> list[str]:
         lines += _refusal(refusal, width)
     if status['refusals_truncated']:
         lines.append('  there were more; the counts are lower bounds')
+    return lines
+
+
+def _configurations(found: list[dict[str, Any]], width: int) -> list[str]:
+    """Nothing where all decide, and explain, with the same."""
+    if all(one['is_here'] for one in found):
+        return []
+    lines = ['', 'Processes run different filters, weighers or options of theirs']
+    for one in found:
+        here = ', as this API does' if one['is_here'] else ''
+        last = text.age(one['last_age_seconds'])
+        lines += text.wrap(
+            f'  {one["digest"]}: decided with {last} ago by {", ".join(one["workers"])}{here}',
+            width, ' ' * 4,
+        )  # fmt: skip
+    if not any(one['is_here'] for one in found):
+        lines.append('  this API explains, and decides dry runs, with others')
+    lines += text.wrap(
+        '  SIGHUP or start again the schedulers that are behind, and start gantt-api again; the '
+        'log of a scheduler says what it refused',
+        width, '  ',
+    )  # fmt: skip
     return lines
 
 

@@ -27,12 +27,14 @@ class Column(NamedTuple):
     :ivar show: from a row (a dictionary) to text
     :ivar right: align to the right
     :ivar least: it may be cut to so many characters where room is short; 0: never
+    :ivar by: the key of the value that it is sorted by, where that is not the text
     """
 
     title: str
     show: Callable[[dict[str, Any]], str]
     right: bool = False
     least: int = 0
+    by: str = ''
 
 
 def key(name: str) -> Callable[[dict[str, Any]], str]:

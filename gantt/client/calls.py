@@ -110,14 +110,17 @@ class Caller:
     """Calls and casts on one topic; publishing and waiting are bounded.
 
     :param carrier: made by ``gantt.client.get_transport``
+    :param exchange: that the topic is bound to
     """
 
-    def __init__(self, carrier: om.transport.RPCTransport, topic: str) -> None:
+    def __init__(
+        self, carrier: om.transport.RPCTransport, topic: str, exchange: str = transport.EXCHANGE
+    ) -> None:
         self._carrier = carrier
         self._topic = topic
         self._client = om.get_rpc_client(
             carrier,
-            om.Target(exchange=transport.EXCHANGE, topic=topic, version=wire.VERSION),
+            om.Target(exchange=exchange, topic=topic, version=wire.VERSION),
             retry=transport.PUBLISH_RETRIES,
             transport_options=om.TransportOptions(at_least_once=True),
         )
@@ -226,7 +229,7 @@ def again(
         except passing as e:
             hint = getattr(e, 'kwargs', {}).get('retry_after_ms')
             wait = hint / 1000 if isinstance(hint, int | float) else pause
-            wait = min(wait, _PAUSE_MOST) * random.uniform(0.8, 1.2)
+            wait = min(wait, _PAUSE_MOST) * random.uniform(0.8, 1.2)  # nosec B311 # no secret
             if tried == most or time.monotonic() + wait >= end:
                 raise
             LOG.info('%s: try %d failed, again in %.1f s: %s', what, tried, wait, e)

@@ -8,14 +8,9 @@ import oslo_messaging as om
 from gantt.client.calls import Caller
 from gantt.core import message
 from gantt.core.build import Build, Delete
+from gantt.core.host import TOPIC_PREFIX, topic_of
 
-#: Topic of a host that named no other one: this and its name.
-TOPIC_PREFIX = 'gantt-compute'
-
-
-def topic_of(host: str) -> str:
-    """The topic of a host that registered without ``build_topic``."""
-    return f'{TOPIC_PREFIX}.{host}'
+__all__ = ['TOPIC_PREFIX', 'ComputeClient', 'topic_of']
 
 
 class ComputeClient:

@@ -8,10 +8,12 @@ import oslo_messaging as om
 
 from gantt import exceptions
 from gantt.client.calls import Caller, Patience, again
+from gantt.client.signing import Signer
 from gantt.core import message
 from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
 from gantt.core.request import ExtendClaims
 from gantt.rpc import wire
+from gantt.rpc.transport import HOSTS_EXCHANGE
 
 _PASSING = (exceptions.Unavailable,)
 
@@ -50,28 +52,45 @@ class ClaimsClient:
 
     Each is tried again while the service cannot be reached, ``timeout``
     seconds in all; each has the effect of one.
+
+    :param signer: signs the messages; None: nothing is signed
     """
 
-    def __init__(self, transport: om.transport.RPCTransport, *, timeout: float = 20.0) -> None:
-        self._caller = Caller(transport, wire.CLAIMS_TOPIC)
+    def __init__(
+        self, transport: om.transport.RPCTransport, *, timeout: float = 20.0,
+        signer: Signer | None = None,
+    ) -> None:  # fmt: skip
+        self._caller = Caller(transport, wire.CLAIMS_TOPIC, HOSTS_EXCHANGE)
         self._timeout = timeout
+        self._signer = signer
 
     def register_host(self, host: RegisterHost) -> Registered:
         """Say that a host is there; the answer carries its epoch.
 
         :raises StaleRegistration: a later one of the same journal was there before
         :raises HostHeld: it is said in the name of Nova, and an agent has reported lately
+        :raises NotProven: the host has another key, or is to have one
         """
-        return message.decode(
-            self._call('register_host', host.name, host=message.to_builtins(host)),
-            Registered,
-            inside='registered',
-        )
+        try:
+            return self._registered(host)
+        except exceptions.NotProven as e:
+            # Our clock is behind the last one that numbered registrations of this key.
+            if self._signer is None or not self._signer.follow(e.kwargs.get('current')):
+                raise
+        return self._registered(host)
+
+    def _registered(self, host: RegisterHost) -> Registered:
+        body = message.to_builtins(host)
+        if self._signer is not None:
+            body = self._signer.registration(body)
+        found = self._call('register_host', host.name, host=body)
+        return message.decode(found, Registered, inside='registered')
 
     def confirm_claims(self, words: ClaimWords) -> list[ClaimFate]:
         """Before a guest starts.  Only ``ok`` allows it to.
 
         :raises StaleEpoch: the host registered again since
+        :raises NotProven: it is not signed with the host's key: register again
         """
         return self._words('confirm_claims', words)
 
@@ -88,7 +107,10 @@ class ClaimsClient:
         return self._call('extend_claims', request.request_id, request=message.to_builtins(request))
 
     def _words(self, method: str, words: ClaimWords) -> list[ClaimFate]:
-        found = self._call(method, words.name, words=message.to_builtins(words))
+        body = message.to_builtins(words)
+        if self._signer is not None:
+            body = self._signer.message(method, body)
+        found = self._call(method, words.name, words=body)
         return message.decode(found, list[ClaimFate], inside='fates')
 
     def _call(self, method: str, context_id: str, **args: Any) -> Any:
@@ -106,11 +128,17 @@ class StatsClient:
 
     A delta is cast: should it be lost, the next one says the same.  A full
     report is called, so that its sender learns its fate.
+
+    :param signer: signs the reports; None: nothing is signed
     """
 
-    def __init__(self, transport: om.transport.RPCTransport, *, timeout: float = 15.0) -> None:
-        self._caller = Caller(transport, wire.STATS_TOPIC)
+    def __init__(
+        self, transport: om.transport.RPCTransport, *, timeout: float = 15.0,
+        signer: Signer | None = None,
+    ) -> None:  # fmt: skip
+        self._caller = Caller(transport, wire.STATS_TOPIC, HOSTS_EXCHANGE)
         self._timeout = timeout
+        self._signer = signer
 
     def update_resource_stats(
         self, report: HostReport, *, wait: bool | None = None
@@ -118,10 +146,12 @@ class StatsClient:
         """Send a report.
 
         :param wait: whether to wait for its fate; None: for full ones only
-        :raises StaleEpoch, NotFound: register again
+        :raises StaleEpoch, NotFound, NotProven: register again
         :raises Unavailable: not sent, or no answer; the next report repairs that
         """
         body = message.to_builtins(report)
+        if self._signer is not None:
+            body = self._signer.message('update_resource_stats', body)
         if report.full if wait is None else wait:
             found = self._caller.call(
                 'update_resource_stats', self._timeout, context_id=report.name,

@@ -18,6 +18,7 @@ from gantt.core.nova_source import (
     Moves,
 )
 from gantt.rpc import wire
+from gantt.rpc.transport import HOSTS_EXCHANGE
 
 
 class NovaClient:
@@ -27,7 +28,7 @@ class NovaClient:
     """
 
     def __init__(self, transport: om.transport.RPCTransport, *, timeout: float = 20.0) -> None:
-        self._caller = Caller(transport, wire.STATS_TOPIC)
+        self._caller = Caller(transport, wire.STATS_TOPIC, HOSTS_EXCHANGE)
         self._timeout = timeout
 
     def list_guests(self, listed: GuestList) -> GuestsHeard:

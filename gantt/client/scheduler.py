@@ -10,9 +10,16 @@ import oslo_messaging as om
 
 from gantt import exceptions
 from gantt.client.calls import Caller, NoAnswer, Patience, again
+from gantt.client.hosts import ClaimsClient
 from gantt.core import message
 from gantt.core.decision import Answer
-from gantt.core.request import CancelClaims, GetRequest, RequestSpec, SelectDestinations
+from gantt.core.request import (
+    CancelClaims,
+    ExtendClaims,
+    GetRequest,
+    RequestSpec,
+    SelectDestinations,
+)
 from gantt.rpc import wire
 
 #: Errors after which the same request may be sent again: it has the effect of one.
@@ -38,6 +45,7 @@ class SchedulerClient:
         self, transport: om.transport.RPCTransport, *, attempt_seconds: float | None = None
     ) -> None:
         self._caller = Caller(transport, wire.SCHEDULER_TOPIC)
+        self._claims = ClaimsClient(transport, timeout=10.0)
         self._attempt_seconds = attempt_seconds
 
     def select_destinations(
@@ -106,6 +114,13 @@ class SchedulerClient:
             what=f'look at {request_id}',
         )  # fmt: skip
         return message.decode(found, Answer, inside='answer')
+
+    def extend_claims(self, request_id: str, seconds: int) -> dict[str, Any]:
+        """Lengthen the leases of what a request has reserved, to so long from now on.
+
+        :raises NotFound: it has no live claims
+        """
+        return self._claims.extend_claims(ExtendClaims(request_id=request_id, seconds=seconds))
 
     def cancel_claims(
         self, request_id: str, reason: str = '', *, timeout: float = 10.0

@@ -5,6 +5,7 @@ SIGTERM refuses new connections, finishes what was begun, and exits 0.  SIGUSR2 
 a report of what the process is doing.
 """
 
+import atexit
 import logging
 import sys
 import threading
@@ -13,9 +14,11 @@ from typing import Any
 
 from gantt import client, exceptions, plugins
 from gantt.cmd import wiring
+from gantt.cmd.presence import Presence
+from gantt.conf import clear_text
 from gantt.core.message import derived_id
 from gantt.db import store
-from gantt.http import auth, policy
+from gantt.http import auth, policy, settings
 from gantt.http.app import make_app
 from gantt.http.middleware import Wsgi
 from gantt.http.server import Server
@@ -30,10 +33,23 @@ LOG = logging.getLogger('gantt.cmd.api')
 
 PROBE_SECONDS = 3.0
 PROBED_FOR_SECONDS = 5.0
+#: One thread reads from all connections, and has to come by those that work on requests.
+SWITCH_SECONDS = 0.0005
 
 
 def compose(conf: Any) -> Wsgi:
-    """The WSGI application as the configuration says, its host table read.
+    """The WSGI application as the configuration says, for a server that is not ours.
+
+    :raises GanttError: see ``parts``
+    """
+    made, presence = parts(conf)
+    presence.start()
+    atexit.register(presence.stop)
+    return made
+
+
+def parts(conf: Any) -> tuple[Wsgi, Presence]:
+    """The WSGI application, its host table read, and the process among others, not started.
 
     :raises GanttError: the database is away or not synced, a plugin does not
         load, an option is wrong
@@ -42,6 +58,7 @@ def compose(conf: Any) -> Wsgi:
     rules = policy.Policy(conf)
     pipeline = plugins.from_conf(conf)
     connected = store.connect(conf)
+    connected.check_rights()
     metrics = Metrics()
     insights = Insights(
         connected, pipeline, wiring.settings(conf, pipeline),
@@ -52,7 +69,7 @@ def compose(conf: Any) -> Wsgi:
     probe = Probe(schedulers)
     _warm(insights)
     guru.tell({'Gantt API': lambda: _state(conf, insights)})
-    return make_app(
+    made = make_app(
         insights,
         connected,
         schedulers,
@@ -61,7 +78,12 @@ def compose(conf: Any) -> Wsgi:
         {'broker': probe.broker, 'schedulers': probe.schedulers},
         strategy,
         rules,
+        wiring.trail_file(conf).write,
     )
+    presence = Presence(
+        conf, connected, 'api', lambda: wiring.worker_name(conf), pipeline.described
+    )
+    return made, presence
 
 
 def _warm(insights: Insights) -> None:
@@ -87,14 +109,15 @@ def settings_of(conf: Any) -> HttpSettings:
     api = conf.api
     return HttpSettings(
         body_bytes_max=api.body_bytes_max,
-        # A quarter of the threads is left for what answers at once.
-        placements_max=max(1, api.threads * 3 // 4),
-        placements_of_one_max=max(1, api.threads // 2),
+        placements_max=settings.shared_threads(api.threads),
+        placements_of_one_max=settings.half_of(api.threads),
         table_age_seconds=api.table_age_seconds,
         table_age_unhealthy_seconds=api.table_age_unhealthy_seconds,
         cors_allowed_origins=tuple(api.cors_allowed_origins),
+        served_names=(*api.served_names, api.host),
         behind_proxy=api.behind_proxy,
         disable_by_file=api.disable_by_file,
+        site_name=api.site_name,
     )
 
 
@@ -127,7 +150,11 @@ class Probe:
         return 'a scheduler answers'
 
     def _ask(self) -> exceptions.GanttError | None:
-        with self._lock:
+        # Whoever comes while it is being asked reads the last answer: the question may take
+        # seconds, and anybody may ask for health.
+        if not self._lock.acquire(blocking=self._asked_at == float('-inf')):
+            return self._met
+        try:
             if time.monotonic() - self._asked_at < PROBED_FOR_SECONDS:
                 return self._met
             try:
@@ -141,6 +168,8 @@ class Probe:
                 self._met = exceptions.BrokerUnavailable(url='', problem=refusals.said(e))
             self._asked_at = time.monotonic()
             return self._met
+        finally:
+            self._lock.release()
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -150,14 +179,23 @@ def main(argv: list[str] | None = None) -> int:
 
 def _serve(conf: Any) -> int:
     told = wiring.Told().by_signals()
+    sys.setswitchinterval(SWITCH_SECONDS)
     guru.listen(conf, 'gantt-api')
-    server = Server(compose(conf), conf.api.host, conf.api.port, conf.api.threads)
+    clear_text.guard(conf, clear_text.of_api(conf))
+    made, presence = parts(conf)
+    server = Server(
+        made, conf.api.host, conf.api.port, conf.api.threads,
+        connections_max=conf.api.connections_max, idle_seconds=conf.api.idle_seconds,
+    )  # fmt: skip
     server.start()
+    presence.start()
     LOG.info('gantt-api %s listens on http://%s:%d', version_string(), server.host, server.port)
     for _ in told.until_stop():
         LOG.info('gantt-api reads its options at start only; start it again to change them')
     LOG.info('Stopping: finishing what was begun, for %d s at most', conf.api.drain_seconds)
-    return 0 if server.stop(conf.api.drain_seconds) else 1
+    done = server.stop(conf.api.drain_seconds)
+    presence.stop()
+    return 0 if done else 1
 
 
 if __name__ == '__main__':

@@ -8,22 +8,31 @@ how things stand.  In a farm, SIGUSR1 lets a tenth of the hosts die and SIGUSR2
 revives the dead.
 """
 
+import functools
 import logging
+import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from oslo_config import cfg
 
 from gantt import exceptions
+from gantt.cli import login
+from gantt.cli.endpoint import Endpoint, Failure
 from gantt.cmd import USAGE
-from gantt.compute import service
+from gantt.compute import key_file, service
 from gantt.conf import base, compute, files, rpc
+from gantt.core.build import Build
 from gantt.telemetry import log
 from gantt.version import version_string
 
 LOG = logging.getLogger(__name__)
+
+#: Of one look at what is claimed: claims at most, those of one answer, seconds of one call.
+CLAIMS_MAX, PAGE, CALL_SECONDS = 10_000, 1000, 10.0
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -36,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         files.read(conf, sys.argv[1:] if argv is None else argv, 'gantt-compute')
         log.setup(conf, 'gantt-compute')
-        return _serve(conf)
+        return _rotate(conf) if conf.rotate_key else _serve(conf)
     except SystemExit as e:
         return USAGE if e.code else 0
     except (exceptions.GanttError, cfg.Error) as e:
@@ -45,8 +54,15 @@ def main(argv: list[str] | None = None) -> int:
         return 1
 
 
+def _rotate(conf: Any) -> int:
+    found = key_file.rotate(service.key_path(conf))
+    print(f'the key is {found} now; restart the agent')
+    return 0
+
+
 def _serve(conf: Any) -> int:
-    running = service.from_conf(conf)
+    reserved = functools.partial(reserved_claims, _endpoint()) if conf.build_claims else None
+    running = service.from_conf(conf, reserved)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
@@ -57,6 +73,41 @@ def _serve(conf: Any) -> int:
     stopping.wait()
     LOG.info('Stopping: %s', running.status())
     return 0 if running.stop(conf.rpc.drain_seconds) else 1
+
+
+def _endpoint() -> Endpoint:
+    """:raises Misconfigured: the environment names no API, or credentials that cannot be used"""
+    try:
+        return login.endpoint_of(os.environ.get('GANTT_ENDPOINT'), None, CALL_SECONDS)
+    except Failure as e:
+        raise exceptions.Misconfigured(
+            option='--build-claims', problem=e.message, fix='Correct the environment'
+        ) from None
+
+
+def reserved_claims(endpoint: Endpoint) -> Iterator[Build]:
+    """What is claimed for new guests and not confirmed yet, as a conductor would have it built.
+
+    Claims of plans, of other zones and of moves are none of ours.
+
+    :raises Unavailable: the API does not answer, or refuses
+    """
+    marker = None
+    for _ in range(CLAIMS_MAX // PAGE):
+        try:
+            page = endpoint.get('/v1/claims', state='reserved', limit=PAGE, marker=marker)
+        except Failure as e:
+            raise exceptions.Unavailable(e.message) from None
+        for claim in page['claims']:
+            if (claim['lifecycle'], claim['purpose']) == ('host', 'create'):
+                yield Build(
+                    claim_id=claim['id'], consumer=claim['consumer'], host=claim['host'],
+                    resources=claim['resources'], lease_seconds=claim['lease_seconds'] or 0.0,
+                    request_id=claim['request_id'], group=claim['group'],
+                )  # fmt: skip
+        marker = page['next_marker']
+        if marker is None:
+            return
 
 
 if __name__ == '__main__':

@@ -13,6 +13,7 @@ import msgspec
 from gantt import exceptions
 from gantt.cmd.say import say
 from gantt.rpc import driver, refusals, transport
+from gantt.scheduler.wording import count
 
 CONNECT_SECONDS = 10.0
 #: For each word of the broker.
@@ -51,7 +52,7 @@ def show(conf: Any) -> int:
         return 0
     for one in found:
         say(*_lines(one))
-    print(f'{len(found)} messages{none_yet}')
+    print(f'{count(len(found), "message")}{none_yet}')
     return 0
 
 
@@ -72,7 +73,7 @@ def drop(conf: Any) -> int:
     except exceptions.NotFound as e:
         print(f'0 messages deleted: {e.message}')
         return 0
-    print(f'{gone} messages deleted')
+    say(f'{count(gone, "message")} deleted')
     return 0
 
 

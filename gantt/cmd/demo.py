@@ -17,6 +17,12 @@ from gantt.cmd.arguments import Parser, whole
 from gantt.demo import acts, say
 from gantt.demo.stage import Stage
 
+NEXT = (
+    'make demo ARGS=--serve       the same, and it stays up: dashboard and commands to try',
+    'doc/source/install/          a service on RabbitMQ and PostgreSQL or MariaDB',
+    'doc/source/contributor/write-a-filter.rst    a rule of your own, in minutes',
+)
+
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = Parser(prog='gantt-demo', description=__doc__.splitlines()[0])
@@ -68,13 +74,16 @@ def _play(given: argparse.Namespace, folder: pathlib.Path) -> int:
         say.line(f'all of it took {time.monotonic() - began:.0f} s')
         if given.serve:
             _serve(stage, given.port)
+        else:
+            say.heading('Next')
+            say.block(NEXT)
     return 0 if kept else 1
 
 
 def _serve(stage: Stage, port: int) -> None:
     url = stage.serve(port)
     say.heading(f'Serving on {url}; Ctrl-C ends it')
-    say.line('Try, in another terminal:')
+    say.line(f'The dashboard: open {url}/ in a browser. In another terminal, try:')
     say.block([
         '.venv/bin/gantt status',
         '.venv/bin/gantt host list',

@@ -9,6 +9,7 @@ from typing import Any
 
 from gantt import exceptions, plugins
 from gantt.core.plugin import Plugin
+from gantt.scheduler.wording import count
 from gantt.testing import conformance
 
 _NAME = re.compile(r'[A-Z][A-Za-z0-9]{2,63}\Z')
@@ -27,7 +28,7 @@ def check_plugin(conf: Any) -> int:
     for finding in found:
         print(finding)
     if found:
-        print(f'{plugin.name} does not conform: {len(found)} kinds of findings')
+        print(f'{plugin.name} does not conform: {count(len(found), "kind")} of findings')
         return 1
     print(f'{conformance.describe(plugin)}: {conf.command.cases} cases, nothing found')
     return 0
@@ -64,9 +65,10 @@ def new_filter(conf: Any) -> int:
         )  # fmt: skip
     home = folder.joinpath(*package.split('.'))
     tests = folder / 'tests' / ('core' if package == 'gantt.core.filters' else '')
+    test = tests / f'test_{stem}_filter.py'
     new = {
         home / f'{stem}.py': _FILTER.format(name=name, stem=stem),
-        tests / f'test_{stem}_filter.py': _TEST.format(name=name, package=package, stem=stem),
+        test: _TEST.format(name=name, package=package, stem=stem),
     }
     there = [str(path) for path in new if path.exists()]
     if there:
@@ -74,20 +76,26 @@ def new_filter(conf: Any) -> int:
             option='NAME', problem=f'{" and ".join(there)} exists', fix='Choose another name'
         )
     entry = f'    {name} = {package}.{stem}:{name}'
-    text = _with_entry(setup.read_text() if setup.exists() else _SETUP.format(package=package),
-                       entry)  # fmt: skip
+    mine = _SETUP.format(package=package, top=package.partition('.')[0])
+    text = _with_entry(setup.read_text() if setup.exists() else mine, entry)
     init = home / '__init__.py'
     if not init.exists():
         new[init] = _INIT.format(package=package)
+    project = folder / 'pyproject.toml'
+    if not project.exists() and not (folder / 'setup.py').exists():
+        new[project] = _PROJECT
     spdx = '# SPDX-License-Identifier: Apache-2.0\n' if package.startswith('gantt.') else ''
     for path, body in new.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(spdx + body)
+        path.write_text(spdx + body if path.suffix == '.py' else body)
     setup.write_text(text)
     for path in [*new, setup]:
         print(f'wrote {path}')
-    print(f'next: pip install -e {folder} and add {name} to [filters] enabled_filters;')
-    print(f'      gantt-manage dev check-plugin {package}.{stem}:{name}')
+    print('next, in the environment that Gantt is installed in:')
+    print(f'  pip install -e {folder} pytest')
+    print(f'  python -m pytest {test}')
+    print(f'  gantt-manage dev check-plugin {name}')
+    print(f'and where it is to run: add {name} to [filters] extra_filters')
     return 0
 
 
@@ -125,8 +133,17 @@ name = {package}
 version = 0.1
 
 [options]
-packages = find:
-install_requires = gantt
+packages = find_namespace:
+
+[options.packages.find]
+include =
+    {top}
+    {top}.*
+"""
+
+_PROJECT = """[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
 """
 
 _FILTER = '''"""{name}: at most so many claims on a host, where the request asks for it."""
@@ -147,13 +164,17 @@ class {name}(Filter):
     def limit(self) -> int:
         return int(getattr(self, '{stem}_limit'))
 
+    def concerns(self, spec):
+        # The values of a hint are lists of texts: {{'{stem}': ['yes']}}.
+        return '{stem}' in spec.hints
+
     def mask(self, hosts, spec):
-        if '{stem}' not in spec.hints:
+        if not self.concerns(spec):
             return None
         return hosts.instances < self.limit
 
     def passes(self, hosts, spec, row):
-        return '{stem}' not in spec.hints or bool(hosts.instances[row] < self.limit)
+        return not self.concerns(spec) or bool(hosts.instances[row] < self.limit)
 
     def detail(self, hosts, spec, rows):
         return {{'limit': self.limit}}

@@ -26,6 +26,8 @@ class Health:
 
     :param scheduler: the facade, ``gantt.scheduler.service.Scheduler``
     :param rpc: ``gantt.rpc.service.RpcService``
+    :ivar refused: why the options that were read again last were not taken over, else nothing.
+        It places as before, so that this is no reason to call it ill
     """
 
     def __init__(self, scheduler: Any, rpc: Any) -> None:
@@ -33,6 +35,7 @@ class Health:
         self._rpc = rpc
         self._database = Knock(scheduler.store.ping)
         self._stopping = False
+        self.refused = ''
 
     def stopping(self) -> None:
         """Say from now on that nothing new is taken."""
@@ -41,6 +44,8 @@ class Health:
     def __call__(self) -> tuple[bool, dict[str, Any]]:
         """Whether all is well, and what there is to say, as JSON has it."""
         facts = self._scheduler.health() | self._rpc.health()
+        facts['configuration_refused'] = self.refused
+        facts['configuration'] = self._scheduler.placing.pipeline.digest
         problems = {
             'process': 'stopping: it takes nothing new' if self._stopping else '',
             'host_table': self._table(facts),

@@ -16,7 +16,18 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions, plugins
-from gantt.cmd import USAGE, dead_letters, dev, doctor, manage_hosts, manage_shadow, wiring
+from gantt.cmd import (
+    USAGE,
+    audit_trail,
+    bundle,
+    dead_letters,
+    dev,
+    doctor,
+    manage_broker,
+    manage_hosts,
+    manage_shadow,
+    wiring,
+)
 from gantt.cmd.arguments import whole
 from gantt.cmd.doctor import processes, times
 from gantt.cmd.say import say
@@ -24,6 +35,7 @@ from gantt.conf import files, opts, unknown
 from gantt.core.adoption import GUESTS_MAX
 from gantt.core.host import HostRow
 from gantt.db import migration, session, store
+from gantt.rpc import driver, transport
 from gantt.testing import conformance
 
 #: Of check-plugin.
@@ -131,13 +143,14 @@ def purge(conf: Any) -> int:
 
 
 def config_check(conf: Any) -> int:
-    """Read all options, look for misspelled ones, load the plugins, reach the database."""
+    """Read all options, look for misspelled ones, load the plugins, reach the servers."""
     checks: list[tuple[str, Callable[[Any], str]]] = [
         ('options', check_options),
         ('names', _check_names),
         ('ports', _check_ports),
         ('plugins', _check_plugins),
         ('database', _check_database),
+        ('broker', _check_broker),
     ]
     failed = 0
     for name, check in checks:
@@ -205,17 +218,33 @@ def _check_plugins(conf: Any) -> str:
 def _check_database(conf: Any) -> str:
     engine = session.engine_from_conf(conf)
     migration.check(engine)
-    store.connect(conf).ping()
+    store.connect(conf).check_rights()
     return f'{session.family(engine)}, schema {migration.version(engine)}'
+
+
+def _check_broker(conf: Any) -> str:
+    """:raises BrokerUnavailable: none takes us; names the option"""
+    shown = []
+    for option, carrier in transport.carriers(conf):
+        try:
+            if not driver.is_in_process(carrier):
+                transport.service_defaults(conf)
+                transport.wait_for_broker(carrier, 0, option)
+            shown.append(transport.address(carrier))
+        finally:
+            carrier.cleanup()
+    return ', '.join(shown)
 
 
 def add_commands(parsers: Any) -> None:
     """All commands, to what argparse calls subparsers."""
 
-    def add(to: Any, name: str, run: Callable[[Any], int], json_too: bool = False) -> Any:
+    def add(
+        to: Any, name: str, run: Callable[[Any], int], json_too: bool = False, writes: bool = False
+    ) -> Any:
         text = (run.__doc__ or '').strip()
         parser = to.add_parser(name, help=text, description=text)
-        parser.set_defaults(run=run, format='text')
+        parser.set_defaults(run=audit_trail.on_trail(run) if writes else run, format='text')
         if json_too:
             parser.add_argument(
                 '-f', '--format', choices=('text', 'json'), default='text', help='how to print'
@@ -228,14 +257,20 @@ def add_commands(parsers: Any) -> None:
         )
 
     database = group('db', 'The schema of the database.')
-    add(database, 'sync', db_sync)
+    add(database, 'sync', db_sync, writes=True)
     add(database, 'version', db_version, json_too=True)
-    add(database, 'incarnation', db_restored)
-    add(database, 'restored', db_restored)  # the same: what it is for
+    add(database, 'incarnation', db_restored, writes=True)
+    add(database, 'restored', db_restored, writes=True)  # the same: what it is for
     _host_commands(add, group, parsers)
     manage_shadow.add_commands(add, group)
     add(parsers, 'audit', audit, json_too=True)
-    add(parsers, 'purge', purge)
+    add(parsers, 'purge', purge, writes=True)
+    shown = add(parsers, 'audit-trail', audit_trail.show, json_too=True)
+    shown.add_argument(
+        '--limit', type=whole(audit_trail.SHOWN_MAX), default=50, metavar='N',
+        help='how many, at most (50)',
+    )  # fmt: skip
+    manage_broker.add_commands(add, group)
     letters = group('dead-letters', 'Messages that could not be handled.')
     add(letters, 'list', dead_letters.show, json_too=True).add_argument(
         '--limit',
@@ -244,7 +279,7 @@ def add_commands(parsers: Any) -> None:
         metavar='N',
         help='how many, at most (20)',
     )
-    add(letters, 'drop', dead_letters.drop)
+    add(letters, 'drop', dead_letters.drop, writes=True)
     configuration = group('config', 'The configuration.')
     add(configuration, 'check', config_check)
     add(configuration, 'doctor', doctor.run, json_too=True).add_argument(
@@ -252,6 +287,11 @@ def add_commands(parsers: Any) -> None:
         help='ask the servers, too; one that does not answer is an error with --live, and a '
         'note without either',
     )  # fmt: skip
+    gathered = add(parsers, 'bundle', bundle.run)
+    gathered.add_argument(
+        '--output', metavar='FILE', help='the file to make (gantt-bundle-HOST-TIME.tar.gz here)'
+    )
+    gathered.set_defaults(live=None)
     plugin = group('dev', 'For those who write filters and weighers.')
     checked = add(plugin, 'check-plugin', dev.check_plugin)
     checked.add_argument('plugin', help='its name where it is installed, else module:Class')
@@ -273,20 +313,30 @@ def add_commands(parsers: Any) -> None:
 
 def _host_commands(add: Any, group: Any, parsers: Any) -> None:
     hosts = group('host', 'Hosts: renamed, taken away.')
-    renamed = add(hosts, 'rename', manage_hosts.rename)
+    renamed = add(hosts, 'rename', manage_hosts.rename, writes=True)
     renamed.add_argument('old', metavar='OLD')
     renamed.add_argument('new', metavar='NEW')
-    gone = add(hosts, 'decommission', manage_hosts.decommission)
+    gone = add(hosts, 'decommission', manage_hosts.decommission, writes=True)
     gone.add_argument('name_of_host', metavar='NAME')
     gone.add_argument(
         '--wait', type=_seconds, default=0.0, metavar='SECONDS',
         help='for its claims to end and its agent to fall silent (0: not at all)',
     )  # fmt: skip
+    keys_text = 'The keys that the messages of hosts are signed with.'
+    keys = hosts.add_parser('key', help=keys_text, description=keys_text).add_subparsers(
+        dest='key_action', required=True, metavar='ACTION'
+    )
+    for one in (
+        add(keys, 'show', manage_hosts.key_show, json_too=True),
+        add(keys, 'forget', manage_hosts.key_forget, writes=True),
+        add(keys, 'revoke', manage_hosts.key_revoke, writes=True),
+    ):
+        one.add_argument('name_of_host', metavar='NAME')
     for parser in (renamed, gone):
         parser.add_argument(
             '--now', action='store_true', help='although it reported lately: its agent is stopped'
         )
-    told = add(parsers, 'adopt', manage_hosts.adopt, json_too=True)
+    told = add(parsers, 'adopt', manage_hosts.adopt, json_too=True, writes=True)
     told.add_argument('file', metavar='FILE', help='guests, a line of JSON each; - reads them')
     told.add_argument('--dry-run', action='store_true', help='say what would be; write nothing')
     told.add_argument(
@@ -305,8 +355,33 @@ def _seconds(text: str) -> float:
     return number
 
 
+def _help() -> str:
+    """The commands, and the few options before them that one needs: those of logging and their
+    kin are many, and the same in every program.
+    """
+    parser = argparse.ArgumentParser(
+        prog='gantt-manage', description=(__doc__ or '').partition('\n\n')[0].partition(': ')[2],
+        epilog='Each command has its own --help. Further options of every program, such as '
+        '--log-file, stand before the command; "gantt-manage --help-options" lists them.',
+    )  # fmt: skip
+    parser.add_argument(
+        '--config-file', metavar='PATH',
+        help='a file of the configuration; may be given several times (environment: '
+        f'{files.VARIABLE}, with ":" between the paths; default: those in /etc/gantt)',
+    )  # fmt: skip
+    parser.add_argument('--debug', action='store_true', help='log what happens in detail')
+    parser.add_argument('--version', action='store_true', help='show the version')
+    add_commands(parser.add_subparsers(title='commands', metavar='COMMAND'))
+    return parser.format_help()
+
+
 def run(argv: list[str]) -> int:
     """Parse, do it, turn errors into one line and an exit code."""
+    before = files.before_command(argv)
+    if {'-h', '--help'} & set(before):
+        print(_help(), end='')
+        return 0
+    argv = ['--help' if word == '--help-options' else word for word in argv]
     command = cfg.SubCommandOpt('command', title='commands', handler=add_commands)
     try:
         conf = wiring.parse(argv, 'gantt-manage', [command])
@@ -321,7 +396,9 @@ def run(argv: list[str]) -> int:
     # Somebody waits for it: oslo.db would wait for the server by its own options.
     conf.set_override('max_retries', 0, 'database')
     try:
-        return conf.command.run(conf)
+        with audit_trail.recorded(conf, conf.command.run, argv) as code:
+            code.append(conf.command.run(conf))
+            return code[0]
     except (cfg.Error, exceptions.GanttError) as e:
         print(f'gantt-manage: {files.said(e)}', file=sys.stderr)
     except Exception as e:

@@ -15,7 +15,7 @@ import msgspec
 from gantt import exceptions, plugins
 from gantt.cmd import wiring
 from gantt.cmd.say import say
-from gantt.core import message
+from gantt.core import host_keys, message
 from gantt.core.adoption import GUESTS_MAX, Guest, GuestFate, Told, unknown_class
 from gantt.core.claim import Claim
 from gantt.core.host import HostRow
@@ -27,7 +27,8 @@ POLL_SECONDS = 2.0
 LINES_MAX = 1_000_000
 LINE_BYTES_MAX = 65_536
 BATCH = 200
-SHOWN = 20
+#: Of one host, counted when it is taken away.
+LIVE_MAX = 1000
 #: What the APIs of OpenStack take for the name of a service host.
 HOST_NAME = re.compile(rf'[a-zA-Z0-9._-]{{1,{message.NAME_MAX}}}')
 
@@ -167,6 +168,55 @@ def _guests(lines: Iterable[bytes], declared: frozenset[str]) -> list[Guest]:
 
 
 # -- what is known of a host ------------------------------------------------------------
+def key_show(conf: Any) -> int:
+    """The key that the messages of a host are signed with."""
+    name = conf.command.name_of_host
+    key = _host(store.connect(conf), name).key
+    shown: dict[str, Any] = {
+        'host': name,
+        'fingerprint': host_keys.fingerprint(key.public) if key and key.public else None,
+        'since': key.since if key and key.public else None,
+        'is_revoked': bool(key and key.is_revoked),
+        'revoked': [host_keys.fingerprint(one) for one in key.revoked] if key else [],
+    }
+    if conf.command.format == 'json':
+        print(json.dumps(shown))
+        return 0
+    if shown['fingerprint'] is None:
+        say(f'{name} has no key: the next one that it registers with is kept')
+    else:
+        when = time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime(shown['since']))
+        state = ', revoked: nobody speaks for the host' if shown['is_revoked'] else ''
+        say(f'{name} has the key {shown["fingerprint"]}, known since {when}{state}')
+    for one in shown['revoked']:
+        say(f'never taken again: {one}')
+    return 0
+
+
+def key_forget(conf: Any) -> int:
+    """Take the next key that the host registers with, as after it was installed anew."""
+    name = conf.command.name_of_host
+    store.connect(conf).forget_host_key(name)
+    print(
+        f'the key of {name} is forgotten; the next one that it registers with is kept. Compare '
+        'its fingerprint with what the agent logs at its start: gantt-manage host key show '
+        f'{name}'
+    )
+    return 0
+
+
+def key_revoke(conf: Any) -> int:
+    """Take nothing more that is signed with the key of the host, as after a theft."""
+    name = conf.command.name_of_host
+    after = store.connect(conf).revoke_host_key(name).row
+    assert after is not None and after.key is not None
+    print(
+        f'the key {host_keys.fingerprint(after.key.public)} is revoked for good, and nobody '
+        f'speaks for {name} now. Once it has another key: gantt-manage host key forget {name}'
+    )
+    return 0
+
+
 def _host(connected: store.SqlStore, name: str) -> HostRow:
     """:raises NotFound:"""
     for change in connected.load_everything().hosts:
@@ -191,9 +241,12 @@ def _keeps(conf: Any, connected: store.SqlStore, name: str) -> str | None:
     """Forget the host; why it cannot be yet, None where it is done."""
     live = _live(connected, name)
     if live:
-        shown = ', '.join(claim.consumer for claim in live[:SHOWN])
-        count = f'{SHOWN} or more' if len(live) > SHOWN else str(len(live))
-        return f'{name} has {count} live claims: {shown}'
+        count = (
+            f'{LIVE_MAX} live claims or more'
+            if len(live) >= LIVE_MAX
+            else ('1 live claim' if len(live) == 1 else f'{len(live)} live claims')
+        )
+        return f'{name} has {count}; "gantt claim list --host {name}" lists them'
     try:
         if not conf.command.now:
             _must_be_silent(conf, connected, _host(connected, name))
@@ -206,7 +259,7 @@ def _keeps(conf: Any, connected: store.SqlStore, name: str) -> str | None:
 
 
 def _live(connected: store.SqlStore, name: str) -> list[Claim]:
-    found = []
+    found: list[Claim] = []
     for state in ('reserved', 'confirmed'):
-        found += connected.claims(host=name, state=state, limit=SHOWN + 1)
+        found += connected.claims(host=name, state=state, limit=LIVE_MAX - len(found))
     return found

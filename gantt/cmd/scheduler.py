@@ -13,6 +13,7 @@ from typing import Any
 from gantt import plugins
 from gantt.cmd import wiring, workers
 from gantt.cmd.health import Health
+from gantt.cmd.presence import Presence
 from gantt.db import store
 from gantt.rpc.service import RpcService
 from gantt.telemetry import guru
@@ -45,20 +46,26 @@ def work(conf: Any, told: wiring.Told, number: int = 0) -> int:
     """
     wiring.keep_memory_small()
     metrics = Metrics()
-    scheduler = wiring.scheduler(conf, store.connect(conf), metrics)
+    connected = store.connect(conf)
+    connected.check_rights()
+    scheduler = wiring.scheduler(conf, connected, metrics)
     metrics.watch('gantt_queue_depth', lambda: scheduler.placing.admission.depth)
+    metrics.watch('gantt_queue_projects', lambda: scheduler.placing.admission.projects)
     server = f'{conf.host}-{number}' if number else conf.host
     rpc = RpcService(conf, scheduler, server=server, count=metrics.count)
     health = Health(scheduler, rpc)
+    metrics.watch('gantt_configuration_refused', lambda: float(bool(health.refused)))
     # Before any call is taken: who cannot listen ends, and would take calls away at each start.
     listener = listen(metrics, conf, 'DEFAULT', number, health)
+    presence = Presence(
+        conf, connected, 'scheduler', lambda: scheduler.settings.worker,
+        lambda: scheduler.placing.pipeline.described(),
+    )  # fmt: skip
     scheduler.start()
-    rpc.start()
-    guru.tell({'Gantt scheduler': lambda: _state(conf, scheduler, rpc)})
-    _banner(conf, scheduler, rpc)
-    wiring.collect_seldom()
-    for _ in told.until_stop():
-        wiring.reload(conf, scheduler)
+    if rpc.start(told.is_stopping):
+        presence.start()
+        _until_stop(conf, told, scheduler, rpc, health, presence)
+        presence.stop()
     health.stopping()
     LOG.info('Stopping: %s', scheduler.health())
     answered = rpc.stop()
@@ -66,6 +73,18 @@ def work(conf: Any, told: wiring.Told, number: int = 0) -> int:
     if listener is not None:
         listener.stop()
     return 0 if answered and finished else 1
+
+
+def _until_stop(
+    conf: Any, told: wiring.Told, scheduler: Any, rpc: RpcService, health: Health,
+    presence: Presence,
+) -> None:  # fmt: skip
+    guru.tell({'Gantt scheduler': lambda: _state(conf, scheduler, rpc)})
+    _banner(conf, scheduler, rpc)
+    wiring.collect_seldom()
+    for _ in told.until_stop():
+        health.refused = wiring.reload(conf, scheduler)
+        presence.configured(health.refused)
 
 
 def _state(conf: Any, scheduler: Any, rpc: RpcService) -> dict[str, Any]:

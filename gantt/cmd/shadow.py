@@ -52,7 +52,9 @@ def _serve(conf: Any) -> int:
         nova, conf.rpc.nova_exchange, conf.rpc.nova_topic, shadow.hear, metrics.count, terms
     )  # fmt: skip
     for carrier, option in ((own, 'transport_url'), (nova, '[rpc] nova_transport_url')):
-        transport.wait_for_broker(carrier, conf.rpc.start_wait_seconds, option)
+        seconds = conf.rpc.start_wait_seconds
+        if not transport.wait_for_broker(carrier, seconds, option, told.is_stopping):
+            return 0
     shadow.start()
     ears.start()
     if not ears.wait(CONNECT_SECONDS):

@@ -25,6 +25,7 @@ from gantt.conf import files, unknown
 from gantt.core.message import derived_id
 from gantt.db import migration, models, session, store
 from gantt.http import policy
+from gantt.policies import changed
 from gantt.rpc import refusals, transport, wire
 
 LOG = logging.getLogger(__name__)
@@ -93,16 +94,27 @@ class Checks(upgradecheck.UpgradeCommands):
         return _success(f'none is misspelled, none contradicts{besides}')
 
     def policies(self) -> Result:
-        """Whether the site's policy file is understood, and what it still says."""
+        """Whether the site's policy file is understood, and whether defaults are others now."""
         rules = policy.Policy(self._conf)
         path = rules.enforcer.policy_path
-        if path is None:
-            return _success('the rules are those of the code')
-        if path.endswith('.json'):
+        if path is not None and path.endswith('.json'):
             return _warning(
                 f'{path} is JSON; convert it with oslopolicy-convert-json-to-yaml, and name the '
                 'new one in [oslo_policy] policy_file'
             )
+        said = rules.enforcer.file_rules
+        others = [
+            f'{one.rule} ({one.what}): {one.now} only, before {one.before}'
+            for one in changed.CHANGED
+            if one.rule not in said
+        ]
+        if others and self._conf.api.auth_strategy != 'noauth':  # there everybody is an admin
+            return _warning(
+                f'defaults that are others now: {_some(others)}. To keep one as it was, or to '
+                'say that it is well as it is, give the rule in [oslo_policy] policy_file'
+            )
+        if path is None:
+            return _success('the rules are those of the code')
         return _success(f'{path} is understood')
 
     def schedulers(self) -> Result:

@@ -24,13 +24,14 @@ from sqlalchemy.engine import make_url
 from gantt import conf as options
 from gantt import exceptions, plugins
 from gantt.cmd import USAGE
-from gantt.conf import files, finite, unknown
+from gantt.conf import files, finite, quotas, security, unknown
 from gantt.core.pipeline import Pipeline
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
 from gantt.telemetry import guru, log
 from gantt.telemetry.metrics import Metrics
+from gantt.telemetry.trail import TrailFile
 
 LOG = logging.getLogger(__name__)
 DECISIONS = logging.getLogger('gantt.decisions')
@@ -38,6 +39,12 @@ M_ARENA_MAX = -8  # of mallopt(3)
 #: New objects before the young are looked at; of ten such looks one is at the older ones,
 #: of ten of these one at all.  Python's own is 700, 10 and 10.
 COLLECT_EACH = (20_000, 10, 10)
+
+
+def trail_file(conf: Any) -> TrailFile:
+    """The audit trail as [audit_trail] says."""
+    found = conf.audit_trail
+    return TrailFile(found.file, found.file_bytes_max, found.files_kept)
 
 
 def parse(argv: list[str], program: str, extra: list[Any] | None = None) -> Any:
@@ -102,9 +109,15 @@ class Told:
     def __init__(self) -> None:
         # Of all queues only this one may be filled from a signal handler.
         self._words: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._is_stopping = False
+
+    def is_stopping(self) -> bool:
+        """Whether it was told to finish and end."""
+        return self._is_stopping
 
     def stop(self, *_: Any) -> None:
         """To finish and end."""
+        self._is_stopping = True
         self._words.put('stop')
 
     def reload(self, *_: Any) -> None:
@@ -130,20 +143,23 @@ def worker_name(conf: Any) -> str:
     return f'{name}:{uuid.uuid4().hex[:8]}'
 
 
-def reload(conf: Any, scheduler: Scheduler) -> None:
+def reload(conf: Any, scheduler: Scheduler) -> str:
     """Read the configuration files again and go on with what may change while running.
 
     What cannot be read, or names a plugin that does not load, changes nothing.
+
+    :returns: why it was not taken over, else nothing
     """
     try:
         pipeline, found = read_again(conf)
         changed = scheduler.reconfigure(found, pipeline)
     except (cfg.Error, exceptions.GanttError) as e:
         LOG.error('the configuration was not taken over: %s', files.said(e))
-        return
+        return files.said(e)
     say_unread(conf)
     LOG.info('configuration read again; settings changed: %s', ', '.join(changed) or 'none')
     say_pipeline(pipeline)
+    return ''
 
 
 def read_again(conf: Any) -> tuple[Pipeline, Settings]:
@@ -157,6 +173,7 @@ def read_again(conf: Any) -> tuple[Pipeline, Settings]:
         conf._mutate_hooks = set()
         fresh = conf.mutate_config_files()
         finite.check(conf)
+        plugins.look_again()
         pipeline = plugins.from_conf(conf)
         found = settings(conf, pipeline)
         with log.changing(conf):
@@ -195,6 +212,7 @@ def settings(conf: Any, pipeline: Pipeline) -> Settings:
         worker=worker_name(conf),
         queue_limit=s.queue_limit,
         retry_after_ms=s.retry_after_ms,
+        project_weights=s.project_weights,
         claims_per_commit=s.claims_per_commit,
         batch_wait_ms=s.batch_wait_ms,
         attempts_per_request=s.attempts_per_request,
@@ -217,6 +235,7 @@ def settings(conf: Any, pipeline: Pipeline) -> Settings:
         reports_per_commit=s.reports_per_commit,
         report_wait_ms=s.report_wait_ms,
         refuse_undeclared_metrics=s.refuse_undeclared_metrics,
+        signatures=security.rules(conf),
         decisions_kept=d.kept,
         decision_bytes=d.kept_mb << 20,
         decision_queue_limit=d.queue_limit,
@@ -224,6 +243,7 @@ def settings(conf: Any, pipeline: Pipeline) -> Settings:
         request_seconds=c.request_seconds,
         purge_seconds=d.purge_seconds,
         replay_seconds=d.replay_seconds,
+        quotas=quotas.limits(conf),
     )
 
 

@@ -38,7 +38,6 @@ IDLE_SECONDS = 3600.0
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What farm to play.
 
-    :ivar build_topic: where builds for its hosts go; None: a topic of their own each
     :ivar spread_seconds: first registrations are spread over so long
     """
 
@@ -46,7 +45,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     prefix: str = 'fake'
     shapes: list[Shape] = msgspec.field(default_factory=lambda: list(DEFAULT))
-    build_topic: str | None = None
     start_seconds: float = 0.0
     start_failures: float = 0.0
     spread_seconds: float = 0.0
@@ -77,11 +75,10 @@ class FakeHost:
         """Name of the shape it was dealt."""
         return self.part.shape.name
 
-    def boot(self, port: SchedulerPort, settings: Settings, topic: str | None) -> Member:
+    def boot(self, port: SchedulerPort, settings: Settings) -> Member:
         """Come to life, with whatever journal and guests there are."""
         announcement = RegisterHost(
             name=self.name, node=self.name, uuid=self.uuid, boot_nonce='-', zone=self.zone,
-            build_topic=topic,
         )  # fmt: skip
         self.member = with_agent(
             announcement, port, self.driver, self.journal, settings, self.part.rng
@@ -132,7 +129,7 @@ class Farm:
         return self._runner.stop(seconds)
 
     def _boot(self, host: FakeHost, seconds: float = 0.0) -> None:
-        self._runner.add(host.boot(self._port, self._settings, self.plan.build_topic), seconds)
+        self._runner.add(host.boot(self._port, self._settings), seconds)
 
     # -- what hosts are told -----------------------------------------------------
     def build(self, build: Build) -> Outcome:
@@ -146,6 +143,12 @@ class Farm:
     def delete(self, delete: Delete) -> Outcome:
         """A delete for one of the hosts; as ``Agent.delete`` and ``build``."""
         return self._agent(delete.host).delete(delete)
+
+    def is_ready(self, host: str) -> bool:
+        """Whether it is one of the hosts, lives, and has registered."""
+        found = self.hosts.get(host)
+        member = None if found is None else found.member
+        return member is not None and member.session.is_registered
 
     def _agent(self, name: str) -> Agent:
         host = self.hosts.get(name)
@@ -163,7 +166,7 @@ class Farm:
         """Do it; says which hosts, and how the farm is afterwards."""
         with self._lock:
             self._given += 1
-            rng = random.Random(f'{self.plan.seed}:order:{self._given}')
+            rng = random.Random(f'{self.plan.seed}:order:{self._given}')  # nosec B311 # no secret
             chosen = [] if order.do == 'status' else choose(order.hosts, self._able(order), rng)
             for host in chosen:
                 self._do(order, host)

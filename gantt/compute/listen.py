@@ -7,12 +7,12 @@ from typing import Any, Protocol
 
 import oslo_messaging as om
 
-from gantt.client.compute import topic_of
 from gantt.compute.agent import Halted, Outcome
 from gantt.compute.bindings import Bindings
 from gantt.compute.orders import Order
 from gantt.core import message
 from gantt.core.build import Build, Delete
+from gantt.core.host import topic_of
 from gantt.rpc import transport, wire
 from gantt.rpc.call import Call
 from gantt.rpc.later import Later

@@ -4,6 +4,7 @@
 from typing import Any
 
 from gantt.client import ClaimsClient, StatsClient
+from gantt.client.signing import Signer
 from gantt.compute.ports import fate_of
 from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
 
@@ -13,11 +14,14 @@ class OverRpc:
 
     :param transport: of ``gantt.client.get_transport``
     :param call_seconds: how long one call may take, tries included
+    :param signer: the key of all these hosts; None: nothing is signed
     """
 
-    def __init__(self, transport: Any, call_seconds: float = 10.0) -> None:
-        self._claims = ClaimsClient(transport, timeout=call_seconds)
-        self._stats = StatsClient(transport, timeout=call_seconds)
+    def __init__(
+        self, transport: Any, call_seconds: float = 10.0, signer: Signer | None = None
+    ) -> None:
+        self._claims = ClaimsClient(transport, timeout=call_seconds, signer=signer)
+        self._stats = StatsClient(transport, timeout=call_seconds, signer=signer)
 
     def register(self, message: RegisterHost) -> Registered:
         return self._claims.register_host(message)

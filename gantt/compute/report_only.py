@@ -62,7 +62,6 @@ class Entry(Message, frozen=True, kw_only=True):
     cell: Uuid | None = None
     zone: Name | None = None
     location: Text = ''
-    build_topic: Name | None = None
     shape: Name | None = None
     inventories: dict[Name, Inventory | Positive] = {}
     foreign: dict[Name, Amount] | UnsetType = UNSET
@@ -136,7 +135,7 @@ def _said(entry: Entry, shapes: dict[str, Shape], inside: str) -> Said:
     facts = _facts(entry, base, inside)
     announcement = RegisterHost(
         name=entry.name, node=entry.node or entry.name, uuid=entry.uuid, boot_nonce='-',
-        cell=entry.cell, zone=entry.zone, build_topic=entry.build_topic,
+        cell=entry.cell, zone=entry.zone,
         speaks_for=None if entry.running is None else 'host',
     )  # fmt: skip
     _check(entry, facts, inside)
@@ -259,7 +258,8 @@ class ReportOnly(Turns):
             return Census(now.running, pending), now.facts
 
         session = Session(said.announcement, self._port)
-        member = Member(session, self._port, look, self._settings, random.Random(name))
+        rng = random.Random(name)  # nosec B311 # no secret
+        member = Member(session, self._port, look, self._settings, rng)
         self._members[name] = member
         self._runner.add(member)
 

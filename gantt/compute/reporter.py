@@ -115,6 +115,10 @@ class Reporter:
             self._base = None
             self._session.refused(stamp, e)
             return not self._session.is_fenced
+        except exceptions.NotProven as e:
+            self._base = None
+            self._session.unproven(stamp, e)
+            return False
         except exceptions.Refused as e:
             self._base = None
             self._complain(e)

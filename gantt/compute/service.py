@@ -5,13 +5,14 @@ import logging
 import pathlib
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from gantt import client, exceptions
-from gantt.client.compute import topic_of
-from gantt.compute import orders, shapes
+from gantt.client.signing import Signer
+from gantt.compute import key_file, orders, shapes
 from gantt.compute.agent import Terms
+from gantt.compute.claimed import Claimed
 from gantt.compute.drivers.beside_nova import BesideNova
 from gantt.compute.drivers.start_locks import StartLocks
 from gantt.compute.drivers.this_machine import ThisMachine
@@ -24,6 +25,7 @@ from gantt.compute.over_rpc import OverRpc
 from gantt.compute.ports import SchedulerPort
 from gantt.compute.report_only import ReportOnly
 from gantt.compute.runner import Runner
+from gantt.core.build import Build
 from gantt.core.report import RegisterHost
 from gantt.rpc.transport import wait_for_broker
 
@@ -31,6 +33,8 @@ LOG = logging.getLogger(__name__)
 
 #: Signal number -> what it does; the result is logged.
 Signals = dict[int, Callable[[], object]]
+#: What is reserved now, each claim as its build; see ``Claimed``.
+Reserved = Callable[[], Iterable[Build]]
 
 
 class Service(Protocol):
@@ -58,9 +62,7 @@ class HostService:
     def __init__(self, conf: Any, carrier: Any, port: SchedulerPort) -> None:
         c = conf.compute
         self.name: str = conf.name or c.name or conf.host
-        path = pathlib.Path(
-            c.journal or pathlib.Path(conf.state_path, 'compute', f'{self.name}.journal')
-        )
+        path = journal_path(conf)
         self._journal = SqliteJournal(path)
         driver = ThisMachine(c, self.name, StartLocks(path.with_suffix('.starts')))
         announcement = RegisterHost(
@@ -68,8 +70,9 @@ class HostService:
             cell=c.cell or None, zone=c.zone or None,
         )  # fmt: skip
         self.member: Member = with_agent(
-            announcement, port, driver, self._journal, _settings(c), random.Random()
-        )
+            announcement, port, driver, self._journal, _settings(c),
+            random.Random(),  # nosec B311 # no secret
+        )  # fmt: skip
         self._runner = Runner(threads=2)
         agent = self.member.agent
         assert agent is not None
@@ -98,9 +101,14 @@ class HostService:
 
 
 class FarmService:
-    """A farm of fake hosts, with one topic for all of them."""
+    """A farm of fake hosts, with one topic for all of them.
 
-    def __init__(self, conf: Any, carrier: Any, port: SchedulerPort) -> None:
+    :param reserved: what it builds although nobody tells it to; None: nothing
+    """
+
+    def __init__(
+        self, conf: Any, carrier: Any, port: SchedulerPort, reserved: Reserved | None = None
+    ) -> None:
         c = conf.compute
         name = conf.name or 'farm'
         plan = Plan(
@@ -108,8 +116,6 @@ class FarmService:
             shapes=shapes.load_shapes(conf.shapes) if conf.shapes else list(shapes.DEFAULT),
             start_seconds=c.farm_start_seconds, start_failures=c.farm_start_failures,
             threads=c.farm_threads,
-            # Their own topics lead here as well, but this needs no bindings.
-            build_topic=topic_of(name),
         )  # fmt: skip
         events = orders.load_events(conf.events) if conf.events else []
         self.farm = Farm(plan, port, _settings(c, logging.DEBUG), events)
@@ -118,14 +124,23 @@ class FarmService:
             carrier, name, methods, list(self.farm.hosts),
             threads=c.farm_threads, queue=c.queue_limit,
         )  # fmt: skip
+        self._builders: Runner | None = None
+        if reserved is not None:
+            # Threads of its own: a guest that takes long to start holds no report up.
+            self._builders = Runner(c.farm_threads)
+            self._builders.add(Claimed(self.farm, reserved))
 
     def start(self) -> None:
         self._listener.start()
         self.farm.start()
+        if self._builders is not None:
+            self._builders.start()
         LOG.info('A farm of %d hosts: listening on %s', len(self.farm.hosts), self._listener.topic)
 
     def stop(self, seconds: float) -> bool:
         done = self._listener.stop(seconds)
+        if self._builders is not None:
+            done &= self._builders.stop(seconds)
         return self.farm.stop(seconds) and done
 
     def status(self) -> dict[str, object]:
@@ -180,7 +195,7 @@ class FactsOnlyService:
         machine = BesideNova(c, name, pathlib.Path(conf.state_path, 'compute', f'{name}.starts'))
         self.member = FactsOnly(
             name, machine.look, client.NovaClient(carrier, timeout=c.call_seconds),
-            c.report_seconds, random.Random(),
+            c.report_seconds, random.Random(),  # nosec B311 # no secret
         )  # fmt: skip
         self._runner = Runner(threads=1)
 
@@ -199,10 +214,11 @@ class FactsOnlyService:
         return {signal.SIGHUP: self.status}
 
 
-def from_conf(conf: Any) -> Service:
+def from_conf(conf: Any, reserved: Reserved | None = None) -> Service:
     """What the command line asks for; waits for the broker.
 
     :param conf: the process's global configuration object, as oslo.messaging needs it
+    :param reserved: what a farm builds by itself with --build-claims
     :raises Misconfigured, InvalidMessage: an option or a file is wrong
     :raises BrokerUnavailable: after [rpc] start_wait_seconds
     """
@@ -216,11 +232,16 @@ def from_conf(conf: Any) -> Service:
             option='--facts-only', problem='it is about this machine only',
             fix='Start one process with --facts-only and another one for the rest',
         )  # fmt: skip
+    if conf.build_claims and not conf.fake:
+        raise exceptions.Misconfigured(
+            option='--build-claims', problem='it is about hosts that are played',
+            fix='Add --fake N, or let a conductor send the builds',
+        )  # fmt: skip
     carrier = client.get_transport(conf)
-    port = OverRpc(carrier, conf.compute.call_seconds)
+    port = OverRpc(carrier, conf.compute.call_seconds, _signer(conf))
     service: Service
     if conf.fake:
-        service = FarmService(conf, carrier, port)
+        service = FarmService(conf, carrier, port, reserved)
     elif conf.report_only:
         service = ReportOnlyService(conf, port)
     elif conf.facts_only:
@@ -229,6 +250,34 @@ def from_conf(conf: Any) -> Service:
         service = HostService(conf, carrier, port)
     wait_for_broker(carrier, conf.rpc.start_wait_seconds)
     return service
+
+
+def key_path(conf: Any) -> pathlib.Path:
+    """The file of the key of this process."""
+    if conf.compute.key_file:
+        return pathlib.Path(conf.compute.key_file)
+    return journal_path(conf).with_suffix('.key')
+
+
+def journal_path(conf: Any) -> pathlib.Path:
+    """The file of the journal of this machine."""
+    name = conf.name or conf.compute.name or conf.host
+    below = pathlib.Path(conf.state_path, 'compute', f'{name}.journal')
+    return pathlib.Path(conf.compute.journal or below)
+
+
+def _signer(conf: Any) -> Signer | None:
+    """What signs the messages of this process; None: nothing is signed.
+
+    The agent of a machine has a key of its own.  Those who play hosts, or speak for others', have
+    one only where it is named: they may be started anywhere, and their hosts have no disk.
+    """
+    plays = conf.fake or conf.report_only
+    if not conf.compute.sign_messages or conf.facts_only or (plays and not conf.compute.key_file):
+        return None
+    signer = key_file.load_or_make(key_path(conf))
+    LOG.info('Messages are signed with the key %s', signer.fingerprint)
+    return signer
 
 
 def _settings(c: Any, level: int = logging.INFO) -> Settings:

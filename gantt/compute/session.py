@@ -203,6 +203,14 @@ class Session:
             'after them; registering again', self.name, stamp.epoch,
         )  # fmt: skip
 
+    def unproven(self, stamp: Stamp, error: exceptions.NotProven) -> None:
+        """The scheduler does not know our key: registering proves it, and what came before it."""
+        with self._lock:
+            if stamp.epoch != self._epoch:
+                return
+            self._epoch = 0
+        LOG.error('%s; registering again', error)
+
     def is_current(self, stamp: Stamp) -> bool:
         """Whether an answer to ``stamp`` still means anything."""
         return stamp.epoch == self._epoch and self.fence is None

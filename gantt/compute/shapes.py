@@ -142,7 +142,7 @@ class Part(msgspec.Struct, frozen=True):
 
 def deal(shapes: list[Shape], seed: int, number: int) -> Part:
     """Shape, zone and source of randomness of host ``number``."""
-    rng = random.Random(f'{seed}:{number}')
+    rng = random.Random(f'{seed}:{number}')  # nosec B311 # no secret
     (shape,) = rng.choices(shapes, [s.weight for s in shapes])
     return Part(shape, rng.choice(shape.zones) if shape.zones else None, rng)
 
@@ -184,7 +184,8 @@ def load_yaml(path: str, option: str) -> Any:
     if len(body) > FILE_BYTES_MAX:
         raise exceptions.PayloadTooLarge(size=len(body), limit=FILE_BYTES_MAX)
     try:
-        return yaml.load(body, Loader=getattr(yaml, 'CSafeLoader', yaml.SafeLoader))
+        loader = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
+        return yaml.load(body, Loader=loader)  # nosec B506 # one of the safe loaders
     except yaml.YAMLError as e:
         problem = ' '.join(str(e).split())
         raise exceptions.Misconfigured(

@@ -36,6 +36,9 @@ class Words:
         except (exceptions.StaleEpoch, exceptions.NotFound) as e:
             self._session.refused(stamp, e)
             return ''
+        except exceptions.NotProven as e:
+            self._session.unproven(stamp, e)
+            return ''
         if not self._session.is_current(stamp):
             return ''
         return 'ok' if fates.get(claim_id) == 'ok' else 'gone'
@@ -63,6 +66,9 @@ class Words:
         except (exceptions.StaleEpoch, exceptions.NotFound) as e:
             if stamp is not None:
                 self._session.refused(stamp, e)
+        except exceptions.NotProven as e:
+            if stamp is not None:
+                self._session.unproven(stamp, e)
         except (exceptions.Unavailable, exceptions.Refused) as e:
             LOG.info(
                 'Host %s: the scheduler was not told to %s %s: %s',

@@ -5,6 +5,8 @@ from typing import Any
 
 from oslo_config import cfg
 
+from gantt.conf import groups
+
 GROUP = cfg.OptGroup('api', title='The HTTP interface')
 
 OPTS = [
@@ -23,9 +25,28 @@ OPTS = [
         max=512,
         help='Requests that gantt-api handles at a time; further ones wait. A placement or a '
         'cancel holds its thread until the scheduler has answered: these have three quarters of '
-        'the threads at most, those of one caller half, and one more is refused with 503. Two '
-        'more may be at dry runs and the like: from nine threads on some are always left for '
-        'others.',
+        'the threads at most, those of one project as many of these as it leaves to others, and '
+        'one more is refused with 503. Two more may be at dry runs and the like: from nine '
+        'threads on some are always left for others. The threads are shared in the same '
+        'way: further requests of a project wait. Those who name none, or whose token was not '
+        'seen yet, are one project.',
+    ),
+    cfg.IntOpt(
+        'connections_max',
+        default=500,
+        min=10,
+        max=65_536,
+        help='Connections that gantt-api keeps open at a time, those that are silent included; '
+        'further ones wait until one is closed. Each takes a file descriptor, and one more while a '
+        'body of more than 8 KiB waits for its thread. Projects take turns at the threads; '
+        'connections are of nobody yet.',
+    ),
+    cfg.IntOpt(
+        'idle_seconds',
+        default=60,
+        min=1,
+        max=3600,
+        help='After so long without a word from its client a connection is closed, in seconds.',
     ),
     cfg.StrOpt(
         'auth_strategy',
@@ -64,7 +85,14 @@ OPTS = [
         'cors_allowed_origins',
         default=[],
         help='Origins of web pages that may use the interface, e.g. https://ops.example.org. '
-        'None: no CORS headers at all.',
+        'None: no CORS headers at all. "*", every page, is refused with auth_strategy = noauth.',
+    ),
+    cfg.ListOpt(
+        'served_names',
+        default=[],
+        help='Host names by which gantt-api may be asked with auth_strategy = noauth, besides '
+        'addresses, localhost, [api] host and the name of the machine. Another name is answered '
+        '421: a web page could have led it here. Not looked at with tokens.',
     ),
     cfg.BoolOpt(
         'behind_proxy',
@@ -77,6 +105,14 @@ OPTS = [
         default='',
         help='While this file exists /healthcheck answers 503, so that a load balancer sends '
         'nothing new here. Empty: no such file.',
+    ),
+    cfg.StrOpt(
+        'site_name',
+        default='',
+        max_length=64,
+        help='What operators call this site, such as lab or paris-1. "gantt site" and '
+        '"gantt status" show it, so that nobody takes one site for another. Everybody may read it. '
+        'Empty: no name.',
     ),
     cfg.IntOpt(
         'drain_seconds',
@@ -91,8 +127,7 @@ OPTS = [
 
 def register_opts(conf: Any) -> None:
     """Register the options of [api]."""
-    conf.register_group(GROUP)
-    conf.register_opts(OPTS, group=GROUP)
+    groups.register(conf, GROUP, OPTS)
 
 
 def list_opts() -> list[tuple[str | None, list[Any]]]:

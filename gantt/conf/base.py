@@ -29,6 +29,15 @@ OPTS = [
         'name, with a part of its own added at each start. Empty: the host name and the process '
         'id.',
     ),
+    cfg.BoolOpt(
+        'strict_transport',
+        default=False,
+        help='Do not start where something would cross a network in clear text, or be believed '
+        'unseen: a broker on another machine without TLS and ssl_ca_file, a database on another '
+        'machine whose certificate is not verified, [api] host or metrics_host other than a '
+        'loopback address. False: each is a warning in the log, and an error of "gantt-manage '
+        'config doctor". Set it in new installations.',
+    ),
     cfg.HostAddressOpt(
         'metrics_host',
         default='127.0.0.1',

@@ -5,6 +5,8 @@ from typing import Any
 
 from oslo_config import cfg
 
+from gantt.conf import groups
+
 GROUP = cfg.OptGroup('claims', title='Leases, the sweeper and tombstones')
 
 OPTS = [
@@ -44,8 +46,7 @@ OPTS = [
 
 
 def register_opts(conf: Any) -> None:
-    conf.register_group(GROUP)
-    conf.register_opts(OPTS, group=GROUP)
+    groups.register(conf, GROUP, OPTS)
 
 
 def list_opts() -> list[tuple[str | None, list[Any]]]:

@@ -5,6 +5,8 @@ from typing import Any
 
 from oslo_config import cfg
 
+from gantt.conf import groups
+
 GROUP = cfg.OptGroup(
     'compute',
     title='The agent of a compute host',
@@ -23,11 +25,19 @@ CLI_OPTS = [
     cfg.StrOpt('shapes', metavar='FILE',
                help='With --fake: YAML file of host shapes with weights, zones, aggregates, '
                     'traits and NUMA cells.'),
+    cfg.BoolOpt('build-claims', dest='build_claims', default=False,
+                help='With --fake: build what is claimed on the hosts played here without being '
+                     'told to by a conductor, for trying out. The claims are read from the API '
+                     'that the environment names as for the command gantt: GANTT_ENDPOINT, '
+                     'OS_CLOUD or OS_AUTH_URL and its kin.'),
     cfg.StrOpt('events', metavar='FILE',
                help='With --fake: YAML file of what is to happen to which hosts, and when.'),
     cfg.StrOpt('report-only', dest='report_only', metavar='FILE',
                help='Speak for the hosts that this YAML file lists and something else runs. '
                     'It is read again when it changes.'),
+    cfg.BoolOpt('rotate-key', dest='rotate_key', default=False,
+                help='Put another key in place of that in [compute] key_file, signed by it, and '
+                     'end. The agent speaks with it from its next start on.'),
     cfg.BoolOpt('facts-only', dest='facts_only', default=False,
                 help='Beside nova-compute on a host that gantt-nova-source reports: tell of this '
                      'machine what the APIs of Nova do not carry, and build nothing.'),
@@ -72,6 +82,13 @@ OPTS = [
                help='SQLite file that remembers what this host was told to build, so that '
                     'nothing starts twice. Empty: compute/<name>.journal below [DEFAULT] '
                     'state_path. Keep it on a disk that survives a restart.'),
+    cfg.BoolOpt('sign_messages', default=True,
+                help='Sign what this host says to the scheduler, with the key in key_file.'),
+    cfg.StrOpt('key_file', default='',
+               help='File of the key of this host, made at its first start, readable by the agent '
+                    'alone. Empty: beside the journal, ending in .key; with --fake and '
+                    '--report-only nothing is signed then. Keep it on a disk that survives a '
+                    'restart.'),
     cfg.IntOpt('tombstone_seconds', default=172_800, min=86_400, max=31_536_000,
                help='Seconds that a finished claim is remembered. At least a day, and at least '
                     '[claims] tombstone_seconds of the scheduler.'),
@@ -154,8 +171,7 @@ OPTS = [
 
 def register_opts(conf: Any) -> None:
     """Register the options of [compute]."""
-    conf.register_group(GROUP)
-    conf.register_opts(OPTS, group=GROUP)
+    groups.register(conf, GROUP, OPTS)
 
 
 def register_cli_opts(conf: Any) -> None:

@@ -6,6 +6,7 @@ all, a directory, or on a disk that fails, ends it with whatever Python raises.
 """
 
 import argparse
+import itertools
 import os
 import pathlib
 import re
@@ -22,15 +23,30 @@ PROJECT = 'gantt'
 _PLACE = re.compile(r"from LocationInfo\(location=<[^>]*>, detail='([^']*)'\)")
 
 
+#: The files of the configuration, with ":" between them, where the command line names none.
+VARIABLE = 'OS_GANTT_CONFIG_FILE'
+
+
+def with_environment(argv: Sequence[str]) -> list[str]:
+    """The command line, with the files that the environment names where it has none itself."""
+    named = [path for path in os.environ.get(VARIABLE, '').split(os.pathsep) if path]
+    said, _ = _parsed(argv)
+    if said.config_file or said.config_dir:
+        return list(argv)
+    return [*(f'--config-file={path}' for path in named), *argv]
+
+
 def read(conf: Any, argv: Sequence[str], program: str) -> None:
-    """Fill a configuration object from the command line and the files that it names.
+    """Fill a configuration object from the command line and the files that it, or else the
+    environment, names.
 
     :raises Misconfigured: a file cannot be read; names it
     :raises cfg.Error: an option or a file is wrong
     :raises SystemExit: by ``--help``, or wrong usage
     """
+    argv = with_environment(argv)
     try:
-        conf(list(argv), project=PROJECT, prog=program, version=version_string())
+        conf(argv, project=PROJECT, prog=program, version=version_string())
     except (OSError, UnicodeError) as e:
         path, problem = unreadable(_named(argv, program)) or ('a configuration file', str(e))
         raise exceptions.Misconfigured(
@@ -69,12 +85,23 @@ def unreadable(paths: Iterable[str]) -> tuple[str, str] | None:
 
 def _named(argv: Sequence[str], program: str) -> Iterator[str]:
     """The files as oslo.config finds them."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument('--config-file', action='append', default=[])
-    parser.add_argument('--config-dir', action='append', default=[])
-    said, _ = parser.parse_known_args(list(argv))
+    said, _ = _parsed(argv)
     named = said.config_file or cfg.find_config_files(PROJECT, program)
     folders = said.config_dir or cfg.find_config_dirs(PROJECT, program)
     yield from (os.path.abspath(os.path.expanduser(path)) for path in named)
     for folder in folders:
         yield from sorted(str(path) for path in pathlib.Path(folder).glob('*.conf'))
+
+
+def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The files that a command line names, and what else stands there."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument('--config-file', action='append', default=[])
+    parser.add_argument('--config-dir', action='append', default=[])
+    return parser.parse_known_args(list(argv))
+
+
+def before_command(argv: Sequence[str]) -> list[str]:
+    """What stands on a command line before the first word that is no option, but for files."""
+    _, rest = _parsed(argv)
+    return list(itertools.takewhile(lambda word: word.startswith('-'), rest))

@@ -13,6 +13,7 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions, plugins
+from gantt.conf import groups
 from gantt.core.plugin import Option, Plugin
 from gantt.core.scales import NORMALIZATIONS
 
@@ -29,13 +30,20 @@ OPTS = [
         'Their order changes cost and the counts in explanations, never who survives; see '
         'order_by_cost. A name that is not installed stops the service at start.',
     ),
+    cfg.ListOpt(
+        'extra_filters',
+        mutable=True,
+        default=[],
+        help='Filters that run beside those of enabled_filters, named in the same way. Name '
+        'your own here, and enabled_filters stays what each release makes of it.',
+    ),
     cfg.BoolOpt(
         'order_by_cost',
         mutable=True,
         default=True,
         help='Run those filters first that remove most hosts for their cost, as measured here '
-        'on real requests. Otherwise they run in the order of enabled_filters. An explanation '
-        'lists them as they ran.',
+        'on real requests. Otherwise they run in the order of enabled_filters, extra_filters '
+        'last. An explanation lists them as they ran.',
     ),
     cfg.ListOpt(
         'enabled_weighers',
@@ -43,6 +51,13 @@ OPTS = [
         default=list(plugins.DEFAULT_WEIGHERS),
         help='Weighers by the names of their entry points in gantt.weighers. One whose '
         'multiplier is 0 is not asked.',
+    ),
+    cfg.ListOpt(
+        'extra_weighers',
+        mutable=True,
+        default=[],
+        help='Weighers that are asked beside those of enabled_weighers. Their options are in '
+        '[weighers].',
     ),
     cfg.IntOpt(
         'host_subset_size',
@@ -166,26 +181,32 @@ def _opt(plugin: type[Plugin], option: Option) -> Any:
     return make(option.name, mutable=True, default=option.default, help=option.help, **bounds)
 
 
+def chosen(conf: Any) -> dict[str, list[str]]:
+    """Group of plugins -> names of those that are enabled, in this order."""
+    section = conf[FILTERS.name]
+    return {
+        plugins.FILTERS: [*section.enabled_filters, *section.extra_filters],
+        plugins.WEIGHERS: [*section.enabled_weighers, *section.extra_weighers],
+    }
+
+
 def register_plugin(conf: Any, group: str, plugin: type[Plugin]) -> dict[str, Any]:
     """Register the options of a plugin and return their values."""
     section = GROUPS[group]
-    conf.register_group(section)
-    conf.register_opts(opts_of(plugin), group=section)
+    groups.register(conf, section, opts_of(plugin))
     return {option.name: conf[section.name][option.name] for option in plugin.options}
 
 
 def register_opts(conf: Any) -> None:
     """Register [filters] and [weighers], with the options of the default set."""
-    conf.register_group(FILTERS)
-    conf.register_opts([*OPTS, *PREFILTER_OPTS], group=FILTERS)
-    conf.register_group(WEIGHERS)
-    conf.register_opts(WEIGHER_OPTS, group=WEIGHERS)
+    groups.register(conf, FILTERS, [*OPTS, *PREFILTER_OPTS])
+    groups.register(conf, WEIGHERS, WEIGHER_OPTS)
     for group, names in (
         (plugins.FILTERS, plugins.DEFAULT_FILTERS),
         (plugins.WEIGHERS, plugins.DEFAULT_WEIGHERS),
     ):
         for plugin in _loadable(group, names):
-            conf.register_opts(opts_of(plugin), group=GROUPS[group])
+            groups.register(conf, GROUPS[group], opts_of(plugin))
 
 
 def list_opts() -> list[tuple[str | None, list[Any]]]:

@@ -33,6 +33,9 @@ def _value(of: Any, name: str) -> Any:
 
 
 def _check(option: str, value: Any) -> None:
+    if isinstance(value, dict):
+        for key, one in value.items():
+            _check(f'{option} {key}', one)
     if isinstance(value, float) and not math.isfinite(value):
         raise exceptions.Misconfigured(
             option=option, problem=f'expected a finite number, got {value}', fix='Correct it'

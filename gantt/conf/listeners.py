@@ -17,7 +17,7 @@ PROGRAMS = {
     'report_source': 'gantt-report-source',
     'shadow': 'gantt-shadow',
 }
-_ANY = ('0.0.0.0', '::')
+_ANY = ('0.0.0.0', '::')  # nosec B104 # looked for, not bound to
 
 
 class Ports(NamedTuple):

@@ -15,8 +15,9 @@ OPTS = [
         default=60,
         min=0,
         max=3600,
-        help='How long a process waits for the broker at start before it gives up with exit '
-        'code 1. Each failed try is logged. 0: one try.',
+        help='How long a process waits at start for a broker that does not answer before it gives '
+        'up with exit code 1. Each failed try is logged. 0: one try. A broker that refuses the '
+        'user, the password or the virtual host is not tried again.',
     ),
     cfg.IntOpt(
         'payload_bytes_max',

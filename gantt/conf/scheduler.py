@@ -3,7 +3,9 @@
 
 from typing import Any
 
-from oslo_config import cfg
+from oslo_config import cfg, types
+
+from gantt.conf import groups
 
 GROUP = cfg.OptGroup('scheduler', title='Queue, batches and the host table')
 
@@ -19,6 +21,14 @@ OPTS = [
                     'the queue drains.'),
     cfg.IntOpt('retry_after_ms', mutable=True, default=500, min=1, max=600_000,
                help='Milliseconds that a "busy" answer asks its caller to wait.'),
+    cfg.Opt('project_weights', type=types.Dict(types.Float(min=0.01, max=100.0)), mutable=True,
+            default={}, sample_default='4f0c...:2,9b1d...:0.5',
+            help='Weights of projects by their ids, 0.01 to 100; 1 for every other project, and '
+                 'for all requests of no project together. While more waits than can be placed, '
+                 'members are placed in proportion to them, whatever came first. Where '
+                 'queue_limit is met, the project with the most inside relative to its weight '
+                 'is told "busy", and none that has less than its share. A request counts for '
+                 'the project that it places for, whoever asks.'),
     cfg.IntOpt('claims_per_commit', mutable=True, default=150, min=1, max=1000,
                help='Claims in one transaction, about. Larger batches make the statements '
                     'slower than they save; a request that must be whole goes alone whatever '
@@ -56,8 +66,7 @@ OPTS = [
 
 
 def register_opts(conf: Any) -> None:
-    conf.register_group(GROUP)
-    conf.register_opts(OPTS, group=GROUP)
+    groups.register(conf, GROUP, OPTS)
 
 
 def list_opts() -> list[tuple[str | None, list[Any]]]:

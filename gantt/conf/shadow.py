@@ -5,7 +5,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from gantt.conf import listeners
+from gantt.conf import groups, listeners
 
 GROUP = cfg.OptGroup(
     'shadow',
@@ -33,8 +33,7 @@ OPTS = [
 
 def register_opts(conf: Any) -> None:
     """Register the options of [shadow]."""
-    conf.register_group(GROUP)
-    conf.register_opts(OPTS, group=GROUP)
+    groups.register(conf, GROUP, OPTS)
 
 
 def list_opts() -> list[tuple[str | None, list[Any]]]:

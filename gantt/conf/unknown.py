@@ -6,7 +6,7 @@ of the libraries, which list their options for the generator of the sample, and 
 whose name is nearly that of one of these.  Others may have groups of their own.
 """
 
-import difflib
+import contextlib
 import itertools
 import pathlib
 from collections.abc import Iterable, Iterator
@@ -18,6 +18,7 @@ from oslo_config import cfg
 
 from gantt import exceptions, plugins
 from gantt.conf import filters, opts
+from gantt.core.near import near
 
 _ENTRY_POINTS = 'oslo.config.opts'
 #: Group -> who lists options of it beside us, as etc/gantt/config-generator.conf names them.
@@ -36,9 +37,6 @@ _LIBRARIES = {
 #: Groups with the options of what their ``auth_type`` names.
 _AUTH = ('keystone_authtoken', 'nova', 'placement')
 _KIND = ('auth_type', 'auth_plugin')
-#: How alike a name has to be to be meant.
-_NEAR = 0.6
-_NEAR_GROUP = 0.8
 #: Options that go without effect unless the plugin that reads them runs.
 NEEDED = {
     ('filters', 'operator_rules'): 'RulesFilter',
@@ -73,13 +71,27 @@ def unread(conf: Any) -> list[Unread]:
 
 def strange(conf: Any) -> list[str]:
     """Groups of the files that none of us has: what stands in them is not looked at."""
-    files = _parsed(conf)
+    files = parsed(conf)
     known = _known(conf, files)
     return sorted({section for sections in files for section in sections} - set(known))
 
 
+def listed() -> list[tuple[str, Any]]:
+    """Group and option of all that Gantt and its libraries list, as far as those are installed."""
+    found: dict[tuple[str, str], Any] = {}
+    lists = [opts.list_opts()]
+    for library in sorted({name for names in _LIBRARIES.values() for name in names}):
+        with contextlib.suppress(ImportError, KeyError):
+            lists.append(metadata.entry_points(group=_ENTRY_POINTS)[library].load()())
+    for group, options in itertools.chain(*lists):
+        name = 'DEFAULT' if group is None else str(getattr(group, 'name', group))
+        for option in options:
+            found.setdefault((name, option.dest), option)
+    return [(group, option) for (group, _), option in sorted(found.items())]
+
+
 def _in_files(conf: Any) -> Iterator[Unread]:
-    files = _parsed(conf)
+    files = parsed(conf)
     known = _known(conf, files)
     for sections in files:
         for section, options in sections.items():
@@ -89,13 +101,13 @@ def _in_files(conf: Any) -> Iterator[Unread]:
                         why = f'there is no such option; {_meant(known, section, name)}'
                         yield Unread(f'[{section}] {name}', ' '.join(values), why)
             elif section not in _LIBRARIES and section not in conf:
-                near = difflib.get_close_matches(section, [*known, *_LIBRARIES], 1, _NEAR_GROUP)
-                if near:
-                    why = f'there is no such group; did you mean [{near[0]}]?'
+                meant = near(section, [*known, *_LIBRARIES], 1)
+                if meant:
+                    why = f'there is no such group; did you mean [{meant[0]}]?'
                     yield Unread(f'[{section}]', ', '.join(options), why)
 
 
-def _parsed(conf: Any) -> list[Sections]:
+def parsed(conf: Any) -> list[Sections]:
     """The files of a configuration, in their order."""
     found = []
     for path in _files(conf):
@@ -134,10 +146,7 @@ def _known(conf: Any, files: Iterable[Sections]) -> dict[str, set[str]]:
         said = [one.get(group, {}) for one in files]
         kinds = {text for one in said for name in _KIND for text in one.get(name, ())}
         _add_auth(found, group, kinds or {'password'})
-    for group, enabled in (
-        (plugins.FILTERS, conf.filters.enabled_filters),
-        (plugins.WEIGHERS, conf.filters.enabled_weighers),
-    ):
+    for group, enabled in filters.chosen(conf).items():
         for name in enabled:
             try:
                 plugin = plugins.find(group, name)
@@ -175,17 +184,17 @@ def _meant(known: dict[str, set[str]], section: str, name: str) -> str:
     elsewhere = sorted(group for group, names in known.items() if name in names)
     if elsewhere:
         return f'it is one of [{elsewhere[0]}]'
-    near = difflib.get_close_matches(name, sorted(known[section]), 1, _NEAR)
-    if near:
-        return f'did you mean {near[0]}?'
+    meant = near(name, sorted(known[section]), 1)
+    if meant:
+        return f'did you mean {meant[0]}?'
     everywhere = {option: group for group, names in sorted(known.items()) for option in names}
-    far = difflib.get_close_matches(name, sorted(everywhere), 1, _NEAR_GROUP)
+    far = near(name, sorted(everywhere), 1)
     return f'did you mean [{everywhere[far[0]]}] {far[0]}?' if far else 'remove it'
 
 
 def _of_plugins(conf: Any) -> Iterator[Unread]:
     """Rules that nobody looks at, as the plugin for them is not enabled."""
-    enabled = {*conf.filters.enabled_filters, *conf.filters.enabled_weighers}
+    enabled = {name for names in filters.chosen(conf).values() for name in names}
     for (group, name), plugin in NEEDED.items():
         value = getattr(conf[group], name, '')
         if value and plugin not in enabled:

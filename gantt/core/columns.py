@@ -81,8 +81,18 @@ LIVELY = frozenset(
     | {'cell_memory', 'cell_base', 'cell_pages', 'kind_free', 'free_devices'}
 )
 
-#: What a plugin may say it reads, beside the arrays: facts kept per row as objects.
-OBJECTS = ('names', 'nodes', 'placed', 'pools', 'metrics', 'rooms', 'numa', 'devices', 'hypervisor')
+#: What a plugin may say it reads, beside the arrays: facts kept as objects, and what each is.
+OBJECTS = {
+    'names': 'names of the hosts, a list by row',
+    'nodes': 'names of their hypervisors, a list by row',
+    'placed': 'who is placed where: hosts.placed.on(id of the host)',
+    'pools': 'what sharers have left: hosts.free_of(code)',
+    'metrics': 'name -> values by row, NaN where there is none',
+    'rooms': 'what is left inside of one host: hosts.room(row)',
+    'numa': 'NUMA cells that one host reported: hosts.host_state(row).numa',
+    'devices': 'devices that one host reported: hosts.host_state(row).devices',
+    'hypervisor': 'what one host said of it: hosts.host_state(row).hypervisor',
+}
 
 
 class Codes:
@@ -127,49 +137,49 @@ def words_of(codes: Iterable[int]) -> dict[int, int]:
 
 
 class Columns:
-    """The arrays of a table, each a view of its used part.
+    """The arrays of a table, each a view of its used part; what is said of each is documented.
 
     ``arrays`` holds what is allocated; writers that add rows work there and
     call :meth:`renew` once at the end.
     """
 
-    ids: IntArray
-    zone: CodeArray
-    cell: CodeArray
-    location: CodeArray
-    enabled: BoolArray
-    over_committed: BoolArray
-    open: BoolArray
-    reported_at: FloatArray
-    generation: IntArray
-    version: IntArray
-    instances: IntArray
-    io_ops: IntArray
-    free_devices: IntArray
-    numa_cells: CodeArray
-    cell_pinned: CodeArray
-    cell_isolated: CodeArray
-    cell_paired: CodeArray
-    cell_shared: CodeArray
-    cell_memory: CodeArray
-    cell_base: CodeArray
-    cell_pages: CodeArray
-    kind_free: CodeArray
-    hypervisor_version: IntArray
-    platform: CodeArray
-    address: BitArray
-    cap: IntArray
-    used: IntArray
-    free: IntArray
-    min_unit: IntArray
-    largest: IntArray
-    step: IntArray
-    total: IntArray
-    reserved: IntArray
-    ratio: FloatArray
-    pool: CodeArray
-    traits: BitArray
-    aggregates: BitArray
+    ids: IntArray  # id of the host in the database
+    zone: CodeArray  # code of the availability zone: hosts.zone_name(row)
+    cell: CodeArray  # code of the cell: hosts.cell_name(row)
+    location: CodeArray  # code of the place: hosts.locations.names[code]
+    enabled: BoolArray  # nobody disabled it, neither an operator nor its service
+    over_committed: BoolArray  # found with more use than capacity
+    open: BoolArray  # enabled and not over_committed
+    reported_at: FloatArray  # last report, in seconds as hosts.now
+    generation: IntArray  # grows with each change of usage or facts
+    version: IntArray  # grows with each write
+    instances: IntArray  # claims there, picks included
+    io_ops: IntArray  # guests that are being built, moved or resized there
+    free_devices: IntArray  # free devices of all kinds
+    numa_cells: CodeArray  # NUMA cells; 0 where the host tells of none
+    cell_pinned: CodeArray  # free dedicated CPUs
+    cell_isolated: CodeArray  # the same, a core for each
+    cell_paired: CodeArray  # the same, in whole cores
+    cell_shared: CodeArray  # CPUs that one guest may share there
+    cell_memory: CodeArray  # free MiB of memory
+    cell_base: CodeArray  # free MiB in pages of the usual size
+    cell_pages: CodeArray  # free pages; a line for each size and cell
+    kind_free: CodeArray  # free devices; a line for each kind
+    hypervisor_version: IntArray  # e.g. 8002000
+    platform: CodeArray  # hosts whose hypervisors say the same
+    address: BitArray  # the IP address in two words
+    cap: IntArray  # what may be promised: hosts.cap_of(code)
+    used: IntArray  # sum of the live claims
+    free: IntArray  # left over: hosts.free_of(code)
+    min_unit: IntArray  # smallest single amount
+    largest: IntArray  # largest single amount
+    step: IntArray  # amounts are multiples of it
+    total: IntArray  # what is there
+    reserved: IntArray  # what the host keeps for itself
+    ratio: FloatArray  # how often it is promised
+    pool: CodeArray  # the pool it is shared from; -1: none
+    traits: BitArray  # a bit for each: hosts.trait_codes
+    aggregates: BitArray  # a bit for each: hosts.aggregate_bits(names)
 
     def __init__(self, rows: int = ROWS_MIN) -> None:
         self.count = 0

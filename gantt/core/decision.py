@@ -8,11 +8,14 @@ survived.  The counts of ``removed`` add up: sum(removed) + survivors == hosts.
 """
 
 import enum
+from typing import Annotated
 
 import msgspec
 
 from gantt import exceptions
+from gantt.core.quota import Excess
 from gantt.core.rules.told import told
+from gantt.core.since import since
 
 PASSED = 254
 CHOSEN = 255
@@ -113,6 +116,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What ``place()`` returns, and what explain and replay start from.
 
     :ivar hosts: how many hosts were looked at
+    :ivar cause: what decided that there is none, without numbers: refusals with the same one
+        are alike; '' where a host was found, and in decisions of before it was told
     :ivar silent: some of the hosts that fit but for that they have not reported lately
     :ivar spread: picked among so many best at least, because races were lost; 1: they were not
     :ivar provider_ids: host ids as packed int64, in the order of the verdicts
@@ -138,6 +143,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     relaxed: list[str] = []
     added: list[str] = []  # to the request, by pre-filters
     reason: str = ''  # the one-line verdict
+    cause: str = ''
     nearest: list[str] = []
     silent: list[str] = []
     contradiction: Contradiction | None = None
@@ -154,7 +160,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the caller gets, and what is stored for a repeat of the request."""
+    """What the caller gets, and what is stored for a repeat of the request.
+
+    :ivar excess: the limit of the project that it was refused for
+    """
 
     request_id: str
     decision_id: str
@@ -166,6 +175,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     level: int = 0  # of the ladder of rules; 0: every member has a perfect match
     given_up: list[str] = []
     dry_run: bool = False
+    excess: Annotated[Excess | None, since(3)] = None
 
 
 def for_caller(answer: Answer) -> Answer:
@@ -195,7 +205,8 @@ def error_of(answer: Answer) -> exceptions.GanttError | None:
         case Outcome.REUSED:
             return exceptions.RequestIdReused(request_id=answer.request_id)
         case Outcome.REFUSED:
-            return exceptions.Refused(reason, request_id=answer.request_id)
+            plain = exceptions.Refused(reason, request_id=answer.request_id)
+            return plain if answer.excess is None else answer.excess.error()
         case Outcome.UNKNOWN:
             return exceptions.HostsUnknown(problem=reason)
     return exceptions.Unavailable(reason, request_id=answer.request_id)

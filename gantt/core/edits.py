@@ -5,7 +5,6 @@ Made on a copy and by the same news that a report would be, so that everything
 that follows from a host (zones, traits, free amounts) follows here as well.
 """
 
-import difflib
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +16,7 @@ from gantt import exceptions
 from gantt.core import resources
 from gantt.core.host import HostChange, HostFacts, HostRow, Placed
 from gantt.core.message import Message, Name, Text, Uuid
+from gantt.core.near import did_you_mean, near
 from gantt.core.request import Names
 from gantt.core.resources import Inventory
 
@@ -166,10 +166,11 @@ def _check_words(table: 'HostTable', edit: HostEdit, field: str, declared: froze
 def _row(table: 'HostTable', field: str, name: str) -> HostRow:
     row = table.row_of(name)
     if row is None:
-        near = difflib.get_close_matches(name, table.names, 1, 0.7)
-        hint = f'; did you mean {near[0]}?' if near else ''
+        hint = did_you_mean(near(name, table.names))
         raise exceptions.NotFound(
-            f'hosts.{field}: host {name!r} is not known here{hint}', kind='host', name=name
+            f'hosts.{field}: host {name!r} is not known here{hint}',
+            kind='host',
+            name=name,
         )
     return table.hosts[row]
 

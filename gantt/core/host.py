@@ -13,9 +13,18 @@ import enum
 import msgspec
 
 from gantt.core.group_rule import GroupRule
+from gantt.core.host_keys import HostKey
 from gantt.core.report import DevicePool, Hypervisor, Metric, NumaCell
 from gantt.core.resources import Inventory
 from gantt.core.topology.layout import Layout
+
+#: Before the name of a host in the topic of its agent.
+TOPIC_PREFIX = 'gantt-compute'
+
+
+def topic_of(host: str) -> str:
+    """The topic that builds for a host go to: of its name alone, not of what anybody says."""
+    return f'{TOPIC_PREFIX}.{host}'
 
 
 class Kind(enum.StrEnum):
@@ -74,7 +83,7 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
     node: str = ''
     cell: str | None = None
     zone: str | None = None
-    build_topic: str = ''
+    build_topic: str = ''  # topic_of(name); older schedulers read it
     generation: int = 0
     version: int = 0
     epoch: int = 0
@@ -94,6 +103,7 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
     reported_at: float = 0.0
     # 'host': an agent of ours confirms; 'nova': casts only; 'unsaid': see registering
     speaks_for: str = 'host'
+    key: HostKey | None = None  # of the agent that speaks for it
 
     def cap(self, resource_class: str) -> int:
         """How much of a class may be promised here."""

@@ -14,7 +14,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core import fit, image_properties, message
 from gantt.core.claim import Claim, claim_id
-from gantt.core.host import Aggregate, HostRow, Kind
+from gantt.core.host import Aggregate, HostRow, Kind, topic_of
 from gantt.core.report import DevicePool, Hypervisor, Metric, NumaCell
 from gantt.core.request import Purpose, SelectDestinations, name_of
 from gantt.core.resources import Inventory
@@ -101,7 +101,7 @@ class HostState:
 
     @property
     def build_topic(self) -> str:
-        return self._row.build_topic
+        return topic_of(self._row.name)
 
     @property
     def speaks_for(self) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from gantt.core.filters.base import Filter, names_of
+from gantt.core.filters.base import names_of, why_one
 from gantt.core.host_state import HostState
 from gantt.core.request import RequestSpec
 from gantt.core.resources import format_amount
@@ -59,17 +59,9 @@ def _step(survey: Survey, k: int, consumer: str, row: int) -> HostStep:
     return HostStep(
         filter=rule.name,
         passes=passes,
-        why='' if passes else why(rule, table, spec, row),
+        why='' if passes else why_one(rule, table, spec, row),
         facts=facts,
     )
-
-
-def why(rule: Filter, table: 'HostTable', spec: RequestSpec, row: int) -> str:
-    """Why a filter removes this one host: its reason with the numbers of this host."""
-    detail = rule.detail(table, spec, np.array([row]))
-    parts = detail.get('parts')
-    said = ' and '.join(parts) if parts else rule.reason_for(spec, detail)
-    return said.replace('best has', 'has')  # the best of one
 
 
 def facts_of(host: HostState, spec: RequestSpec, columns: tuple[str, ...]) -> list[str]:

@@ -5,17 +5,17 @@ Unknown keys are refused, naming the nearest known one, unless the sender's
 minor version is newer than ours.  Every refusal carries the path of the field.
 """
 
-import difflib
 import functools
 import hashlib
 import re
 import uuid
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import msgspec
 
 from gantt import exceptions
 from gantt.core import paths, quoting
+from gantt.core.near import near
 
 T = TypeVar('T')
 
@@ -52,6 +52,14 @@ _UNKNOWN = re.compile(r'Object contains unknown field `([^`]*)`(?: - at `([^`]*)
 _AT = re.compile(r'^(.*?) - at `(.*)`\Z', re.S)
 
 
+#: Types as msgspec calls them, between back quotes, in words of JSON.
+_TYPE = re.compile(r'`([a-z]+(?: \| [a-z]+)*)`')
+_TYPES = {
+    'int': 'a whole number', 'float': 'a number', 'str': 'text', 'bool': 'true or false',
+    'array': 'a list', 'object': 'an object',
+}  # fmt: skip
+
+
 class Misfit(ValueError):
     """Of a struct's own check: a field of it whose value does not fit with the others."""
 
@@ -80,15 +88,23 @@ def _is_struct(tp: Any) -> bool:
     return isinstance(tp, type) and issubclass(tp, msgspec.Struct)
 
 
+def _is_map(tp: Any) -> bool:
+    return get_origin(tp) is dict
+
+
 def _struct_in(tp: Any) -> Any:
     return paths.first_in(tp, _is_struct)
 
 
 def _without_unknown(body: Any, tp: Any) -> Any:
     """``body`` with the keys dropped that ``tp`` does not know (newer minor)."""
-    tp = _struct_in(tp)
     if isinstance(body, list):
         return [_without_unknown(x, tp) for x in body]
+    of = paths.first_in(tp, _is_map) if isinstance(body, dict) else None
+    if of is not None:
+        # Its keys are names, of classes for example, and no fields.
+        return {k: _without_unknown(v, get_args(of)[1]) for k, v in body.items()}
+    tp = _struct_in(tp)
     if not (isinstance(body, dict) and _is_struct(tp)):
         return body
     hints = {f.encode_name: f.type for f in msgspec.structs.fields(tp)}
@@ -201,8 +217,8 @@ def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> excepti
     if unknown:
         name = unknown.group(1)[: NAME_MAX + 1]
         known = _fields(tp, unknown.group(2) or '$')
-        near = difflib.get_close_matches(name, known, 1, 0.6)
-        hint = f'; did you mean {near[0]!r}?' if near else f'; known: {_names(known)}'
+        meant = near(name, known, 1)
+        hint = f'; did you mean {meant[0]!r}?' if meant else f'; known: {_names(known)}'
         shown = quoting.plain(name, quoting.CHARACTERS_MAX)
         return exceptions.InvalidMessage(field=f'{where}.{shown}', problem=f'unknown field{hint}')
     missing = re.match(r'Object missing required field `([^`]*)`', problem)
@@ -231,7 +247,18 @@ def _expected(problem: str, tp: Any, path: str) -> str:
         choices = paths.choices(tp, path)
         if choices:
             return f'{problem}; expected one of {", ".join(choices)}'
-    return problem
+    return in_words(problem)
+
+
+def in_words(problem: str) -> str:
+    """What msgspec expected and got, in words: a whole number or null, not ``int | null``."""
+    if not problem.startswith('Expected `'):
+        return problem
+    return _TYPE.sub(_type_in_words, 'e' + problem[1:])
+
+
+def _type_in_words(types: re.Match[str]) -> str:
+    return ' or '.join(_TYPES.get(name, name) for name in types[1].split(' | '))
 
 
 def to_builtins(message: Any) -> Any:

@@ -6,7 +6,6 @@ language of rules, by :mod:`gantt.core.rules.nova_json`.  An error says where in
 the query: ``at [2][1]`` is argument 1 of argument 2.
 """
 
-import difflib
 import json
 from typing import Any
 
@@ -14,6 +13,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core import nova_facts
+from gantt.core.near import near
 
 #: Bounds of one query, checked before anything is asked.
 NODES_MAX = 128
@@ -78,8 +78,8 @@ def parse(text: str) -> Condition | None:
 def _test(body: list[Any], at: str, depth: int, count: list[int]) -> Condition:
     op = body[0]
     if not isinstance(op, str) or op not in OPERATORS:
-        near = difflib.get_close_matches(op, OPERATORS, 1) if isinstance(op, str) else []
-        hint = f'; did you mean {near[0]!r}?' if near else ''
+        meant = near(op, OPERATORS, 1) if isinstance(op, str) else []
+        hint = f'; did you mean {meant[0]!r}?' if meant else ''
         raise bad(f'expected one of {" ".join(OPERATORS)}, got {_shown(op)}{hint}', f'{at}[0]')
     if depth > DEPTH_MAX:
         raise bad(f'expected at most {DEPTH_MAX} levels of nesting', at)

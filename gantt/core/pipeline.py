@@ -217,20 +217,20 @@ def place(
     run = Run(table, request, pipeline, seed, attempt, spread)
     wanted: Sequence[int] = range(len(request.consumers)) if members is None else members
     seq = table.seq
-    outcome, reason, contradiction = Outcome.PLACED, '', None
+    outcome, reason, cause, contradiction = Outcome.PLACED, '', '', None
     nearest: list[str] = []
     silent: list[str] = []
     try:
         with without_older(table, request, attempt):
             outcome, position = _each(run, wanted, pause)
             if outcome is Outcome.NO_VALID_HOST:
-                reason, nearest, silent, contradiction = _why_not(run, wanted, position)
+                (reason, cause), nearest, silent, contradiction = _why_not(run, wanted, position)
             elif outcome is Outcome.PLACED:
                 wanted = wanted[:position]
                 run.add_alternates()
         again, outcome = _placed_anew(run, wanted, outcome, pause)
         if again is not None:
-            run, nearest, silent, contradiction = again, [], [], None
+            run, cause, nearest, silent, contradiction = again, '', [], [], None
         if outcome is Outcome.EXPIRED:
             reason = f'its budget ended before all of {len(wanted)} members were planned'
         if outcome is Outcome.PLACED:
@@ -259,6 +259,7 @@ def place(
         relaxed=[*verdict.given_up(run.decisions), *run.survey.skipped],
         added=run.survey.added,
         reason=reason,
+        cause=cause,
         nearest=nearest,
         silent=silent,
         contradiction=contradiction,
@@ -273,14 +274,18 @@ def place(
 
 def _why_not(
     run: Run, wanted: Sequence[int], position: int
-) -> tuple[str, list[str], list[str], Contradiction | None]:
-    """The verdict where a member has no place, what would help, and rules in each other's way."""
-    reason = run.failure(len(wanted))
+) -> tuple[tuple[str, str], list[str], list[str], Contradiction | None]:
+    """The verdict where a member has no place, what would help, and rules in each other's way.
+
+    The verdict comes with what decided it.
+    """
+    reason, cause = run.failure(len(wanted))
     lines, silent = verdict.nearest(run.survey, run.request.consumers[wanted[position]])
     contradiction = run.survey.contradiction()
     if contradiction is not None:
         reason = f'{reason}; {contradiction.line}'
-    return reason, [*verdict.fewer(len(wanted), position), *lines], silent, contradiction
+    nearest = [*verdict.fewer(len(wanted), position), *lines]
+    return (reason, cause), nearest, silent, contradiction
 
 
 def _each(

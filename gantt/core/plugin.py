@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What filters and weighers have in common: a name, declared options, declared columns."""
 
-import difflib
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -10,6 +9,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.columns import LAYOUT, OBJECTS
+from gantt.core.near import near
 
 #: Columns that a plugin may say it reads.
 KNOWN_COLUMNS = frozenset(LAYOUT) | frozenset(OBJECTS)
@@ -97,8 +97,8 @@ class Plugin:
         """:raises PluginError: a column that the host table does not have"""
         for column in cls.columns:
             if column not in KNOWN_COLUMNS:
-                near = difflib.get_close_matches(column, sorted(KNOWN_COLUMNS), 1, 0.5)
-                hint = f'the nearest is {near[0]!r}' if near else 'there is none like it'
+                meant = near(column, sorted(KNOWN_COLUMNS), 1)
+                hint = f'did you mean {meant[0]!r}?' if meant else 'there is none like it'
                 raise exceptions.PluginError(
                     plugin=cls.name or cls.__name__,
                     problem=f'reads column {column!r}, which the host table does not have; {hint}',

@@ -19,10 +19,14 @@ from gantt.core import beside, message
 from gantt.core.claim import Claim, Event, State, after, stepped
 from gantt.core.host import HostChange, HostFacts, HostRow
 from gantt.core.laid_claims import layout_again, meant, settled
-from gantt.core.report import HostReport, Registered, Running
+from gantt.core.report import DICTIONARY_NONCE, ClaimWords, HostReport, Registered, Running
 from gantt.core.request import Flavor, Lifecycle, name_of
 
 APPLIED, STALE, GONE, NEEDS_FULL = 'applied', 'stale', 'gone', 'needs_full'
+AHEAD = 'ahead'
+#: How far beyond the last number that was heard of a host its next one may be: an agent that
+#: was not heard for longer registers again.
+AHEAD_MOST = 10_000
 _replace = msgspec.structs.replace
 
 
@@ -112,9 +116,35 @@ def judge(row: HostRow, report: HostReport) -> str:
         return GONE
     if report.sequence <= row.sequence:
         return STALE
+    if is_ahead(row.sequence, row.boot_nonce, report.sequence):
+        return AHEAD
     if not report.full and report.base != row.full_sequence:
         return NEEDS_FULL
     return APPLIED
+
+
+def is_ahead(last: int, boot_nonce: str, sequence: int) -> bool:
+    """Whether a number uses up more of those of its epoch than an agent can have used.
+
+    Words of such a number would make all that the agent says after it late.
+
+    :param last: the last number that was heard
+    :param boot_nonce: of the registration; hosts without an agent are numbered by a clock
+    """
+    return sequence > last + AHEAD_MOST and boot_nonce != DICTIONARY_NONCE
+
+
+def check_number(words: ClaimWords, last: int, boot_nonce: str) -> None:
+    """The number of words about claims is no leap.
+
+    :raises StaleEpoch: it is; the host must register again
+    """
+    if is_ahead(last, boot_nonce, words.sequence):
+        raise exceptions.StaleEpoch(
+            f'host {words.name!r}: sequence {words.sequence} is too far beyond the last one that '
+            f'was heard ({last}); the host must register again',
+            host=words.name, epoch=words.epoch, current=words.epoch,
+        )  # fmt: skip
 
 
 def fold_facts(

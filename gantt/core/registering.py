@@ -9,8 +9,9 @@ Nova says of a host: to be one of Nova's hosts, its agent has to be stopped.
 import msgspec
 
 from gantt import exceptions
-from gantt.core import message
-from gantt.core.host import HostRow
+from gantt.core import host_keys, message
+from gantt.core.host import HostRow, topic_of
+from gantt.core.host_keys import HostKey
 from gantt.core.report import DICTIONARY_NONCE, RegisterHost
 
 #: So many periods of reports an agent may be silent before its host is free for Nova.
@@ -46,7 +47,9 @@ def register(
     :param report_seconds: how often hosts are told to report
     :raises StaleRegistration: a later one of the same journal was there before
     :raises HostHeld: it is said in the name of Nova, and an agent has reported lately
+    :raises NotProven: it is not signed with the host's key
     """
+    key = check_key(row, said, now)
     if row is not None and said.speaks_for == 'nova':
         _check_free(row, now, HELD_REPORTS * report_seconds)
     if row is None:
@@ -69,8 +72,10 @@ def register(
         node=said.node or said.name,
         cell=said.cell,
         zone=row.zone if said.zone is None else said.zone,
-        build_topic=said.build_topic or f'gantt-compute.{said.name}',
+        # Not what is said: whoever may register would choose where guests are built.
+        build_topic=topic_of(said.name),
         version=row.version + 1,
+        key=key,
     )
     if is_repeat:
         return _replace(row, generation=row.generation + int(is_moved))
@@ -85,6 +90,27 @@ def register(
         full_sequence=0,
         generation=row.generation + 1,
     )
+
+
+def check_key(row: HostRow | None, said: RegisterHost, now: float = 0.0) -> HostKey | None:
+    """The key that the host has after a registration.
+
+    :raises NotProven: it is not signed with the host's key
+    """
+    kept, nonce = (None, None) if row is None else (row.key, row.boot_nonce)
+    return host_keys.admitted(kept, said, is_repeat=nonce == said.boot_nonce, now=now)
+
+
+def is_elsewhere(row: HostRow | None, said: RegisterHost, now: float, held: float) -> bool:
+    """Whether the host is registered from another journal while an agent of the last one reports.
+
+    Two agents have one name, a disk was replaced within a few periods of reports, or somebody
+    speaks who is not the host.
+    """
+    return (
+        row is not None and None not in (row.journal, said.journal) and row.journal != said.journal
+        and bool(row.reported_at) and now - row.reported_at < held
+    )  # fmt: skip
 
 
 def begins_lists_anew(before: HostRow, row: HostRow) -> bool:

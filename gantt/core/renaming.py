@@ -3,7 +3,7 @@
 
 import msgspec
 
-from gantt.core.host import HostRow
+from gantt.core.host import HostRow, topic_of
 
 
 def renamed(row: HostRow, name: str, last_epoch: int) -> HostRow:
@@ -15,12 +15,11 @@ def renamed(row: HostRow, name: str, last_epoch: int) -> HostRow:
 
     :param last_epoch: the last that was handed out to the new name before
     """
-    topic = f'gantt-compute.{row.name}'
     return msgspec.structs.replace(
         row,
         name=name,
         node=name if row.node == row.name else row.node,
-        build_topic=f'gantt-compute.{name}' if row.build_topic == topic else row.build_topic,
+        build_topic=topic_of(name),
         epoch=max(row.epoch, last_epoch) + 1,
         sequence=0,
         full_sequence=0,

@@ -161,9 +161,9 @@ class RegisterHost(Message, frozen=True, kw_only=True):
     after: Count = 0
     cell: Uuid | None = None
     zone: Name | None = None
-    build_topic: Name | None = None  # None: gantt-compute.<name>
+    build_topic: Name | None = None  # of agents of before; not read: gantt-compute.<name>
     speaks_for: Literal['host', 'nova'] | None = None
-    proof: Text | None = None  # reserved: proof of identity
+    proof: Text | None = None  # of its key, see host_keys
 
 
 class Registered(Message, frozen=True, kw_only=True):
@@ -211,7 +211,7 @@ class HostReport(Message, frozen=True, kw_only=True):
     hypervisor: Hypervisor | UnsetType = UNSET
     metrics: Metrics | UnsetType = UNSET
     disabled: Text | None | UnsetType = UNSET  # reason; None: the service is enabled
-    signature: Text | None = None  # reserved: over the canonical body
+    signature: Text | None = None  # see host_keys
 
     #: Fields that a delta may leave out.
     FACTS = (

@@ -11,7 +11,7 @@ from gantt.core import image_properties, verdict
 from gantt.core.claim import claim_id
 from gantt.core.decision import CHOSEN, PASSED, FilterCount, MemberDecision, Score, Selection
 from gantt.core.fitting import Fitting
-from gantt.core.host import Placed
+from gantt.core.host import Placed, topic_of
 from gantt.core.ranking import Ranking, top
 from gantt.core.request import Purpose, SelectDestinations, name_of
 from gantt.core.survey import Survey
@@ -190,7 +190,7 @@ class Run:
             claim_id=identity,
             cell=host.cell,
             zone=self.table.zone_name(row),
-            build_topic=host.build_topic,
+            build_topic=topic_of(host.name),
             resources=self.request.spec.resources,
             layout=None if layout is None else plain(layout),
         )
@@ -262,14 +262,14 @@ class Run:
         """Whether a host that is not picked would do."""
         return self.fitting is None or self.fitting.lay(row) is not None
 
-    def failure(self, wanted: int) -> str:
-        """The one-line verdict of the member that found no host."""
+    def failure(self, wanted: int) -> tuple[str, str]:
+        """The one-line verdict of the member that found no host, and what decided it."""
         failed = self.decisions[-1]
-        line = verdict.refused_line(failed, len(self.table))
-        if wanted == 1:
-            return line
-        before = len(self.taken)
-        return f'member {failed.member + 1} of {wanted}, with {before} before it placed: {line}'
+        line, cause = verdict.refused(failed, self.survey)
+        if wanted > 1:
+            who = f'member {failed.member + 1} of {wanted}, with {len(self.taken)} before it placed'
+            line = f'{who}: {line}'
+        return line, cause
 
     def give_back(self) -> None:
         """Take every pick back from the table."""

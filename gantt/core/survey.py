@@ -10,6 +10,7 @@ the same, bit for bit.
 """
 
 import contextlib
+from itertools import islice
 from typing import TYPE_CHECKING, TypeGuard
 
 import msgspec
@@ -19,7 +20,7 @@ from gantt import exceptions
 from gantt.core import prefilters, scales
 from gantt.core.columns import TAKEN, BoolArray, IntArray
 from gantt.core.decision import PASSED, Contradiction, FilterCount
-from gantt.core.filters.base import Filter, PairwiseFilter, PerHostFilter
+from gantt.core.filters.base import Filter, PairwiseFilter, PerHostFilter, Unknown, why_one
 from gantt.core.filters.closing import ClosingFilter
 from gantt.core.ranking import Part, Ranking
 from gantt.core.request import Purpose, RequestSpec
@@ -277,6 +278,31 @@ class Survey:
             if found is not None:
                 return found
         return None
+
+    def unknown(self, most: int) -> list[Unknown]:
+        """Names in the request that no host has, at most so many."""
+        found: list[Unknown] = []
+        for k, rule in enumerate(self.pipeline.filters):
+            if not self._applies[k]:
+                continue
+            try:
+                found += islice(rule.unknown(self.table, self.spec), most - len(found))
+            except Exception as e:
+                self._failed(rule.name, e)
+        return found
+
+    def of_host(self, row: int) -> str:
+        """Why a host was removed, to be read after its name, in words for who asked."""
+        k = int(self.verdict[row])
+        if k >= len(self.pipeline.filters):
+            return ''
+        rule = self.pipeline.filters[k]
+        try:
+            said = rule.of_host(self.table, self.spec, row)
+            return f' {said}' if said else f': {why_one(rule, self.table, self.spec, row, True)}'
+        except Exception as e:
+            self._failed(rule.name, e)
+            return ''
 
     # -- inside ------------------------------------------------------------------
 

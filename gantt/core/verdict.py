@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a decision says about itself in words: the one-line verdict, the nearest feasible."""
 
+from itertools import islice
+
 import numpy as np
 
 from gantt.core.columns import BoolArray, IntArray
 from gantt.core.decision import FilterCount, MemberDecision
 from gantt.core.filters.base import Filter
+from gantt.core.near import near
+from gantt.core.request import Purpose
 from gantt.core.survey import Survey, walks
 
 #: Hosts that a per-host filter is asked about to find the nearest feasible.
 _ASKED_MAX = 256
 #: Nearest feasible changes that a decision names.
 _NEAREST_MAX = 5
+#: Unknown names that a decision tells, and names that each is compared with: who asks for
+#: many of them does not hold up others.
+_UNKNOWN_MAX = 3
+_COMPARED_MAX = 1000
 #: Hosts named in the line of a placed request.
 _NAMED_MAX = 4
 
@@ -34,12 +42,59 @@ def parts_of(counts: list[FilterCount]) -> list[tuple[int, str]]:
     return sorted(parts, key=lambda part: -part[0])
 
 
-def refused_line(member: MemberDecision, hosts: int) -> str:
-    """``0/412 hosts fit: 230 too little free MEMORY_MB (…), 121 …``."""
+def refused(member: MemberDecision, survey: Survey) -> tuple[str, str]:
+    """Why a member found no host, and in short what decided that.
+
+    ``0/412 hosts fit: 230 too little free MEMORY_MB (…), 121 …``; where one host was
+    asked for only what is wrong with that one, ``cmp-4 is disabled: new memory``.  What
+    nobody has is said first: ``unknown trait CUSTOM_SDD (did you mean CUSTOM_SSD?); …``.
+
+    :param survey: after the look that left no host
+    :returns: the line, and its cause: the same of all refusals that the same decided
+    """
+    hosts = len(survey.table)
     if not hosts:
-        return 'no host is known'
-    said = ', '.join(f'{number} {text}' for number, text in parts_of(member.filters))
-    return f'{member.survivors}/{hosts} hosts fit: {said}'
+        return 'no host is known', ''
+    unknown = _unknown(survey)
+    most = max(member.filters, key=lambda count: count.removed, default=None)
+    cause = most.name if most is not None else ''
+    row = _asked_host(survey)
+    said = '' if row is None else survey.of_host(row)
+    if row is not None and said:
+        # Who rebuilds a guest did not name the host, and need not know its name.
+        name = 'its host' if survey.spec.purpose is Purpose.REBUILD else survey.table.names[row]
+        cause = f'{name} {survey.pipeline.filters[survey.verdict[row]].name}'
+        lines = [f'{name}{said}', *unknown.values()]
+    else:
+        counts = ', '.join(f'{number} {text}' for number, text in parts_of(member.filters))
+        lines = [*unknown.values(), f'{member.survivors}/{hosts} hosts fit: {counts}']
+    return '; '.join(lines), next(iter(unknown), cause)
+
+
+def _unknown(survey: Survey) -> dict[str, str]:
+    """What the request names that no host has, and that with names that may have been meant."""
+    said: dict[str, str] = {}
+    for one in survey.unknown(_UNKNOWN_MAX):
+        what = f'unknown {one.kind} {one.name}'
+        names = near(one.name, islice(one.known, _COMPARED_MAX))
+        said[what] = f'{what} (did you mean {" or ".join(names)}?)' if names else what
+    return said
+
+
+def _asked_host(survey: Survey) -> int | None:
+    """The row of the host that the request names; None where it names not just one."""
+    table, spec = survey.table, survey.spec
+    named: list[list[int]] = []
+    if spec.destination is not None and spec.destination.host is not None:
+        named.append(table.rows_of_host(spec.destination.host))
+    if spec.destination is not None and spec.destination.node is not None:
+        named.append(table.rows_of_nodes([spec.destination.node]))
+    if spec.force_hosts:
+        named.append(table.rows_of_names(spec.force_hosts))
+    if spec.force_nodes:
+        named.append(table.rows_of_nodes(spec.force_nodes))
+    rows = set(named[0]).intersection(*named[1:]) if named else set()
+    return rows.pop() if len(rows) == 1 else None
 
 
 def placed_line(members: list[MemberDecision], hosts: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gantt.core import nova_host
+from gantt.core import nova_host, reconcile
 from gantt.core.claim import LIVE, Claim, Event, State, after, stepped, why_not_confirmed
 from gantt.core.report import ClaimWords
 from gantt.core.topology.layout import Layout
@@ -249,7 +249,7 @@ def confirm(changes: Changes, words: ClaimWords) -> ClaimResult:
         fate = 'ok' if state is State.CONFIRMED else 'gone'
         why = '' if fate == 'ok' else why_not_confirmed(claim)
         fates[claim_id] = ClaimFate(claim_id=claim_id, fate=fate, state=state.value, reason=why)
-    _advance(changes, row, words)
+    _advance(changes, row, words, fates.values())
     changes.write()
     providers.keep_members(changes.memory, row.id, stamp, row.claims_stamp)
     return changes.result([fates[claim_id] for claim_id in words.claim_ids])
@@ -292,16 +292,23 @@ def _end(changes: Changes, words: ClaimWords, event: Event) -> ClaimResult:
             fates[claim_id] = ClaimFate(claim_id=claim_id, fate=fate, state=claim.state.value)
         else:
             fates[claim_id] = changes.end([claim], event, words.reason)[0]
-    _advance(changes, row, words)
+    _advance(changes, row, words, fates.values())
     changes.write()
     return changes.result([fates[claim_id] for claim_id in words.claim_ids])
 
 
 def _speaker(changes: Changes, words: ClaimWords) -> rows.Counters | None:
-    """The locked row of the host that speaks, None where it is not of the current epoch."""
+    """The locked row of the host that speaks, None where it is not of the current epoch.
+
+    :raises StaleEpoch: its number is too far beyond the last one
+    """
     for pid, row in changes.locked.counters.items():
-        if changes.locked.templates[pid].name == words.name:
-            return row if row.epoch == words.epoch else None
+        template = changes.locked.templates[pid]
+        if template.name == words.name:
+            if row.epoch != words.epoch:
+                return None
+            reconcile.check_number(words, row.sequence, template.boot_nonce)
+            return row
     return None
 
 
@@ -310,9 +317,15 @@ def _all_gone(words: ClaimWords) -> ClaimResult:
     return ClaimResult(fates=fates)
 
 
-def _advance(changes: Changes, row: rows.Counters, words: ClaimWords) -> None:
-    """An accepted word counts as the last that was heard, unless it is late."""
-    if words.sequence > row.sequence:
+def _advance(
+    changes: Changes, row: rows.Counters, words: ClaimWords, fates: Iterable[ClaimFate]
+) -> None:
+    """An accepted word counts as the last that was heard, unless it is late.
+
+    One about claims none of which the host ever had does not: who knows no claim of the host
+    must not be able to use up its numbers.
+    """
+    if words.sequence > row.sequence and any(fate.state for fate in fates):
         row.sequence = words.sequence
         changes.touched.add(row.id)
 

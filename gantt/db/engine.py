@@ -18,6 +18,7 @@ from oslo_db import exception as oslo_exception
 from oslo_db.sqlalchemy import enginefacade
 
 from gantt import exceptions
+from gantt.conf import clear_text
 from gantt.db import retry, watch
 
 #: The database's clock in seconds since the epoch, by dialect.
@@ -65,7 +66,8 @@ ENCODE = (
 def engine_from_conf(conf: Any) -> sa.Engine:
     """The engine that ``[database]`` describes.
 
-    :raises Misconfigured: no connection url, or one that is not understood
+    :raises Misconfigured: no connection url, or one that is not understood, or the way there is
+        refused
     :raises DatabaseUnavailable: it does not answer
     """
     options = conf.database
@@ -76,6 +78,9 @@ def engine_from_conf(conf: Any) -> sa.Engine:
             fix='Set it to a url such as postgresql+psycopg://gantt:secret@db.example/gantt, '
             'mysql+pymysql://… or sqlite:////var/lib/gantt/gantt.db',
         )
+    with contextlib.suppress(sa.exc.ArgumentError, ValueError):  # it is said below
+        url = sa.make_url(options.connection)
+        clear_text.guard(conf, clear_text.of_database(url, options.connection_parameters))
     return build_engine(
         options.connection,
         waits=Waits(

@@ -104,14 +104,14 @@ def remove(tx: session.Tx, uuid: str) -> None:
     """Forget a group.
 
     :raises NotFound:
-    :raises Refused: it has live claims
+    :raises InUse: it has live claims
     """
     row = tx.first(LOCK, uuid=uuid)
     if row is None:
         raise exceptions.NotFound(kind='server group', name=uuid)
     count = len(tx.all(MEMBERS, uuids=[uuid]))
     if count:
-        raise exceptions.Refused(
+        raise exceptions.InUse(
             f'server group {uuid} has {count} live claims; it can be removed without any',
             uuid=uuid,
             claims=count,

@@ -4,10 +4,12 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from gantt.core import host_keys
 from gantt.core.adoption import Guest, GuestFate
 from gantt.core.host import HostChange
+from gantt.core.host_keys import HostKey
 from gantt.db import adopted, claims, renaming, session
-from gantt.db.hosts import Hosts
+from gantt.db.hosts import Hosts, load_key
 
 T = TypeVar('T')
 
@@ -31,9 +33,21 @@ class HostStore:
         """See the port."""
         return self._with_host(lambda hosts: hosts.disable(name, reason, by))
 
-    def enable_host(self, name: str) -> HostChange:
+    def enable_host(self, name: str, by: str = '') -> HostChange:
         """See the port."""
-        return self._with_host(lambda hosts: hosts.enable(name))
+        return self._with_host(lambda hosts: hosts.enable(name, by))
+
+    def revoke_host_key(self, name: str) -> HostChange:
+        """See the port."""
+        return self._with_host(lambda hosts: hosts.change_key(name, host_keys.revoked))
+
+    def load_host_key(self, name: str) -> HostKey | None:
+        """See the port."""
+        return self.reads.read(lambda tx: load_key(tx, name))
+
+    def forget_host_key(self, name: str) -> HostChange:
+        """See the port."""
+        return self._with_host(lambda hosts: hosts.change_key(name, host_keys.forgotten))
 
     def remove_host(self, name: str) -> HostChange:
         """See the port."""

@@ -2,20 +2,22 @@
 """Hosts: registered, disabled, enabled, removed; and their long facts written."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
 from gantt import exceptions
-from gantt.core import registering
+from gantt.core import host_event, registering
 from gantt.core.host import HostChange, HostFacts, HostRow
+from gantt.core.host_event import HostEvent
+from gantt.core.host_keys import HostKey
 from gantt.core.message import derived_id
 from gantt.core.reconcile import Registration, RegistrationFate
 from gantt.core.report import Registered, RegisterHost
 from gantt.core.resources import HOT
-from gantt.db import models, providers, retry, rows, session
+from gantt.db import host_events, models, providers, retry, rows, session
 from gantt.db.arrays import Update
 from gantt.db.aside import Aside
 from gantt.db.retry import Again
@@ -36,6 +38,11 @@ WITH_JOURNAL = (
     .join(_f, _f.c.provider_id == _p.c.id)
     .where(_f.c.journal == sa.bindparam('journal'))
     .limit(1)
+)
+KEY = (
+    sa.select(_f.c.signing_key)
+    .join(_p, _p.c.id == _f.c.provider_id)
+    .where(_p.c.name == sa.bindparam('name'))
 )
 INCARNATION = sa.select(models.meta.c.incarnation)
 MEMBER_OF = (
@@ -63,6 +70,12 @@ LIVE_CLAIMS = sa.select(sa.func.count()).where(
 )
 
 
+def load_key(tx: session.Tx, name: str) -> HostKey | None:
+    """The key of a host, None where it has none or is not known."""
+    found = tx.first(KEY, name=name)
+    return None if found is None else rows.key(found.signing_key)
+
+
 class Hosts:
     """The verbs about hosts, within one transaction."""
 
@@ -73,6 +86,9 @@ class Hosts:
         self._traits = providers.Ids(tx, models.traits)
         self._facts: list[dict[str, Any]] = []
         self._long_facts: list[dict[str, Any]] = []
+        #: Of the history: name of a host and what changed of it.
+        self.lines: list[tuple[str, HostEvent]] = []
+        self._by = ''
 
     # -- verbs ------------------------------------------------------------------
     def register(
@@ -89,6 +105,7 @@ class Hosts:
         for one in sorted(messages, key=operator.attrgetter('name')):
             if one.name not in known:
                 try:
+                    registering.check_key(None, one)
                     known[one.name] = self._make(one)
                 except exceptions.GanttError as e:
                     refused[one.name] = e
@@ -190,10 +207,22 @@ class Hosts:
         self.say(locked, msgspec.structs.replace(template, disabled=reason, disabled_by=by))
         return self.save(locked, row.id)
 
-    def enable(self, name: str) -> HostChange:
+    def enable(self, name: str, by: str = '') -> HostChange:
         """Take an operator's disabling back."""
         locked, row, template = self.lock_one(name)
+        self._by = by
         self.say(locked, msgspec.structs.replace(template, disabled=None, disabled_by=None))
+        return self.save(locked, row.id)
+
+    def change_key(self, name: str, change: Callable[[HostKey], HostKey | None]) -> HostChange:
+        """An operator's verb on the key of a host.
+
+        :raises NotFound: the host is not known, or has no key
+        """
+        locked, row, template = self.lock_one(name)
+        if template.key is None:
+            raise exceptions.NotFound(kind='key of host', name=name)
+        self.say(locked, msgspec.structs.replace(template, key=change(template.key)))
         return self.save(locked, row.id)
 
     def remove(self, name: str) -> HostChange:
@@ -206,6 +235,8 @@ class Hosts:
                 name=name,
                 claims=count,
             )
+        removed = HostEvent(kind='removed', what='it was forgotten')
+        host_events.write(self.tx, [(name, removed)])
         self.tx.run(_h.delete().where(_h.c.name == name))
         self.tx.run(_h.insert().values(name=name, epoch=row.epoch))
         for table in (_f, _i, _t):
@@ -233,6 +264,7 @@ class Hosts:
         known = locked.templates[said.id]
         if said == known:
             return
+        self.lines += [(said.name, one) for one in host_event.changes(known, said, self._by)]
         if said == msgspec.structs.replace(known, facts=said.facts):
             self._long_facts.append({'b_id': said.id, 'facts': rows.text(said.facts)})
         else:
@@ -246,6 +278,8 @@ class Hosts:
         WRITE_FACTS.run(self.tx, self._facts)
         WRITE_LONG_FACTS.run(self.tx, self._long_facts)
         self._facts, self._long_facts = [], []
+        host_events.write(self.tx, self.lines)
+        self.lines = []
 
     def save(self, locked: providers.Locked, provider_id: int) -> HostChange:
         """Write the counters of a host as they became; the host as it is now."""
@@ -338,7 +372,7 @@ def _said(row: HostRow) -> dict[str, Any]:
     return {
         'uuid': row.uuid, 'node': row.node, 'cell': row.cell, 'zone': row.zone,
         'build_topic': row.build_topic, 'boot_nonce': row.boot_nonce, 'speaks_for': row.speaks_for,
-        'journal': row.journal, 'journal_count': row.journal_count,
+        'journal': row.journal, 'journal_count': row.journal_count, 'key': row.key,
     }  # fmt: skip
 
 
@@ -358,4 +392,5 @@ def facts_values(row: HostRow) -> dict[str, Any]:
         'service_disabled': row.service_disabled,
         'aggregates': rows.text(row.aggregates),
         'facts': rows.text(row.facts),
+        'signing_key': None if row.key is None else rows.text(row.key),
     }

@@ -52,8 +52,9 @@ FREE_GROUPS = by_key(
 AGAIN_SECONDS = 0.1
 #: For so long after a wait in vain nobody of this process waits for the same row.
 SPARED_SECONDS = 2.0
-#: Waits in vain of one batch; what still needs locked rows after them is told so.  MariaDB
-#: waits for whole seconds: there is no third wait where two have taken so long.
+#: Waits in vain of one batch; what still needs locked rows after them is told so.  The second
+#: try always comes: it goes on without what was found to be locked.  MariaDB waits for whole
+#: seconds: there is no third wait where two have taken so long.
 WAITS_MAX, WAITS_SECONDS = 3, 1.5
 #: Between two lines in the log.
 COMPLAIN_SECONDS = 10.0
@@ -274,7 +275,7 @@ def _waits() -> Iterator[int]:
     """The tries of one batch, each of which may wait in vain."""
     until = time.monotonic() + WAITS_SECONDS
     for number in range(WAITS_MAX):
-        if time.monotonic() < until:
+        if number < 2 or time.monotonic() < until:
             yield number
 
 

@@ -158,6 +158,7 @@ class MemoryStore(Shadows):
             for claim in tables.live_on(row.id):
                 tables.put_claim(msgspec.structs.replace(claim, absences=0))
         tables.hosts[row.id] = row
+        self._log(before, row)
         tables.ids[row.name] = row.id
         if before is None:
             tables.refresh_membership([row.name])
@@ -207,6 +208,7 @@ class MemoryStore(Shadows):
         effect = reconcile.apply_report(row, live, known, report, now)
         if accepted:
             tables.hosts[row.id] = effect.row
+            self._log(row, effect.row)
             written.add(row.id)
         for claim in effect.claims:
             tables.put_claim(claim, count=False)
@@ -269,11 +271,12 @@ class MemoryStore(Shadows):
             return ClaimResult(
                 fates=[ClaimFate(claim_id=claim_id, fate='gone') for claim_id in words.claim_ids]
             )
+        reconcile.check_number(words, row.sequence, row.boot_nonce)
         is_late = words.sequence <= row.sequence
-        if not is_late:
-            tables.hosts[row.id] = _replace(row, sequence=words.sequence)
-            tables.touch(row.id)
         fates = [self._word(row.id, one, event, is_late, words.reason) for one in words.claim_ids]
+        if not is_late and any(fate.state for fate in fates):
+            tables.hosts[row.id] = _replace(tables.hosts[row.id], sequence=words.sequence)
+            tables.touch(row.id)
         return ClaimResult(fates=fates, hosts=tables.write())
 
     def _word(

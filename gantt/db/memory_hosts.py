@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The in-memory store: hosts as operators keep them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from gantt import exceptions
+from gantt.core import host_keys
 from gantt.core.adoption import Adoption, Guest, GuestFate
 from gantt.core.host import HostChange, HostRow
+from gantt.core.host_event import HostEvent
+from gantt.core.host_keys import HostKey
 from gantt.core.message import derived_id
 from gantt.core.renaming import renamed
 from gantt.core.report import RegisterHost
@@ -26,9 +29,31 @@ class HostKeeping(NovaWords):
         return self._put(_replace(self._host(name), disabled=reason, disabled_by=by))
 
     @atomic
-    def enable_host(self, name: str) -> HostChange:
+    def enable_host(self, name: str, by: str = '') -> HostChange:
         """:raises NotFound:"""
-        return self._put(_replace(self._host(name), disabled=None, disabled_by=None))
+        return self._put(_replace(self._host(name), disabled=None, disabled_by=None), by)
+
+    @atomic
+    def revoke_host_key(self, name: str) -> HostChange:
+        """Nobody speaks for the host until its key is forgotten.  :raises NotFound:"""
+        return self._change_key(name, host_keys.revoked)
+
+    @atomic
+    def forget_host_key(self, name: str) -> HostChange:
+        """The next key that it registers with is taken.  :raises NotFound:"""
+        return self._change_key(name, host_keys.forgotten)
+
+    @atomic
+    def load_host_key(self, name: str) -> HostKey | None:
+        """The key of a host as it is now; None: it has none, or is not known."""
+        row = self._tables.named(name)
+        return None if row is None else row.key
+
+    def _change_key(self, name: str, change: Callable[[HostKey], HostKey | None]) -> HostChange:
+        row = self._host(name)
+        if row.key is None:
+            raise exceptions.NotFound(kind='key of host', name=name)
+        return self._put(_replace(row, key=change(row.key)))
 
     @atomic
     def remove_host(self, name: str) -> HostChange:
@@ -45,6 +70,7 @@ class HostKeeping(NovaWords):
         del tables.hosts[row.id], tables.ids[name]
         tables.epochs[name] = row.epoch
         tables.tell('host', row.id)
+        self._add_line(name, HostEvent(kind='removed', what='it was forgotten'))
         return HostChange(provider_id=row.id, row=None)
 
     def _host(self, name: str) -> HostRow:
@@ -53,7 +79,8 @@ class HostKeeping(NovaWords):
             raise exceptions.NotFound(kind='host', name=name)
         return row
 
-    def _put(self, row: HostRow) -> HostChange:
+    def _put(self, row: HostRow, by: str = '') -> HostChange:
+        self._log(self._tables.hosts[row.id], row, by)
         self._tables.hosts[row.id] = row
         self._tables.touch(row.id)
         return self._tables.write()[0]
@@ -79,6 +106,8 @@ class HostKeeping(NovaWords):
         if heard is not None:
             tables.heard[derived_id('nova host', new)] = heard
         tables.call_host(row.id, new)
+        self._lines[new] = self._lines.pop(old, [])
+        self._add_line(new, HostEvent(kind='renamed', what=f'it was called {old} before'))
         uuids = sorted(a.uuid for a in tables.aggregates.values() if new in a.hosts)
         return self._put(_replace(row, aggregates=uuids))
 

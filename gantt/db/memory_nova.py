@@ -156,6 +156,7 @@ class NovaWords(Operators):
         if effect.fate != beside.APPLIED:
             return FactsResult(fate=effect.fate, sequence=sequence)
         self._tables.hosts[row.id] = effect.row
+        self._log(row, effect.row)
         for claim in effect.claims:
             self._tables.put_claim(claim, count=False)
         return FactsResult(fate=effect.fate, sequence=sequence, hosts=self._tables.write([row.id]))

@@ -1,24 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """The in-memory store as operators and readers use it."""
 
+import collections
 import itertools
-import operator
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core import group_rule
-from gantt.core.claim import Claim, Event
+from gantt.core import group_rule, retention
+from gantt.core.claim import Claim, Event, State
 from gantt.core.commit import CONSUMERS_MOST, DecisionRecord
 from gantt.core.group_rule import GroupRule
 from gantt.core.host import Aggregate, Group, HostChange
 from gantt.core.message import derived_id
+from gantt.core.project_usage import ProjectUsage
 from gantt.db import memory_audit
 from gantt.db.memory_declared import atomic
-from gantt.db.memory_history import Histories
-from gantt.scheduler.ports import ClaimFate, ClaimResult, Clock, Everything, Feed, Gap
+from gantt.db.memory_quotas import Quotas
+from gantt.scheduler.ports import (
+    ClaimFate,
+    ClaimResult,
+    Clock,
+    Everything,
+    Feed,
+    Gap,
+    RequestLine,
+)
 
 #: Characters that a prefix of a decision's or request's id must have.
 PREFIX_MIN = 6
@@ -26,7 +35,7 @@ PREFIX_MIN = 6
 _replace = msgspec.structs.replace
 
 
-class Operators(Histories):
+class Operators(Quotas):
     """What operators and readers do; callers and hosts are in ``MemoryStore``.
 
     :ivar incarnation: another number makes every reader load everything anew
@@ -128,13 +137,13 @@ class Operators(Histories):
 
     @atomic
     def remove_group(self, uuid: str) -> None:
-        """:raises NotFound, Refused: it has live claims"""
+        """:raises NotFound, InUse: it has live claims"""
         tables = self._tables
         if uuid not in tables.groups:
             raise exceptions.NotFound(kind='server group', name=uuid)
         count = sum(claim.group == uuid for claim in tables.all_live())
         if count:
-            raise exceptions.Refused(
+            raise exceptions.InUse(
                 f'server group {uuid} has {count} live claims; it can be removed without any',
                 uuid=uuid,
                 claims=count,
@@ -256,8 +265,9 @@ class Operators(Histories):
         request_id: str | None = None,
         limit: int = 100,
         marker: str | None = None,
+        project: str | None = None,
     ) -> list[Claim]:
-        """Claims by id, after ``marker``."""
+        """Claims by id, after ``marker``; of one project, or of all."""
         found = [
             claim
             for claim in self._tables.claims.values()
@@ -266,8 +276,32 @@ class Operators(Histories):
             and (consumer is None or claim.consumer == consumer)
             and (request_id is None or claim.request_id == request_id)
             and (marker is None or claim.id > marker)
+            and (project is None or claim.project_id == project)
         ]
         return sorted(found, key=lambda claim: claim.id)[:limit]
+
+    @atomic
+    def requests(
+        self, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[RequestLine]:
+        """Requests by id, after ``marker``; those with claims of one project, or all."""
+        found = []
+        for request_id, row in sorted(self._tables.requests.items()):
+            theirs = self._tables.of_request(request_id)
+            if (marker is not None and request_id <= marker) or (
+                project is not None and all(claim.project_id != project for claim in theirs)
+            ):
+                continue
+            found.append(
+                RequestLine(
+                    id=request_id,
+                    state=row.state,
+                    attempt=row.attempt,
+                    claims=row.claims,
+                    updated_at=row.written_at,
+                )
+            )
+        return found[:limit]
 
     @atomic
     def live_claims_of(self, consumers: Collection[str]) -> list[Claim]:
@@ -275,6 +309,18 @@ class Operators(Histories):
         wanted = set(consumers)
         found = [c for c in self._tables.claims.values() if c.is_live and c.consumer in wanted]
         return sorted(found, key=lambda claim: claim.id)
+
+    @atomic
+    def usages(
+        self, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[ProjectUsage]:
+        """Projects with live claims by id, after ``marker``; one of them, or all."""
+        held: dict[str, list[Claim]] = {}
+        for claim in self._tables.claims.values():
+            name = claim.project_id or ''
+            if claim.is_live and project in (None, name) and (marker is None or name > marker):
+                held.setdefault(name, []).append(claim)
+        return [_usage(name, held[name]) for name in sorted(held)[:limit]]
 
     @atomic
     def load_claim(self, claim_id: str) -> Claim | None:
@@ -359,13 +405,14 @@ class Operators(Histories):
         a group that a request brought as long as a claim of the group.
         """
         tables, now = self._tables, self._now
-        beyond = len(tables.decisions) - decisions
-        if decision_bytes is not None:
-            sizes = [len(one.packed) for one in tables.decisions.values()]
-            left = itertools.accumulate(sizes, operator.sub, initial=sum(sizes))
-            beyond = max(beyond, sum(size > decision_bytes for size in left))
-        beyond = max(0, min(limit, beyond))
-        old = list(itertools.islice(tables.decisions, beyond))
+        kept: dict[str | None, list[DecisionRecord]] = {}
+        pieces: dict[str | None, list[retention.Piece]] = {}
+        for number, record in enumerate(tables.decisions.values()):
+            kept.setdefault(record.project_id, []).append(record)
+            piece = retention.Piece(number, 1, len(record.packed))
+            pieces.setdefault(record.project_id, []).append(piece)
+        excess = retention.excess(pieces, decisions, decision_bytes, limit)
+        old = [record.id for project, count in excess.items() for record in kept[project][:count]]
         for decision_id in old:
             del tables.decisions[decision_id]
         before = now - request_seconds
@@ -400,4 +447,19 @@ class Operators(Histories):
         for uuid in unused:
             del tables.groups[uuid]
             tables.tell('group', uuid)
-        return len(old) + len(requests) + len(claims) + len(unused)
+        services = self._purge_services() + self._purge_lines()
+        return len(old) + len(requests) + len(claims) + len(unused) + services
+
+
+def _usage(project: str, claims: Sequence[Claim]) -> ProjectUsage:
+    amounts: collections.Counter[str] = collections.Counter()
+    for claim in claims:
+        for taken in claim.allocations.values():
+            amounts.update(taken)
+    return ProjectUsage(
+        project_id=project,
+        claims=len(claims),
+        claims_in_flight=sum(claim.state is State.RESERVED for claim in claims),
+        consumers=len({claim.consumer for claim in claims}),
+        amounts={name: amount for name, amount in amounts.items() if amount},
+    )

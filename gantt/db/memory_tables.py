@@ -53,6 +53,7 @@ class Tables:
         self.aggregates: dict[int, Aggregate] = {}
         self.classes: set[str] = set()
         self.metrics: dict[str, DeclaredMetric] = {}
+        self.quotas: dict[tuple[str, str], int] = {}  # (project, name) -> limit
         self.decisions: dict[str, DecisionRecord] = {}  # oldest first
         self.heard: dict[str, Heard] = {}  # of hosts and aggregates of Nova
         self.serial = 0

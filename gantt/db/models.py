@@ -77,7 +77,7 @@ group_rules = sa.Table(
     sa.Column('name', Name, nullable=False),
     sa.Column('policy', Word, nullable=False),
     sa.Column('max_per_host', sa.Integer, nullable=False),
-    sa.Column('project_id', Name),
+    sa.Column('project_id', Name, index=True),
     sa.Column('generation', sa.BigInteger, nullable=False),
     sa.Column('members', LongText, nullable=False),  # as told, JSON; claims count beside
 )
@@ -129,6 +129,7 @@ provider_facts = sa.Table(
     sa.Column('service_disabled', Note),
     sa.Column('aggregates', LongText, nullable=False),  # uuids, JSON
     sa.Column('facts', LongText, nullable=False),  # HostFacts, JSON
+    sa.Column('signing_key', LongText),  # HostKey, JSON
 )  # fmt: skip
 
 # Of hosts that were removed: an epoch is never handed out twice.
@@ -236,6 +237,18 @@ consumers = sa.Table(
     sa.Column('project_id', Note),
     sa.Column('user_id', Note),
     sa.Column('type', Name, nullable=False),
+    # Ids of projects are short; a hash takes one of any length.
+    sa.Index('ix_consumers_project_id', 'project_id', mysql_length=64, mariadb_length=64,
+             postgresql_using='hash'),
+)  # fmt: skip
+
+# project_id: of a project, or ``default``; see core.quota.
+quotas = sa.Table(
+    'quotas',
+    metadata,
+    sa.Column('project_id', Name, primary_key=True),
+    sa.Column('name', Name, primary_key=True),
+    sa.Column('hard_limit', sa.BigInteger, nullable=False),
 )
 
 claims = sa.Table(
@@ -363,6 +376,35 @@ shadows = sa.Table(
     sa.Column('theirs', Name),
     sa.Column('why', Note, nullable=False),
     sa.Column('created_at', Seconds, nullable=False),
+    sqlite_autoincrement=True,  # an id that is gone never comes again
+)
+
+# Processes of the site, as they note themselves.
+services = sa.Table(
+    'services',
+    metadata,
+    sa.Column('name', Name, primary_key=True),
+    sa.Column('kind', Word, nullable=False),  # scheduler | api
+    sa.Column('host', Name, nullable=False),
+    sa.Column('version', Name, nullable=False),
+    sa.Column('configuration', Id, nullable=False),
+    sa.Column('problem', Note, nullable=False),
+    sa.Column('started_at', Seconds, nullable=False),
+    sa.Column('configured_at', Seconds, nullable=False),
+    sa.Column('seen_at', Seconds, nullable=False),
+)
+
+# What changed of hosts, by name: a line each.
+host_events = sa.Table(
+    'host_events',
+    metadata,
+    sa.Column('number', Serial, primary_key=True),  # newest first
+    sa.Column('host', Name, nullable=False),
+    sa.Column('kind', Word, nullable=False),
+    sa.Column('what', Note, nullable=False),
+    sa.Column('actor', Name, nullable=False),
+    sa.Column('created_at', Seconds, nullable=False),
+    sa.Index('ix_host_events_host_number', 'host', 'number'),
     sqlite_autoincrement=True,  # an id that is gone never comes again
 )
 

@@ -2,7 +2,8 @@
 """Old rows go, a bounded number at a time.
 
 A request stays as long as any of its claims is live, and a tombstone as long
-as its request: whatever still points at a claim finds it.
+as its request: whatever still points at a claim finds it.  Of decisions the oldest
+of the project that has the most go first, see ``core/retention.py``.
 """
 
 import collections
@@ -12,8 +13,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gantt.core import group_rule
-from gantt.db import arrays, decisions, models, providers, session
+from gantt.core import group_rule, retention
+from gantt.core.retention import Piece
+from gantt.db import arrays, decisions, host_events, models, providers, services, session
 
 _c = models.claims
 _r = models.requests
@@ -95,13 +97,15 @@ UNUSED_GROUPS = (
 )
 LOCKED_GROUPS = sa.select(_g.c.uuid).order_by(_g.c.uuid).with_for_update()
 WITH_MEMBERS = sa.select(_c.c.group_uuid).distinct()
-_nd = _next((_d.c.number.label('id'), sa.func.length(_d.c.packed).label('bytes')))
-SIZES = sa.select(_nd.c.id, _nd.c.bytes).order_by(_nd.c.id)
+_nd = _next((_d.c.number.label('id'), _d.c.project_id, sa.func.length(_d.c.packed).label('bytes')))
+SIZES = sa.select(_nd.c.id, _nd.c.project_id, _nd.c.bytes).order_by(_nd.c.id)
 #: Of decisions whose sizes one purge reads: so many at once, so often, and of so many bytes, as
 #: some databases read what they measure.
-SIZES_ROWS, SIZES_PARTS, SIZES_BYTES = 1000, 20, 64 << 20
+SIZES_ROWS, SIZES_PARTS, SIZES_BYTES = 5000, 20, 64 << 20
 #: Decisions are counted together up to so many bytes.
 SIZED_BYTES = 1 << 20
+#: And up to a thousandth of those that may stay, or so many.
+PIECES, PIECE_ROWS_MAX = 1000, 500
 #: Ids in one statement, as some databases are sent them one by one.
 PART = 500
 
@@ -137,73 +141,103 @@ class Walk:
             return rows
 
 
-class Sizes:
-    """How many bytes decisions take, as far as a process has looked: it goes on from there.
+class Decisions:
+    """What decisions there are of each project, as far as a process has looked: it goes on from
+    there.
 
-    No column with their sum: every commit would wait for the one before.  One that is committed
-    late behind others is not counted.
+    No columns with their sums: every commit would wait for the one before.  One that is committed
+    late, behind others, is not counted; it goes with those that are older than the next that go.
+
+    :ivar is_read: whether the last look came to the end
     """
 
     def __init__(self) -> None:
-        self._parts: collections.deque[tuple[int, int]] = collections.deque()  # last, bytes
+        self._pieces: dict[str | None, collections.deque[Piece]] = {}
+        self._floors: dict[str | None, int] = {}  # up to here those of a project are gone
+        self._going: dict[str | None, int] = {}  # and up to here since the last purge, it seems
         self._at = 0
-        self._bytes = 0
+        self.is_read = False
         self._lock = threading.Lock()
 
-    def past(self, tx: session.Tx, first: int, last: int, most: int) -> int:
-        """The number up to which decisions are to go, for ``most`` bytes to stay; 0: none.
+    def excess(
+        self, tx: session.Tx, last: int, kept: int, kept_bytes: int | None, limit: int
+    ) -> list[tuple[str | None, int, int]]:
+        """What is to go: project, behind which number, and up to which one.
 
-        :param first: number of the first decision that is there
-        :param last: of the last one
+        :param last: number of the newest decision
         """
         with self._lock:
             if last < self._at:  # the database went back
-                self._parts.clear()
-                self._at = self._bytes = 0
-            while self._parts and self._parts[0][0] < first:
-                self._bytes -= self._parts.popleft()[1]
-            self._at = max(self._at, first - 1)
-            self._read(tx)
-            past, over = 0, self._bytes - most
-            for number, size in self._parts:
-                if over <= 0:
-                    break
-                past, over = number, over - size
-            return past
+                self._pieces, self._floors, self._going, self._at = {}, {}, {}, 0
+            self._read(tx, max(1, min(PIECE_ROWS_MAX, kept // PIECES)))
+            self._drop(tx)
+            found = retention.excess(self._pieces, kept, kept_bytes, limit)
+            self._going = {
+                project: self._pieces[project][pieces - 1].last for project, pieces in found.items()
+            }
+            return [(p, self._floors[p], past) for p, past in self._going.items()]
 
-    def _read(self, tx: session.Tx) -> None:
-        until = self._bytes + SIZES_BYTES
+    def _drop(self, tx: session.Tx) -> None:
+        """Forget what went, which is seen only now: that a purge is committed is not told."""
+        for project, past in self._going.items():
+            floor = self._floors[project]
+            if tx.first(_of_project(project), after=floor, past=past, limit=1) is not None:
+                continue
+            pieces = self._pieces[project]
+            while pieces and pieces[0].last <= past:
+                pieces.popleft()
+            self._floors[project] = past
+            if not pieces:
+                del self._pieces[project], self._floors[project]
+        self._going = {}
+
+    def _read(self, tx: session.Tx, rows_max: int) -> None:
+        left = SIZES_BYTES
         for _ in range(SIZES_PARTS):
             rows = tx.all(SIZES, after=self._at, most=SIZES_ROWS)
             for row in rows:
-                if self._parts and self._parts[-1][1] + row.bytes <= SIZED_BYTES:
-                    self._parts[-1] = (row.id, self._parts[-1][1] + row.bytes)
-                else:
-                    self._parts.append((row.id, row.bytes))
-                self._at, self._bytes = row.id, self._bytes + row.bytes
-            if len(rows) < SIZES_ROWS or self._bytes >= until:
+                self._add(row, rows_max)
+                left -= row.bytes
+            self.is_read = len(rows) < SIZES_ROWS
+            if self.is_read or left <= 0:
                 return
+
+    def _add(self, row: Any, rows_max: int) -> None:
+        pieces = self._pieces.get(row.project_id)
+        if pieces is None:
+            pieces = self._pieces[row.project_id] = collections.deque()
+            self._floors[row.project_id] = row.id - 1
+        if pieces and pieces[-1].rows < rows_max and pieces[-1].bytes + row.bytes <= SIZED_BYTES:
+            before = pieces.pop()
+            pieces.append(Piece(row.id, before.rows + 1, before.bytes + row.bytes))
+        else:
+            pieces.append(Piece(row.id, 1, row.bytes))
+        self._at = row.id
+
+
+def _of_project(project: str | None) -> Any:
+    """Decisions of a project by number, ``after`` one and up to ``past``."""
+    numbers = _d.c.number > sa.bindparam('after'), _d.c.number <= sa.bindparam('past')
+    query = sa.select(_d.c.id).where(_d.c.project_id.is_not_distinct_from(project), *numbers)
+    return query.order_by(_d.c.number).limit(sa.bindparam('limit'))
 
 
 class Cursor:
     """What a process remembers from one purge to the next.
 
-    :ivar decision: number of the last decision that was found to be one too many
-    :ivar kept: how many were to stay then
-    :ivar last: number of the last decision there was then
     :ivar unfinished: kinds of rows of which as many went as may at once
     """
 
     def __init__(self) -> None:
         self.requests, self.claims, self.groups = Walk(), Walk(), Walk()
-        self.decision, self.kept, self.last = -1, 0, -1
-        self.sizes = Sizes()
+        self.decisions = Decisions()
         self.unfinished: set[str] = set()
 
     @property
     def is_done(self) -> bool:
-        """Whether the walks have come all the way round for nothing."""
-        return all(walk.found_none for walk in (self.requests, self.claims, self.groups))
+        """Whether all decisions are known, and the walks came all the way round for nothing."""
+        walks = (self.requests, self.claims, self.groups)
+        return self.decisions.is_read and all(walk.found_none for walk in walks)
 
 
 def run(
@@ -228,6 +262,8 @@ def run(
         'tombstones': lambda: _tombstones(tx, cursor, now - tombstone_seconds, limit),
         'groups': lambda: _groups(tx, cursor, limit),
         'changes': lambda: _changes(tx, limit),
+        'services': lambda: services.purge(tx),
+        'host events': lambda: host_events.purge(tx, limit),
     }
     gone = {kind: go() for kind, go in kinds.items() if not again or kind in cursor.unfinished}
     cursor.unfinished = {kind for kind, went in gone.items() if went >= limit}
@@ -253,20 +289,20 @@ def _delete(tx: session.Tx, column: Any, ids: Sequence[str]) -> int:
 def _decisions(
     tx: session.Tx, cursor: Cursor, kept: int, kept_bytes: int | None, limit: int, now: float
 ) -> int:
-    first, last = tx.first(sa.select(sa.func.min(_d.c.number), sa.func.max(_d.c.number)))
-    if first is None:
+    last = tx.first(sa.select(sa.func.max(_d.c.number)))[0]
+    if last is None:
+        cursor.decisions.is_read = True
         return 0
-    past = _beyond(tx, cursor, kept, first, last)
-    if kept_bytes is not None:
-        past = max(past, cursor.sizes.past(tx, first, last, kept_bytes))
-    # By number, too: those that no decision has count as gone.
-    past = min(past, first + limit - 1)
-    if past < first:
+    gone = 0
+    for project, after, past in cursor.decisions.excess(tx, last, kept, kept_bytes, limit):
+        if gone >= limit:
+            break
+        rows = tx.all(_of_project(project), after=after, past=past, limit=limit - gone)
+        old = [row.id for row in rows]
+        _delete(tx, models.decision_consumers.c.decision_id, old)
+        gone += _delete(tx, _d.c.id, old)
+    if not gone:
         return 0
-    old = [row.id for row in tx.all(sa.select(_d.c.id).where(_d.c.number <= past))]
-    _delete(tx, models.decision_consumers.c.decision_id, old)
-    tx.run(_d.delete().where(_d.c.number <= past))
-    gone = past - first + 1
     sets = models.host_sets
     unused = (
         sa.select(sets.c.digest)
@@ -275,22 +311,6 @@ def _decisions(
         .limit(limit)
     )
     return gone + _delete(tx, sets.c.digest, [row.digest for row in tx.all(unused)])
-
-
-def _beyond(tx: session.Tx, cursor: Cursor, kept: int, first: int, last: int) -> int:
-    """The number of the last decision that is one too many; 0: none is."""
-    if last - first < kept:
-        return 0
-    if first > cursor.decision or kept > cursor.kept or last < cursor.last:
-        # There are numbers that no decision has: counted only where all before are gone,
-        # or the database went back, and the number is none of its own.
-        count = sa.select(_d.c.number).order_by(_d.c.number.desc()).offset(kept).limit(1)
-        beyond = tx.first(count)
-        if beyond is None:
-            return 0
-        cursor.decision, cursor.kept = beyond.number, kept
-    cursor.last = last
-    return cursor.decision
 
 
 def _requests(tx: session.Tx, cursor: Cursor, before: float, limit: int) -> int:

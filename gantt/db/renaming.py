@@ -11,8 +11,9 @@ import sqlalchemy as sa
 
 from gantt import exceptions
 from gantt.core.host import HostChange
+from gantt.core.host_event import HostEvent
 from gantt.core.renaming import renamed
-from gantt.db import models, providers
+from gantt.db import host_events, models, providers
 from gantt.db.hosts import FORMER, MEMBER_OF, NAMED, Hosts
 from gantt.db.nova_hosts import key_of_host
 
@@ -48,6 +49,9 @@ def rename(hosts: Hosts, old: str, new: str) -> HostChange:
     _move_heard(hosts, old, new)
     tx.run(_p.update().where(_p.c.id == row.id).values(name=new))
     said = {name: getattr(row, name) for name in ('name', 'node', 'build_topic', 'boot_nonce')}
+    host_events.rename(tx, old, new)
+    line = HostEvent(kind='renamed', what=f'it was called {old} before')
+    host_events.write(tx, [(new, line)])
     hosts.say(locked, msgspec.structs.replace(template, aggregates=member_of, **said))
     counters.epoch, counters.generation = row.epoch, row.generation
     counters.sequence = counters.full_sequence = 0

@@ -10,10 +10,10 @@ import msgspec
 import sqlalchemy as sa
 
 from gantt.core.claim import Claim, Event, State, longest
-from gantt.db import models, rows
+from gantt.db import models, rows, session
 from gantt.db.claims import Changes, end_claims, load_claims, providers_of
 from gantt.db.retry import Again
-from gantt.scheduler.ports import ClaimFate, ClaimResult, StoredRequest
+from gantt.scheduler.ports import ClaimFate, ClaimResult, RequestLine, StoredRequest
 
 _r = models.requests
 
@@ -42,6 +42,24 @@ def load(changes: Changes, request_id: str) -> StoredRequest | None:
         answer=bytes(row.answer or b''),
         claims=load_claims(changes.tx, request_ids=[request_id]),
     )
+
+
+def lines(tx: session.Tx, limit: int, marker: str | None, project: str | None) -> list[RequestLine]:
+    """Requests by id, after ``marker``; those with claims of one project, or all."""
+    columns = (_r.c.id, _r.c.state, _r.c.attempt, _r.c.claims, _r.c.updated_at)
+    query = sa.select(*columns).order_by(_r.c.id).limit(limit)
+    if marker is not None:
+        query = query.where(_r.c.id > marker)
+    if project is not None:
+        theirs = models.consumers.c.uuid == models.claims.c.consumer
+        query = query.where(
+            sa.exists().where(
+                models.claims.c.request_id == _r.c.id,
+                theirs,
+                models.consumers.c.project_id == project,
+            )
+        )
+    return [RequestLine(**row._mapping) for row in tx.all(query)]
 
 
 def _live(changes: Changes, request_id: str) -> list[Claim]:

@@ -67,14 +67,15 @@ SQLITE_FULL = 13
 _USER = 'the user or the password'
 _RIGHTS = 'the user, or its rights to come from this machine'
 _NAME = 'the name of the database, or make one'
+_GRANTS = 'the user, or grant it SELECT, INSERT, UPDATE and DELETE on all tables there'
 #: A server that runs and refuses us: what is wrong with the url.  MariaDB: by its code.
 MYSQL_REFUSED = {
     1044: 'the name of the database, or the rights of the user', 1045: _USER, 1049: _NAME,
-    1130: _RIGHTS, 1698: _USER,
+    1130: _RIGHTS, 1142: _GRANTS, 1143: _GRANTS, 1698: _USER,
 }  # fmt: skip
 #: PostgreSQL: by its code, or by its words where libpq gives no code.
 PG_REFUSED = {
-    '28P01': _USER, '28000': _RIGHTS, '3D000': _NAME, '42501': 'the rights of the user',
+    '28P01': _USER, '28000': _RIGHTS, '3D000': _NAME, '42501': _GRANTS,
 }  # fmt: skip
 PG_REFUSED_WORDS = (
     (re.compile(r'FATAL: .*(authentication failed|role ".*" (does not exist|is not permitted))'),
@@ -186,7 +187,7 @@ class Round:
             raise unavailable(error) from error
         most = policy.lost_max if signal is Signal.LOST else policy.conflict_max
         bound = min(most, 0.004 * 2**self.number)
-        time.sleep(min(left, random.uniform(0.002, bound)))
+        time.sleep(min(left, random.uniform(0.002, bound)))  # nosec B311 # no secret
 
 
 def is_full(error: BaseException) -> bool:

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from gantt.core.claim import EXPIRES, LIVE, Claim, State
 from gantt.core.host import HostFacts, HostRow, Kind, Placed
+from gantt.core.host_keys import HostKey
 from gantt.core.request import Lifecycle, Purpose
 from gantt.core.resources import HOT
 from gantt.core.topology.layout import Layout, unsettled
@@ -36,14 +37,20 @@ COUNTERS = (
 FACTS = (
     'id', 'facts_stamp', 'uuid', 'name', 'kind', 'node', 'cell', 'zone', 'build_topic',
     'boot_nonce', 'journal', 'journal_count', 'speaks_for', 'disabled', 'disabled_by',
-    'service_disabled', 'aggregates', 'facts',
+    'service_disabled', 'aggregates', 'facts', 'signing_key',
 )  # fmt: skip
 
 _names = msgspec.json.Decoder(list[str])
 _facts = msgspec.json.Decoder(HostFacts)
+_key = msgspec.json.Decoder(HostKey)
 _amounts = msgspec.json.Decoder(dict[str, int])
 encode = msgspec.json.encode
 decode_amounts, decode_facts = _amounts.decode, _facts.decode
+
+
+def key(text: str | None) -> HostKey | None:
+    """The key of a host, from JSON; None: it has none."""
+    return None if text is None else _key.decode(text)
 
 
 def layout(text: str | None) -> Layout | None:
@@ -135,6 +142,7 @@ class Memory:
             service_disabled=row.service_disabled,
             aggregates=_names.decode(row.aggregates),
             facts=self.decode(row.facts),
+            key=key(row.signing_key),
         )
         self.keep(template, row.facts_stamp)
         return template

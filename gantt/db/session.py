@@ -63,7 +63,7 @@ class Tx:
         self.kind = kind
         #: For the stamps that this transaction writes: drawn, not counted, so that what
         #: a process remembers of a transaction that failed is never taken for another's.
-        self.stamp = random.getrandbits(62)
+        self.stamp = random.getrandbits(62)  # nosec B311 # no secret
         #: Called once the transaction is committed.
         self.after: list[Callable[[], None]] = []
         self._now: float | None = None
@@ -157,6 +157,8 @@ def _ours(error: Exception) -> Exception:
         return error
     if retry.is_full(root):
         return exceptions.DatabaseFull(problem=retry.problem_of(error))
+    if retry.refusal_of(root):
+        return retry.unavailable(error)
     kinds = {kind.__name__ for kind in type(root).__mro__}
     if kinds & {'IntegrityError', 'ProgrammingError', 'DataError'}:
         return exceptions.Bug(invariant=f'the database takes what it is given: {root}')

@@ -5,7 +5,7 @@ The queries are in the modules beside this one, a file for each thing that they
 are about.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,6 +19,7 @@ from gantt.core.group_rule import GroupRule
 from gantt.core.history import ClaimCounts, History
 from gantt.core.host import Aggregate, Group, HostChange
 from gantt.core.metrics import DeclaredMetric
+from gantt.core.quota import Limit, Usage
 from gantt.core.reconcile import Registration, RegistrationFate
 from gantt.core.report import ClaimWords, HostReport, RegisterHost
 from gantt.db import (
@@ -37,6 +38,7 @@ from gantt.db import (
     postgresql,
     providers,
     purge,
+    quotas,
     reports,
     requests,
     retry,
@@ -48,6 +50,7 @@ from gantt.db import (
 from gantt.db.host_store import HostStore
 from gantt.db.hosts import Hosts
 from gantt.db.nova_store import NovaStore
+from gantt.db.operator_store import OperatorStore
 from gantt.db.shadow import ShadowStore
 from gantt.scheduler.ports import (
     ClaimResult,
@@ -55,6 +58,7 @@ from gantt.scheduler.ports import (
     Feed,
     Gap,
     ReportResult,
+    RequestLine,
     StoredRequest,
 )
 
@@ -82,7 +86,7 @@ def connect(conf: Any) -> 'SqlStore':
     return SqlStore(engine, policy)
 
 
-class SqlStore(NovaStore, HostStore, ShadowStore):
+class SqlStore(NovaStore, HostStore, OperatorStore, ShadowStore):
     """The ``Store`` port on SQLite, PostgreSQL or MariaDB.
 
     What it remembers is a cache; any number of stores may share a database.
@@ -115,12 +119,14 @@ class SqlStore(NovaStore, HostStore, ShadowStore):
         self.ledger = kind(self.memory)
 
     @classmethod
-    def for_url(cls, url: str, **options: Any) -> 'SqlStore':
+    def for_url(cls, url: str, *, waits: session.Waits | None = None, **options: Any) -> 'SqlStore':
         """A store on ``url``; an SQLite file that is not there yet is made and synced.
 
+        :param waits: bounds of its connections; None: the defaults of ``[database]``
+        :param options: as the store's own
         :raises DatabaseNotSynced: a database that is there has another schema
         """
-        engine = session.build_engine(url)
+        engine = session.build_engine(url, waits=waits)
         if session.family(engine) == 'sqlite' and migration.current(engine) is None:
             migration.sync(engine)
         migration.check(engine)
@@ -286,6 +292,25 @@ class SqlStore(NovaStore, HostStore, ShadowStore):
         """See the port."""
         return self.reads.read(declared.load)
 
+    # -- quotas of projects ---------------------------------------------------------------
+    def quotas(self) -> list[Limit]:
+        """See the port."""
+        return self.reads.read(quotas.load)
+
+    def set_quotas(self, project: str, limits: Mapping[str, int | None]) -> None:
+        """See the port."""
+        self.database.write(lambda tx: quotas.save(tx, project, limits))
+
+    def quota_usage(
+        self, projects: Collection[str], classes: Collection[str] = ()
+    ) -> dict[str, Usage]:
+        """See the port."""
+        return self.reads.read(lambda tx: quotas.usage(tx, projects, classes))
+
+    def count_groups(self, project: str) -> int:
+        """See the port."""
+        return self.reads.read(lambda tx: quotas.count_groups(tx, project))
+
     # -- reading --------------------------------------------------------------------------
     @property
     def connections_lost(self) -> int:
@@ -342,6 +367,7 @@ class SqlStore(NovaStore, HostStore, ShadowStore):
         request_id: str | None = None,
         limit: int = 100,
         marker: str | None = None,
+        project: str | None = None,
     ) -> list[Claim]:
         """See the port."""
         where: list[Any] = []
@@ -354,9 +380,17 @@ class SqlStore(NovaStore, HostStore, ShadowStore):
                 where.append(column == value)
         if host is not None:
             where.append(models.providers.c.name == host)
+        if project is not None:
+            where.append(models.consumers.c.project_id == project)
         if marker is not None:
             where.append(_c.c.id > marker)
         return self.reads.read(lambda tx: claims.load_claims(tx, where=where, limit=limit))
+
+    def requests(
+        self, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[RequestLine]:
+        """See the port."""
+        return self.reads.read(lambda tx: requests.lines(tx, limit, marker, project))
 
     def live_claims_of(self, consumers: Collection[str]) -> list[Claim]:
         """See the port."""
@@ -453,9 +487,25 @@ class SqlStore(NovaStore, HostStore, ShadowStore):
         """See the port."""
         return self.database.silent_for()
 
+    def check_rights(self) -> None:
+        """Whether the user may write every table; nothing is written, no row is locked.
+
+        :raises DatabaseUnavailable: it may not; names a table
+        """
+        self.database.write(_touch_all)
+
     def ping(self) -> float:
         """See the port."""
         return self.reads.read(lambda tx: tx.now)
+
+
+def _touch_all(tx: session.Tx) -> None:
+    # The server looks at the rights of a statement before it looks for rows.
+    for table in models.metadata.sorted_tables:
+        columns = list(table.columns)
+        tx.run(sa.insert(table).from_select(columns, sa.select(table).where(sa.false())))
+        tx.run(sa.update(table).values({columns[0]: columns[0]}).where(sa.false()))
+        tx.run(sa.delete(table).where(sa.false()))
 
 
 def _is_id(text: str) -> bool:

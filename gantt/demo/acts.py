@@ -11,7 +11,6 @@ import uuid
 from typing import Any
 
 from gantt import exceptions
-from gantt.client.compute import topic_of
 from gantt.compute.orders import Order, Selector
 from gantt.core.build import Build, Delete
 from gantt.core.decision import Answer
@@ -20,6 +19,7 @@ from gantt.demo import nova, say
 from gantt.demo.stage import Stage, wait_until
 from gantt.rpc.transport import nova_transport
 from gantt.scheduler.insights import Insights
+from gantt.scheduler.views import Explanation, MemberExplanation
 
 FLAVORS = {
     'small': {'VCPU': 1, 'MEMORY_MB': 2048, 'DISK_GB': 20},
@@ -27,6 +27,8 @@ FLAVORS = {
     'large': {'VCPU': 16, 'MEMORY_MB': 65_536, 'DISK_GB': 160},
 }
 CALLERS = 16
+#: Placements of which one is explained.
+LOOKED_AT = 50
 
 
 def hosts_appear(stage: Stage, count: int) -> None:
@@ -86,7 +88,7 @@ class Tally:
 
 def _requests(count: int, seed: int) -> list[SelectDestinations]:
     """A mix: sizes, zones, several members, groups, and some that nobody can serve."""
-    rng = random.Random(seed)
+    rng = random.Random(seed)  # nosec B311 # no secret
     groups = [
         GroupRef(uuid=str(uuid.UUID(int=rng.getrandbits(128))), policy=policy)
         for policy in (Policy.ANTI_AFFINITY, Policy.AFFINITY, Policy.SOFT_ANTI_AFFINITY) * 4
@@ -190,7 +192,7 @@ def _build(stage: Stage, request: SelectDestinations, chosen: Any, tally: Tally)
         resources=chosen.resources, lease_seconds=chosen.lease_seconds,
         request_id=request.request_id,
     )  # fmt: skip
-    topic = chosen.build_topic or topic_of(chosen.host)
+    topic = chosen.build_topic
     try:
         said = stage.builder.build(topic, build, wait=True)['outcome']
     except exceptions.Unavailable:
@@ -243,14 +245,27 @@ def where_it_went(tally: Tally, stage: Stage) -> None:
 def explanations(stage: Stage, tally: Tally) -> None:
     """One placement and one refusal, to the end."""
     insights = Insights(stage.store, stage.scheduler.placing.pipeline, stage.scheduler.settings)
-    single = next(a for a in tally.answers if len(a.selections) == 1)
     say.line('A placement:')
-    say.block(insights.explain(single.decision_id).lines)
+    say.block(_most_telling(insights, tally).lines)
     say.line()
     say.line('A refusal:')
     refused = tally.refusals[-1]
     wait_until(lambda: stage.store.load_decision(str(refused.kwargs['decision_id'])), 5)
     say.block(insights.explain(str(refused.kwargs['decision_id'])).lines)
+
+
+def _most_telling(insights: Insights, tally: Tally) -> Explanation:
+    """Of some placements the one where most filters removed hosts, and hosts differed."""
+    single = [a for a in tally.answers if len(a.selections) == 1]
+    step = max(1, len(single) // LOOKED_AT)
+    found = [insights.explain(answer.decision_id) for answer in single[::step]]
+    return max(found, key=lambda one: told_by(one.members[0]))
+
+
+def told_by(member: MemberExplanation) -> tuple[int, int]:
+    """How many filters removed hosts, and how many different totals the finalists have."""
+    removing = sum(step.removed > 0 for step in member.funnel)
+    return removing, len({round(row.total, 2) for row in member.scores})
 
 
 def audit(stage: Stage, tally: Tally) -> bool:

@@ -14,7 +14,6 @@ import uuid
 from typing import Any
 
 from gantt import client
-from gantt.client.compute import topic_of
 from gantt.cmd import wiring
 from gantt.compute.drivers.start_locks import StartLocks
 from gantt.compute.drivers.this_machine import ThisMachine
@@ -101,12 +100,11 @@ class Stage:
         self.conductor = client.SchedulerClient(self.transport)
         self.builder = client.ComputeClient(self.transport, timeout=BUILD_SECONDS)
         self._port = OverRpc(self.transport)
-        self.farm = Farm(
-            Plan(count=hosts, seed=seed, shapes=SHAPES, build_topic=topic_of(FARM)), self._port
-        )
+        self.farm = Farm(Plan(count=hosts, seed=seed, shapes=SHAPES), self._port)
         self._farm_listener = Listener(
-            self.transport, FARM, Methods(self.farm, self.farm.command), threads=8
-        )
+            self.transport, FARM, Methods(self.farm, self.farm.command), list(self.farm.hosts),
+            threads=8,
+        )  # fmt: skip
         self.machine = self._this_machine()
         self._runner = Runner(2)
         self._machine_listener: Listener | None = None
@@ -118,8 +116,9 @@ class Stage:
         announcement = RegisterHost(name=self.host, boot_nonce=str(uuid.uuid4()))
         journal = SqliteJournal(self.folder / 'this-machine.journal')
         return with_agent(
-            announcement, self._port, driver, journal, Settings(), random.Random(self.host)
-        )
+            announcement, self._port, driver, journal, Settings(),
+            random.Random(self.host),  # nosec B311 # no secret
+        )  # fmt: skip
 
     def open(self) -> None:
         """Start the service, then the hosts."""

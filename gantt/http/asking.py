@@ -5,40 +5,31 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.commit import is_foreign, without_place
-from gantt.core.request import Lifecycle, Purpose, RequestSpec, SelectDestinations
+from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.http import asked_fields
 from gantt.http.world import Caller, World
 
-MIGRATE = 'gantt:requests:create:migrate'
-RULES = 'gantt:requests:create:rules'
-TRUSTED = 'gantt:requests:create:trusted'
-#: Hints that say what a host has to be.
-_OF_HOSTS = ('rules', 'query')
 #: Who meets it reads on which hosts places are; others the ids of their claims.
 HOSTS = 'gantt:requests:hosts'
-
-_MIGRATIONS = (Purpose.MIGRATE, Purpose.LIVE_MIGRATE)
 
 
 def checked(world: World, caller: Caller, body: SelectDestinations) -> SelectDestinations:
     """The request, in the name of the caller where that acts for one project only.
 
-    :raises Forbidden: a migration, rules for hosts, or words of operators, by who may not
+    :raises Forbidden: it claims, or says what the caller may not say; names the field
     :raises InvalidMessage: in the name of another project or user
-    :raises NotFound: a server group of another project, or a consumer of one
+    :raises NotFound: a server group or a consumer that is not of its project, whether or
+        not there is one
     """
-    spec = body.spec
-    if spec.purpose in _MIGRATIONS:
-        world.policy.check(MIGRATE, caller)
-    if spec.ignore_hosts or any(spec.hints.get(name) for name in _OF_HOSTS):
-        world.policy.check(RULES, caller)
-    if _is_trusted(body):
-        world.policy.check(TRUSTED, caller)
+    for need in asked_fields.needs(body):
+        world.policy.check(need.rule, caller, need.field, need.expected)
     if caller.everywhere:
         return body
+    spec = body.spec
     _check_names(caller, spec)
     if spec.group is not None:
         group = world.store.load_group(spec.group.uuid)
-        if group is not None and not caller.sees(group.project_id):
+        if group is None or not caller.sees(group.project_id):
             raise exceptions.NotFound(kind='server group', name=spec.group.uuid)
     _check_consumers(world, caller, body)
     own = msgspec.structs.replace(spec, project_id=caller.project, user_id=caller.user)
@@ -63,20 +54,38 @@ def refusal(
 
 
 def _check_consumers(world: World, caller: Caller, body: SelectDestinations) -> None:
-    """Refuse consumers that are placed for others."""
-    for claim in world.store.live_claims_of(body.consumers):
-        if is_foreign(claim, caller.only):
-            raise exceptions.NotFound(kind='consumer', name=claim.consumer)
+    """Refuse consumers that are placed for others, and to be near to any but own ones.
+
+    A consumer that is named to be near to is answered alike whether it is of another
+    project or of nobody: else who names one asks where it is, and whether it is.  So is a
+    consumer to be placed, in the trial of who may not claim; who may is refused the claim.
+    """
+    named = _named(body.spec)
+    placed = body.consumers if world.policy.allows(asked_fields.CLAIM, caller) else []
+    claims = world.store.live_claims_of([*placed, *named])
+    foreign = {claim.consumer for claim in claims if is_foreign(claim, caller.only)}
+    known = {claim.consumer for claim in claims}
+    for consumer in placed:
+        if consumer in foreign:
+            raise exceptions.NotFound(kind='consumer', name=consumer)
+    for consumer, field in named.items():
+        if consumer in foreign or consumer not in known:
+            raise exceptions.NotFound(
+                f'{field}: consumer {consumer!r} is not known here; expected one that has a '
+                'place and is of your project',
+                kind='consumer',
+                name=consumer,
+                field=field,
+            )
 
 
-def _is_trusted(body: SelectDestinations) -> bool:
-    """Whether it says what skips filters, outlives leases, or takes a guest from a host."""
-    spec = body.spec
-    return (
-        bool(spec.force_hosts or spec.force_nodes or spec.destination)
-        or spec.purpose is Purpose.EVACUATE
-        or body.lifecycle is not Lifecycle.HOST
-    )
+def _named(spec: RequestSpec) -> dict[str, str]:
+    """Consumer that a request wants to be near to, or not -> the field that names it."""
+    members = spec.group.members if spec.group else []
+    lists = {
+        'group.members': members, 'different_host': spec.different_host, 'same_host': spec.same_host
+    }  # fmt: skip
+    return {one: f'body.spec.{name}' for name, found in lists.items() for one in found}
 
 
 def _check_names(caller: Caller, spec: RequestSpec) -> None:

@@ -8,29 +8,30 @@ annotations are read once, when the application is made.
 import functools
 import gzip
 import inspect
-import logging
+import operator
 import re
 import time
+import types
 from collections.abc import Callable, Mapping
-from typing import Any, get_type_hints
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import falcon
 import msgspec
 from oslo_context import context
 
 from gantt import exceptions
-from gantt.core import message, quoting
-from gantt.http import errors, microversion
-from gantt.http.auth import Strategy
+from gantt.core import message, quoting, since
+from gantt.http import errors, fair_tasks, links, microversion
+from gantt.http.auth import IdentityUnavailable, Strategy, Unauthorized
 from gantt.http.world import NOBODY, Caller, Policy, World
-from gantt.scheduler import views
 from gantt.scheduler.views import Change
-
-LOG = logging.getLogger(__name__)
 
 #: Bytes from which on an answer is compressed, and how hard.
 _COMPRESSED_FROM = 16_384
 _COMPRESSION = 3
+
+#: What is in the body of an answer.
+Answer = TypeVar('Answer')
 
 _PATH_NAME = re.compile(r'{(\w+)}')
 
@@ -40,6 +41,9 @@ class Route(msgspec.Struct, frozen=True):
 
     :ivar status: of a success
     :ivar minor: the microversion that it came with
+    :ivar rated: it counts against the rate of a project
+    :ivar on_trail: a change by it is in the audit trail
+    :ivar details: a rule that is asked for within; an open route asks who asks where a token is
     :ivar bytes_max: of its body; None: as large as any may be
     """
 
@@ -49,6 +53,9 @@ class Route(msgspec.Struct, frozen=True):
     rule: str
     status: int = 200
     minor: int = 0
+    rated: bool = False
+    details: str = ''
+    on_trail: bool = True
     bytes_max: int | None = message.REQUEST_BYTES_MAX
 
 
@@ -64,17 +71,40 @@ class Raw(msgspec.Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
 
 
+class Created(msgspec.Struct, Generic[Answer], frozen=True):
+    """An answer to who has made something that was not there, or asked for again.
+
+    A handler is annotated ``Created[X] | X`` where it answers either.
+
+    :ivar path: of what was made, see ``links.path_of``
+    """
+
+    answer: Answer
+    path: str
+
+
+#: Since this minor version they are 201 with a Location; before it 200.
+CREATED_SINCE = 3
+#: Since this one what is in use is refused with 409; before it 400.
+IN_USE_SINCE = 3
+
+
 class NoQuery(message.Message, frozen=True, kw_only=True):
     """No query parameter is known here."""
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """What a handler's annotations say."""
+    """What a handler's annotations say.
+
+    :ivar answer: the type of a success's body, without ``Created``
+    :ivar creates: it may answer ``Created``
+    """
 
     path: tuple[str, ...]
     query: type
     body: type | None
     answer: Any
+    creates: bool
     summary: str
     description: str
 
@@ -84,15 +114,31 @@ def signature_of(handler: Callable[..., Any]) -> Signature:
     """Read a handler's annotations and docstring."""
     hints = get_type_hints(handler, include_extras=True)
     names = list(inspect.signature(handler).parameters)[2:]
+    answer, creates = _answer_of(hints.get('return'))
     summary, _, rest = inspect.cleandoc(handler.__doc__ or '').partition('\n')
     return Signature(
         path=tuple(n for n in names if n not in ('query', 'body')),
         query=hints.get('query', NoQuery),
         body=hints.get('body'),
-        answer=hints.get('return'),
+        answer=answer,
+        creates=creates,
         summary=summary.strip(),
         description=rest.strip(),
     )
+
+
+def _answer_of(annotated: Any) -> tuple[Any, bool]:
+    """What an annotation says without ``Created``, and whether that was in it."""
+    bare = [get_args(tp)[0] if get_origin(tp) is Created else tp for tp in choices(annotated)]
+    creates = bare != list(choices(annotated))
+    # A union has each of its types once.
+    return functools.reduce(operator.or_, dict.fromkeys(bare)), creates
+
+
+def choices(annotated: Any) -> tuple[Any, ...]:
+    """The types of an annotation that has several."""
+    is_union = get_origin(annotated) in (Union, types.UnionType)
+    return get_args(annotated) if is_union else (annotated,)
 
 
 def check(route: Route, policy: Policy) -> None:
@@ -129,9 +175,7 @@ def _respond(
     resp: falcon.Response,
     **path: str,
 ) -> None:
-    version = microversion.parse(req.get_header(microversion.HEADER))
-    resp.set_header(microversion.HEADER, f'{microversion.SERVICE} {version}')
-    resp.append_header('Vary', microversion.HEADER)
+    version: microversion.Version = req.context.version
     if version.minor < route.minor:
         raise exceptions.NotFound(
             f'path {req.path!r} came with version 1.{route.minor} of the interface; say '
@@ -140,21 +184,30 @@ def _respond(
             name=req.path,
         )
     caller = _caller(route, world, strategy, req)
+    caller = msgspec.structs.replace(caller, base=links.base(req))
     signature = signature_of(route.handler)
     for name, value in path.items():
         _check_text(name, value)
     given: dict[str, Any] = dict(path)
     query = _query(req, signature.query)
+    since.check(query, version.minor, 'query')
     if signature.query is not NoQuery:
         given['query'] = query
     if signature.body is not None:
         most = world.settings.body_bytes_max
         limit = most if route.bytes_max is None else min(most, route.bytes_max)
         given['body'] = _body(req, signature.body, limit)
-    answer = route.handler(world, caller, **given)
-    if isinstance(answer, Change) and not answer.dry_run:
-        LOG.info('%s, asked by %s', answer.what, caller.user_name or 'somebody')
+        since.check(given['body'], version.minor, 'body')
+    answer = _handled(route, world, caller, given, version)
     resp.status = route.status
+    if isinstance(answer, Created):
+        if version.minor >= CREATED_SINCE:
+            resp.status = 201
+            resp.set_header('Location', caller.base + answer.path)
+        answer = answer.answer
+    if isinstance(answer, Change):
+        req.context.is_dry_run = answer.dry_run
+        req.context.what = answer.what
     if isinstance(answer, Raw):
         resp.status = answer.status
         resp.content_type = answer.content_type
@@ -162,8 +215,21 @@ def _respond(
         resp.set_headers(answer.headers)
     else:
         resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(views.whole(answer))
+        answer = since.shown(links.linked(answer, req), version.minor)
+        resp.data = msgspec.json.encode(answer)
     _shorten(req, resp)
+
+
+def _handled(
+    route: Route, world: World, caller: Caller, given: dict[str, Any], version: microversion.Version
+) -> Any:
+    """What the handler answers, its refusals as the version has them."""
+    try:
+        return route.handler(world, caller, **given)
+    except exceptions.InUse as e:
+        if version.minor >= IN_USE_SINCE:
+            raise
+        raise exceptions.Refused(e.message, **e.kwargs) from None
 
 
 def _caller(route: Route, world: World, strategy: Strategy, req: falcon.Request) -> Caller:
@@ -172,8 +238,12 @@ def _caller(route: Route, world: World, strategy: Strategy, req: falcon.Request)
     :raises Unauthorized, Forbidden:
     """
     if route.rule in world.policy.open:
-        return NOBODY
+        return _known(strategy, req) if route.details else NOBODY
     caller = strategy(req)
+    if caller.project is not None:
+        req.env[fair_tasks.PROJECT] = caller.project
+    if route.on_trail and route.method != 'GET':
+        req.context.change = route.rule, caller
     context.RequestContext(
         request_id=errors.request_id_of(req.env) or None,
         user_id=caller.user or None,
@@ -185,6 +255,14 @@ def _caller(route: Route, world: World, strategy: Strategy, req: falcon.Request)
         overwrite=True,
     )
     return world.policy.admit(route.rule, caller)
+
+
+def _known(strategy: Strategy, req: falcon.Request) -> Caller:
+    """Who asks where nobody has to say it, and the identity service may be away."""
+    try:
+        return msgspec.structs.replace(strategy(req), everywhere=True)
+    except (Unauthorized, IdentityUnavailable):
+        return NOBODY
 
 
 def _shorten(req: falcon.Request, resp: falcon.Response) -> None:
@@ -223,8 +301,8 @@ def _query(req: falcon.Request, tp: type) -> Any:
 
 
 def _body(req: falcon.Request, tp: type, limit: int) -> Any:
-    given = (req.content_type or 'application/json').partition(';')[0].strip().lower()
-    if given != 'application/json':
+    given = (req.content_type or '').partition(';')[0].strip().lower()
+    if given and given != 'application/json':
         raise errors.UnsupportedMediaType(given=quoting.plain(given, message.NAME_MAX))
     # One byte more than allowed, so that a body without a length is refused too.
     stream = req.bounded_stream if req.content_length is not None else req.stream
@@ -238,7 +316,21 @@ def _body(req: falcon.Request, tp: type, limit: int) -> Any:
         )
     if not data.strip():
         raise exceptions.InvalidMessage(field='body', problem='is empty; expected a JSON object')
+    if not given:
+        # Nothing is guessed: a page of another site may send a body without a type, unasked.
+        raise errors.UnsupportedMediaType(given='')
     return message.decode_json(data, tp, inside='body')
+
+
+class Versions:
+    """falcon middleware: the microversion that is asked for, whatever path or method."""
+
+    def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Note it, and say it with every answer.  :raises UnsupportedMicroversion:"""
+        resp.append_header('Vary', microversion.HEADER)
+        version = microversion.parse(req.get_header(microversion.HEADER))
+        req.context.version = version
+        resp.set_header(microversion.HEADER, f'{microversion.SERVICE} {version}')
 
 
 class Observer:

@@ -8,6 +8,7 @@ facts that the sentence was made from, so that programs need not parse it.
 import logging
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import falcon
@@ -17,6 +18,7 @@ from oslo_middleware import request_id as request_id_middleware
 
 from gantt import exceptions
 from gantt.core import message, quoting
+from gantt.core.near import did_you_mean, near
 from gantt.http.world import Metrics
 
 LOG = logging.getLogger(__name__)
@@ -105,10 +107,14 @@ def request_id_of(environ: dict[str, Any]) -> str:
 
 
 class Handlers:
-    """falcon's error handlers; the last resort is a counted, logged Bug."""
+    """falcon's error handlers; the last resort is a counted, logged Bug.
 
-    def __init__(self, metrics: Metrics) -> None:
+    :param paths: those of the interface, for who asks for one that is not there
+    """
+
+    def __init__(self, metrics: Metrics, paths: Sequence[str] = ()) -> None:
         self._metrics = metrics
+        self._paths = [path for path in paths if '{' not in path]
 
     def install(self, app: falcon.App) -> None:
         """Most general first: falcon asks the most specific one."""
@@ -122,7 +128,8 @@ class Handlers:
             where = f'{req.method} {req.uri_template}' if req.uri_template else 'unknown path'
             self._metrics.count('gantt_messages_refused_total', method=where, code=error.code)
         else:
-            LOG.warning('%s %s: %s', req.method, req.path, error.message)
+            LOG.warning('%s %s: %s', req.method, _path(req), error.message)
+        req.context.code, req.context.what = error.code, error.message[: message.TEXT_MAX]
         _say(resp, error, request_id_of(req.env))
 
     def _falcon(self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any) -> None:
@@ -130,15 +137,21 @@ class Handlers:
             allowed = error.headers.get('Allow', '')  # type: ignore[union-attr]
             resp.set_header('Allow', allowed)
             ours: exceptions.GanttError = MethodNotAllowed(
-                path=quoting.plain(req.path, message.NAME_MAX), method=req.method, allowed=allowed
+                path=_path(req), method=req.method, allowed=allowed
             )
         elif isinstance(error, falcon.HTTPNotFound):
-            ours = exceptions.NotFound(kind='path', name=quoting.plain(req.path, message.NAME_MAX))
+            ours = self._no_path(_path(req))
         else:
             ours = exceptions.InvalidMessage(
                 field='HTTP request', problem=error.description or error.title or error.status
             )
         self._ours(req, resp, ours, params)
+
+    def _no_path(self, path: str) -> exceptions.NotFound:
+        """The version at the beginning is forgotten more often than anything else."""
+        meant = [known for known in self._paths if known == f'/v1{path}'] or near(path, self._paths)
+        said = exceptions.NotFound(kind='path', name=path).message
+        return exceptions.NotFound(f'{said}{did_you_mean(meant)}', kind='path', name=path)
 
     def _too_large(
         self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any
@@ -150,12 +163,18 @@ class Handlers:
     def _unexpected(
         self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any
     ) -> None:
-        LOG.exception('%s %s failed', req.method, req.path, exc_info=error)
+        LOG.exception('%s %s failed', req.method, _path(req), exc_info=error)
         self._metrics.count('gantt_errors_total', where='http')
         bug = exceptions.Bug(
             'the service met an error that it did not expect; its log has it under this request id'
         )
+        req.context.code = bug.code
         _say(resp, bug, request_id_of(req.env))
+
+
+def _path(req: falcon.Request) -> str:
+    """For a line of the log: nobody has looked yet at what is in it."""
+    return quoting.plain(req.path, message.NAME_MAX)
 
 
 def _say(resp: falcon.Response, error: exceptions.GanttError, request_id: str) -> None:

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many calls of a kind may be inside at once, of all and of one caller.
+"""How many calls of a kind may be inside at once, of all and of one project.
 
 A placement waits for the schedulers with a thread of ours, and what is placed in this
 process takes its processor: without a bound either would leave nothing for others, health
 included.  Nobody waits at a gate: one call too many is told when to come again.
+
+A project may have as many inside as it leaves free, and no more: so a second one finds room
+whatever the first does, and a third what two leave.  The rule is that of dynamic thresholds for
+shared buffers: A. K. Choudhury and E. L. Hahne, "Dynamic Queue Length Thresholds for
+Shared-Memory Packet Switches", IEEE/ACM Transactions on Networking 6(2), 1998, with alpha = 1.
 """
 
 import collections
@@ -25,29 +30,29 @@ class Gate:
 
     :param what: what waits, for the refusal
     :param most: calls inside at once
-    :param of_one: of them, of one caller; who is not known is bounded with all others only
+    :param of_one: of them, of one project; who is not known is bounded with all others only
     """
 
     def __init__(self, what: str, most: int, of_one: int) -> None:
         self._what, self._most, self._of_one = what, most, of_one
-        self._inside: collections.Counter[tuple[str | None, str]] = collections.Counter()
+        self._inside: collections.Counter[tuple[str, str]] = collections.Counter()
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
-    def passing(self, caller: Caller) -> Iterator[None]:
+    def passing(self, caller: Caller, project: str | None = None) -> Iterator[None]:
         """Be inside.
 
+        :param project: whom the call is for, where the caller may ask for any
         :raises Busy: as many are there as may be
         """
-        key = caller.project, caller.user
+        key = _owner(caller, project)
         with self._lock:
             inside, own = self._inside.total(), self._inside[key]
-            known = caller.project is not None or caller.user
-            if inside >= self._most or (known and own >= self._of_one):
-                whose = 'of this caller ' if inside < self._most else ''
-                count = own if inside < self._most else inside
+            free = self._most - inside
+            if free <= 0 or (key[1] and own >= min(self._of_one, free)):
+                whose = f'of this {key[0]} ' if free > 0 else ''
                 raise exceptions.Busy(
-                    reason=f'{count} {self._what} {whose}are being answered',
+                    reason=f'{own if free > 0 else inside} {self._what} {whose}are being answered',
                     retry_after_ms=RETRY_AFTER_MS,
                 )
             self._inside[key] += 1
@@ -58,6 +63,15 @@ class Gate:
                 self._inside[key] -= 1
                 if not self._inside[key]:
                     del self._inside[key]
+
+
+def _owner(caller: Caller, project: str | None) -> tuple[str, str]:
+    """Whose room a call takes; callers of one project are one."""
+    if project is not None and caller.everywhere:
+        return 'project', project
+    if caller.project is not None:
+        return 'project', caller.project
+    return 'caller', caller.user
 
 
 class Gates(msgspec.Struct, frozen=True):

@@ -31,7 +31,13 @@ GROUP = 'keystone_authtoken'
 SERVICE_TYPE = 'scheduler'
 
 #: What the library leaves open, or makes a thread wait for longer than a caller does.
-DEFAULTS = {'service_type': SERVICE_TYPE, 'http_connect_timeout': 10, 'http_request_max_retries': 1}
+DEFAULTS = {
+    'service_type': SERVICE_TYPE,
+    'http_connect_timeout': 10,
+    'http_request_max_retries': 1,
+    # Older releases believe the token of any user where a service's is expected.
+    'service_token_roles_required': True,  # nosec B105 # no password
+}
 
 _CACHE = 'gantt.token_cache'
 #: Each with the catalog that came with it, some ten kilobytes.
@@ -88,7 +94,9 @@ class Keystone:
         except (keystone_exceptions.ClientException, ConfigurationError) as e:
             LOG.error('The token of a caller could not be looked at: %s', e)
             raise IdentityUnavailable() from e
-        if verdict.status_int == 401:
+        # With delay_auth_decision a bad token is passed on, and only said to be one.
+        bad = _INVALID in (environ.get(_STATUS), environ.get(_SERVICE_STATUS))
+        if verdict.status_int == 401 or (bad and verdict.status_int == _PASSED):
             problem = 'the token is not valid, or not any more'
             raise Unauthorized(problem=problem, identity=self._identity)
         if verdict.status_int != _PASSED or environ.get(_STATUS) != _CONFIRMED:
@@ -99,6 +107,8 @@ class Keystone:
 
 _PASSED = 204
 _STATUS = 'HTTP_X_IDENTITY_STATUS'
+_SERVICE_STATUS = 'HTTP_X_SERVICE_IDENTITY_STATUS'
+_INVALID = 'Invalid'
 
 
 def _passed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:

@@ -47,6 +47,14 @@ HISTORY = (
         'Decisions about one consumer, and found by a consumer or by the id that their request has '
         'elsewhere.',
     ),
+    Version(
+        1,
+        3,
+        'Answers that say where things are: 201 with Location for what was created, links to the '
+        'next page. Requests and claims of the own project, a lease that is extended, one metric, '
+        'one resource class. Which filters and weighers the schedulers decide with (status). '
+        'Quotas of projects, and the limits of the own one with what is used of them.',
+    ),
 )
 
 LOWEST, HIGHEST = HISTORY[0], HISTORY[-1]

@@ -2,53 +2,59 @@
 """The OpenAPI document, made from the route table and the handlers' types."""
 
 import re
-import types
 from collections.abc import Iterable, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
-from gantt.http import microversion
-from gantt.http.dispatch import NoQuery, Route, Signature, signature_of
+from gantt import policies
+from gantt.core.since import MARK
+from gantt.http import examples, microversion
+from gantt.http.dispatch import CREATED_SINCE, NoQuery, Route, Signature, choices, signature_of
 from gantt.http.errors import Errors
+from gantt.policies import base
 
 _REF = '#/components/schemas/{name}'
-_NOT_JSON = {
-    '/metrics': 'text/plain',
-    '/dashboard': 'text/html',
-    '/dashboard/{file}': 'text/*',
+_TEXT = {'type': 'string'}
+#: Path -> what a success is made of, where it is not, or not only, JSON.
+_CONTENT = {
+    '/metrics': ('text/plain',),
+    '/dashboard': ('text/html',),
+    '/dashboard/{file}': ('text/*',),
+    '/v1/decisions/{decision_id}': ('application/json', 'text/plain'),
 }
 _NAME = re.compile(r'{(\w+)}')
 
+#: Status of a refusal -> what it means here.
+REFUSALS = {
+    400: 'What was sent is not right; the detail names the field and what was expected.',
+    401: 'A token is needed, or the one sent is not valid any more.',
+    403: 'The rule of the operation does not let the caller, the quota of the project does not, or '
+    'a page of another origin asks.',
+    404: 'There is no such thing, or it is of another project.',
+    406: 'The microversion is not served.',
+    409: 'It cannot be as things stand: no valid host, a conflict, an id used twice.',
+    411: 'The body has no end that the server can tell.',
+    413: 'The body is larger than this path takes.',
+    415: 'There is a body that does not say it is JSON.',
+    421: 'The host name that was asked for is not one of this service (noauth only).',
+    429: 'The project makes more requests than its quota lets it make; see Retry-After.',
+    500: 'A defect; the log has it under the request id.',
+    503: 'Busy, or the database, the broker or the identity service is away; see Retry-After.',
+    504: 'The budget of the request was spent.',
+}
+_ALWAYS = (400, 406, 421, 500, 503)
+_WITH_BODY = (411, 413, 415)
 
-def document(routes: Sequence[Route]) -> dict[str, Any]:
-    """The whole document as builtins."""
-    signatures = {route: signature_of(route.handler) for route in routes}
-    known = _types(signatures.values())
-    schemas, components = msgspec.json.schema_components(known, ref_template=_REF)
-    schema_of = {_key(tp): schema for tp, schema in zip(known, schemas, strict=True)}
-    paths: dict[str, dict[str, Any]] = {}
-    for route, signature in signatures.items():
-        operation = _operation(route, signature, schema_of, components)
-        paths.setdefault(route.path, {})[route.method.lower()] = operation
-    queries = {signature.query.__name__ for signature in signatures.values()}
-    return {
-        'openapi': '3.1.0',
-        'info': {
-            'title': 'Gantt',
-            'summary': 'A placement scheduler: claims made in a transaction, decisions explained.',
-            'version': str(microversion.HIGHEST),
-            'license': {'name': 'Apache-2.0', 'identifier': 'Apache-2.0'},
-        },
-        'servers': [{'url': '/'}],
-        'paths': paths,
-        'components': {
-            'schemas': {k: v for k, v in sorted(components.items()) if k not in queries},
-            'parameters': {'microversion': _MICROVERSION},
-        },
-    }
-
-
+_REQUEST_ID = 'X-OpenStack-Request-ID'
+_HEADERS = {
+    _REQUEST_ID: ('The id of this HTTP request, which is in the log of the service.', _TEXT),
+    microversion.HEADER: ('The microversion that was answered in.', _TEXT),
+    'Retry-After': ('Seconds to wait before asking again.', {'type': 'integer', 'minimum': 1}),
+    'ETag': ('Send it as If-None-Match to be answered 304 while nothing changed.', _TEXT),
+    'Location': ('The address of what was created.', {'type': 'string', 'format': 'uri'}),
+    'WWW-Authenticate': ('Where to get a token.', _TEXT),
+}
 _MICROVERSION = {
     'name': microversion.HEADER,
     'in': 'header',
@@ -58,13 +64,116 @@ _MICROVERSION = {
         'type': 'string',
         'default': f'{microversion.SERVICE} {microversion.LOWEST}',
     },
+    'example': f'{microversion.SERVICE} {microversion.HIGHEST}',
 }
+_SECURITY = {
+    'token': {
+        'type': 'apiKey',
+        'in': 'header',
+        'name': 'X-Auth-Token',
+        'description': 'A token of keystone, scoped to a project or to the system. Not looked at '
+        'with [api] auth_strategy = noauth.',
+    }
+}
+
+
+def document(routes: Sequence[Route], minor: int | None = None, at: str = '') -> dict[str, Any]:
+    """The whole document as builtins.
+
+    :param minor: as microversion 1.``minor`` has it; None: with everything, newer things marked
+    :param at: the address of ``/``
+    """
+    if minor is not None:
+        routes = [route for route in routes if route.minor <= minor]
+    signatures = {route: signature_of(route.handler) for route in routes}
+    known = _types(signatures.values())
+    schemas, components = msgspec.json.schema_components(known, ref_template=_REF)
+    if minor is not None:
+        for component in components.values():
+            _take_later_away(component, minor)
+    schema_of = {_key(tp): schema for tp, schema in zip(known, schemas, strict=True)}
+    is_open = {rule.name for rule in policies.list_rules() if rule.check_str == base.EVERYBODY}
+    paths: dict[str, dict[str, Any]] = {}
+    for route, signature in signatures.items():
+        operation = _operation(route, signature, schema_of, components, route.rule in is_open)
+        paths.setdefault(route.path, {})[route.method.lower()] = operation
+    paths['/healthcheck'] = {'get': _HEALTHCHECK}
+    queries = {signature.query.__name__ for signature in signatures.values()}
+    return {
+        'openapi': '3.1.0',
+        'info': {
+            'title': 'Gantt',
+            'summary': 'A placement scheduler: claims made in a transaction, decisions explained.',
+            'version': str(microversion.HIGHEST) if minor is None else f'1.{minor}',
+            'license': {'name': 'Apache-2.0', 'identifier': 'Apache-2.0'},
+        },
+        'servers': [{'url': at or '/'}],
+        'security': [{'token': []}],
+        'paths': paths,
+        'components': {
+            'schemas': {k: v for k, v in sorted(components.items()) if k not in queries},
+            'parameters': {'microversion': _MICROVERSION},
+            'headers': {
+                name: {'description': text, 'schema': schema}
+                for name, (text, schema) in _HEADERS.items()
+            },
+            'responses': {
+                str(status): _refusal(status, text, schema_of[_key(Errors)])
+                for status, text in REFUSALS.items()
+            },
+            'securitySchemes': _SECURITY,
+        },
+    }
+
+
+def _take_later_away(component: dict[str, Any], minor: int) -> None:
+    """Fields that came after a microversion."""
+    for name, schema in list(component.get('properties', {}).items()):
+        came = schema.get(MARK)
+        if came is not None and int(came.partition('.')[2]) > minor:
+            del component['properties'][name]
+            if name in component.get('required', ()):
+                component['required'].remove(name)
+
+
+def _headers(*names: str) -> dict[str, Any]:
+    return {name: {'$ref': f'#/components/headers/{name}'} for name in names}
+
+
+_HEALTHCHECK = {
+    'operationId': 'healthcheck',
+    'summary': 'Say in a word whether requests may be sent here, for load balancers.',
+    'tags': ['health'],
+    'security': [],
+    'parameters': [],
+    'responses': {
+        status: {
+            'description': text,
+            'headers': _headers(_REQUEST_ID),
+            'content': {'text/plain': {'schema': _TEXT}},
+        }
+        for status, text in (('200', 'All is well.'), ('503', 'Something is away, or disabled.'))
+    },
+}
+
+
+def _refusal(status: int, text: str, schema: dict[str, Any]) -> dict[str, Any]:
+    wait = ['Retry-After']
+    more = {401: ['WWW-Authenticate'], 429: wait, 503: wait, 504: wait}.get(status, [])
+    content: dict[str, Any] = {'schema': schema}
+    if status == 404:
+        content['example'] = examples.ERROR
+    return {
+        'description': text,
+        'headers': _headers(_REQUEST_ID, microversion.HEADER, *more),
+        'content': {'application/json': content},
+    }
 
 
 def _types(signatures: Iterable[Signature]) -> list[Any]:
     found: dict[str, Any] = {_key(Errors): Errors}
     for signature in signatures:
-        for tp in (signature.query, signature.body, *_choices(signature.answer)):
+        for tp in (signature.query, signature.body, *choices(signature.answer)):
             if tp is not None:
                 found[_key(tp)] = tp
     return list(found.values())
@@ -74,18 +183,13 @@ def _key(tp: Any) -> str:
     return repr(tp)
 
 
-def _choices(answer: Any) -> tuple[Any, ...]:
-    """The types of an answer that has several forms."""
-    return get_args(answer) if isinstance(answer, types.UnionType) else (answer,)
-
-
 def _operation(
-    route: Route, signature: Signature, schema_of: dict[str, Any], components: dict[str, Any]
+    route: Route,
+    signature: Signature,
+    schema_of: dict[str, Any],
+    components: dict[str, Any],
+    is_open: bool,
 ) -> dict[str, Any]:
-    content = _NOT_JSON.get(route.path, 'application/json')
-    is_json = content == 'application/json'
-    forms = [schema_of[_key(tp)] for tp in _choices(signature.answer)]
-    answer = forms[0] if len(forms) == 1 else {'anyOf': forms}
     operation: dict[str, Any] = {
         'operationId': route.handler.__name__,
         'summary': signature.summary,
@@ -93,29 +197,75 @@ def _operation(
         'x-policy': route.rule,
         'parameters': [*_parameters(route, signature, components)],
         'responses': {
-            str(route.status): {
-                'description': signature.summary,
-                'content': {content: {'schema': answer if is_json else _TEXT}},
-            },
-            'default': {
-                'description': 'A refusal or a failure; the code says which.',
-                'content': {'application/json': {'schema': schema_of[_key(Errors)]}},
+            **_successes(route, signature, schema_of),
+            **{
+                str(status): {'$ref': f'#/components/responses/{status}'}
+                for status in _refused(route, signature, is_open)
             },
         },
     }
+    if is_open:
+        operation['security'] = []
+    if route.details:
+        # Anybody may ask; who has a token is told more.
+        operation['security'] = [{}, {'token': []}]
+        operation['responses']['503'] = {
+            **operation['responses']['200'],
+            'description': 'Something that it depends on is not well.',
+        }
     if route.minor:
-        operation['x-openstack-min-version'] = f'1.{route.minor}'
+        operation[MARK] = f'1.{route.minor}'
     if signature.description:
         operation['description'] = signature.description
     if signature.body is not None:
-        operation['requestBody'] = {
-            'required': True,
-            'content': {'application/json': {'schema': schema_of[_key(signature.body)]}},
-        }
+        content = {'schema': schema_of[_key(signature.body)]}
+        if route.handler.__name__ in examples.BODIES:
+            content['example'] = examples.BODIES[route.handler.__name__]
+        operation['requestBody'] = {'required': True, 'content': {'application/json': content}}
     return operation
 
 
-_TEXT = {'type': 'string'}
+def _successes(
+    route: Route, signature: Signature, schema_of: dict[str, Any]
+) -> dict[str, dict[str, Any]]:
+    forms = [schema_of[_key(tp)] for tp in choices(signature.answer)]
+    answer = forms[0] if len(forms) == 1 else {'anyOf': forms}
+    kinds = _CONTENT.get(route.path, ('application/json',))
+    content = {kind: {'schema': answer if kind == 'application/json' else _TEXT} for kind in kinds}
+    is_file = route.path.startswith('/dashboard')
+    headers = _headers(_REQUEST_ID, microversion.HEADER, *(['ETag'] if is_file else []))
+    found = {
+        str(route.status): {
+            'description': signature.summary, 'headers': headers, 'content': content,
+        }
+    }  # fmt: skip
+    if signature.creates:
+        found['201'] = {
+            'description': f'It was created; 200 before version 1.{CREATED_SINCE}.',
+            'headers': headers | _headers('Location'),
+            'content': content,
+        }
+    if is_file:
+        found['304'] = {'description': 'As it was, see If-None-Match.', 'headers': headers}
+    return found
+
+
+def _refused(route: Route, signature: Signature, is_open: bool) -> list[int]:
+    """Every status that a refusal of the operation can have."""
+    writes = route.method != 'GET'
+    found = set(_ALWAYS)
+    if not is_open:
+        found |= {401, 403}
+    if writes:
+        # A page of another origin; what is named in a body; what stands in the way; the budget.
+        found |= {403, 404, 409, 504}
+    if signature.body is not None:
+        found |= set(_WITH_BODY)
+    if signature.path or route.minor or signature.query is not NoQuery:
+        found.add(404)
+    if route.rated:
+        found.add(429)
+    return sorted(found)
 
 
 def _parameters(
@@ -124,13 +274,24 @@ def _parameters(
     yield {'$ref': '#/components/parameters/microversion'}
     for name in _NAME.findall(route.path):
         schema = {'type': 'string', 'minLength': 1}
-        yield {'name': name, 'in': 'path', 'required': True, 'schema': schema}
+        text = 'Escaped whole: a slash in it is %2F.'
+        yield _with_example(
+            {'name': name, 'in': 'path', 'required': True, 'description': text, 'schema': schema},
+            route,
+        )
     if signature.query is NoQuery:
         return
     query = components[signature.query.__name__]
     for name, schema in query['properties'].items():
         required = name in query.get('required', ())
-        yield {'name': name, 'in': 'query', 'required': required, 'schema': _no_null(schema)}
+        yield _with_example(
+            {'name': name, 'in': 'query', 'required': required, 'schema': _no_null(schema)}, route
+        )
+
+
+def _with_example(parameter: dict[str, Any], route: Route) -> dict[str, Any]:
+    found = examples.parameter(route.path, parameter['name'])
+    return parameter if found is None else {**parameter, 'example': found}
 
 
 def _no_null(schema: dict[str, Any]) -> dict[str, Any]:

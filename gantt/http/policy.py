@@ -6,7 +6,6 @@ nothing else.  They are read once: a change of the file needs a new start, as a
 change of an option does.
 """
 
-import difflib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -16,10 +15,10 @@ from oslo_config import cfg
 from oslo_policy import policy
 
 from gantt import exceptions, policies
+from gantt.core.near import did_you_mean, near
 from gantt.http.world import NOBODY, Caller
 
 _OPTION = '[oslo_policy] policy_file'
-_NEAR = 0.6
 
 
 class Forbidden(exceptions.Refused):
@@ -65,10 +64,20 @@ class Policy:
             self.check(rule, caller)
         return caller
 
-    def check(self, rule: str, caller: Caller) -> None:
-        """:raises Forbidden: the caller does not meet the rule"""
-        if not self.allows(rule, caller):
-            raise Forbidden(rule=rule, needs=self._words(rule), have=caller.words())
+    def check(self, rule: str, caller: Caller, field: str = '', expected: str = '') -> None:
+        """Refuse who does not meet the rule.
+
+        :param field: of a request, that asks for the rule
+        :param expected: there, of who does not meet it
+        :raises Forbidden: the caller does not
+        """
+        if self.allows(rule, caller):
+            return
+        refused = Forbidden(rule=rule, needs=self._words(rule), have=caller.words())
+        if field:
+            said = f'{field}: expected {expected} of you: {refused.message}'
+            refused = Forbidden(said, field=field, **refused.kwargs)
+        raise refused
 
     def allows(self, rule: str, caller: Caller) -> bool:
         """Whether the caller meets the rule for all that it has been let at.
@@ -138,14 +147,11 @@ def _problem(enforcer: policy.Enforcer, name: str, found: policy.RuleDefault) ->
     """What is wrong with a rule of a file, or nothing."""
     known = enforcer.registered_rules
     if name.startswith('gantt:') and name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        return 'there is no such rule' + (f'; did you mean {near[0]}?' if near else '')
+        return f'there is no such rule{did_you_mean(near(name, known))}'
     for part in _parts(found.check):
         if isinstance(part, policy.RuleCheck) and part.match not in enforcer.rules:
-            near = difflib.get_close_matches(part.match, enforcer.rules, 1)
-            return f'rule:{part.match} is not defined' + (
-                f'; did you mean rule:{near[0]}?' if near else ''
-            )
+            meant = [f'rule:{rule}' for rule in near(part.match, enforcer.rules)]
+            return f'rule:{part.match} is not defined{did_you_mean(meant)}'
         if str(part) == '!' and '!' not in str(found.check_str):
             return f'{found.check_str!r} is not understood; expected such as "role:admin"'
     return ''

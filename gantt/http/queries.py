@@ -52,6 +52,12 @@ class HostsQuery(Message, frozen=True, kw_only=True):
     sort: Annotated[str, msgspec.Meta(max_length=64)] = 'name'
 
 
+class HistoryQuery(Message, frozen=True, kw_only=True):
+    """How much of a history."""
+
+    limit: Limit = 100
+
+
 class ReleaseQuery(Message, frozen=True, kw_only=True):
     """Why an operator ends a claim; the reason is kept with it."""
 

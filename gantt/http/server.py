@@ -2,6 +2,8 @@
 """waitress on a thread: how ``gantt-api``, the demo and the tests serve the application."""
 
 import functools
+import logging
+import resource
 import threading
 import time
 from collections.abc import Callable
@@ -10,30 +12,54 @@ import waitress
 from waitress.server import BaseWSGIServer, MultiSocketServer
 
 from gantt import exceptions
+from gantt.http import fair_tasks, settings
 from gantt.http.middleware import Wsgi
 
 _POLL_SECONDS = 0.02
 #: waitress reads so much before the application can refuse it in its own words.
 _READ_BYTES_MAX = 16 << 20
+#: Of the body of a connection that is held in memory: what is more waits in a file.
+_HELD_BYTES = 8192
+#: Read at once: after each read the one thread that reads waits for the interpreter's lock.
+_RECEIVED_BYTES = 1 << 16
+#: Files of a process besides those of connections.
+_OTHER_FILES = 256
+#: A line for each request that waits for a thread: many requests would be as many lines.
+_QUEUE_LOG = logging.getLogger('waitress.queue')
 
 
 class Server:
     """waitress on a thread of its own, with an end that loses nothing."""
 
-    def __init__(self, app: Wsgi, host: str, port: int, threads: int = 16) -> None:
+    def __init__(
+        self, app: Wsgi, host: str, port: int, threads: int = 16, *,
+        connections_max: int = 500, idle_seconds: int = 60,
+    ) -> None:  # fmt: skip
         """Bind.
 
         :param port: 0 takes a free one, see ``port`` of the object
+        :param connections_max: open at once; further ones wait
+        :param idle_seconds: after so long without a word a connection is closed
         :raises Misconfigured: the address cannot be bound
         """
+        owners = fair_tasks.Owners()
+        _QUEUE_LOG.setLevel(logging.ERROR)
+        _allow_files(2 * connections_max + _OTHER_FILES)
         try:
             made = waitress.create_server(
-                app,
+                fair_tasks.learning(app, owners),
                 host=host,
                 port=port,
                 threads=threads,
                 ident='gantt',
+                connection_limit=connections_max,
+                # select() knows descriptors below 1024 only, and there are others than these.
+                asyncore_use_poll=True,
+                channel_timeout=idle_seconds,
+                cleanup_interval=max(1, min(30, idle_seconds // 2)),
                 max_request_body_size=_READ_BYTES_MAX,
+                inbuf_overflow=_HELD_BYTES,
+                recv_bytes=_RECEIVED_BYTES,
                 clear_untrusted_proxy_headers=False,
             )
         except OSError as e:
@@ -43,6 +69,11 @@ class Server:
                 fix='Choose a free port, or stop what listens there',
             ) from None
         self._server = made
+        # Nothing waits yet, and its threads look at the attribute each time.
+        dispatcher = made.task_dispatcher
+        dispatcher.queue = fair_tasks.FairTasks(
+            owners, settings.shared_threads(threads), settings.half_of(threads), dispatcher
+        )
         self.host = host
         self.port: int = self._listeners[0].socket.getsockname()[1]
         self._thread = threading.Thread(target=made.run, name='http', daemon=True)
@@ -80,6 +111,15 @@ class Server:
             for listener in listeners
             for channel in list(listener.active_channels.values())
         )
+
+
+def _allow_files(most: int) -> None:
+    """Let this process have so many files open, or as many as the system lets it have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _in_loop(listener: BaseWSGIServer, act: Callable[[], None]) -> None:

@@ -11,14 +11,16 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar placements_max: requests that may wait for the schedulers at once; threads beyond
         these are left for everything else
-    :ivar placements_of_one_max: of them, of one caller
+    :ivar placements_of_one_max: of them, of one project
     :ivar trials_max: dry runs, what-ifs, capacities and replays at once
     :ivar table_age_seconds: how old the host table may be that a read is answered from
     :ivar table_age_unhealthy_seconds: from this age on the health check says no
     :ivar cors_allowed_origins: empty: no CORS headers at all
+    :ivar served_names: besides addresses and ``localhost``, that may be asked for without tokens
     :ivar behind_proxy: believe the ``Forwarded`` and ``X-Forwarded-*`` headers
     :ivar disable_by_file: while this file exists, /healthcheck answers 503,
         so that a load balancer sends nothing new here
+    :ivar site_name: what operators call this site; empty: nothing
     """
 
     body_bytes_max: int = message.BYTES_MAX
@@ -28,5 +30,17 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     table_age_seconds: float = 1.0
     table_age_unhealthy_seconds: float = 60.0
     cors_allowed_origins: tuple[str, ...] = ()
+    served_names: tuple[str, ...] = ()
     behind_proxy: bool = False
     disable_by_file: str = ''
+    site_name: str = ''
+
+
+def shared_threads(threads: int) -> int:
+    """Threads that placements may have: a quarter is left for what answers at once."""
+    return max(1, threads * 3 // 4)
+
+
+def half_of(threads: int) -> int:
+    """Threads that one project may have at most."""
+    return max(1, threads // 2)

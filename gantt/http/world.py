@@ -39,6 +39,12 @@ class RequestsClient(Protocol):
         :raises GanttError: whatever is not a placement, see ``decision.error_of``
         """
 
+    def extend_claims(self, request_id: str, seconds: int) -> object:
+        """Lengthen the leases of the reserved claims of a request.
+
+        :raises GanttError:
+        """
+
     def cancel_claims(self, request_id: str, reason: str = '') -> object:
         """Release the reserved claims of a request; it stays cancelled.
 
@@ -58,8 +64,11 @@ class Policy(Protocol):
     def admit(self, rule: str, caller: 'Caller') -> 'Caller':
         """The caller, knowing how far the rule lets it.  :raises Forbidden:"""
 
-    def check(self, rule: str, caller: 'Caller') -> None:
-        """:raises Forbidden:"""
+    def check(self, rule: str, caller: 'Caller', field: str = '', expected: str = '') -> None:
+        """Refuse who does not meet the rule, naming what in its request asks for it.
+
+        :raises Forbidden:
+        """
 
     def allows(self, rule: str, caller: 'Caller') -> bool:
         """Whether the caller meets the rule for all that it has been let at."""
@@ -68,8 +77,8 @@ class Policy(Protocol):
 class Gate(Protocol):
     """A bound on calls at once; see ``gates.Gate``."""
 
-    def passing(self, caller: 'Caller') -> AbstractContextManager[None]:
-        """Be inside.  :raises Busy:"""
+    def passing(self, caller: 'Caller', project: str | None = None) -> AbstractContextManager[None]:
+        """Be inside, for a project where the caller may ask for any.  :raises Busy:"""
 
 
 class Gates(Protocol):
@@ -105,6 +114,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     :ivar domain: that it acts for, by id: then it acts for no project
     :ivar system: it acts for the whole system
     :ivar service_roles: of the service that passes the request on, where one says so
+    :ivar base: the address of ``/`` as it was asked for, see ``links.base``
     :ivar everywhere: the rule of the route lets it at things of all projects,
         else at those of its own only
     """
@@ -117,6 +127,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     roles: tuple[str, ...] = ()
     service_roles: tuple[str, ...] = ()
     everywhere: bool = False
+    base: str = ''
 
     @property
     def only(self) -> str | None:

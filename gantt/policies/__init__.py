@@ -14,7 +14,7 @@ from oslo_policy import policy
 #: Modules of this package, in the order of the sample file.
 MODULES = (
     'base', 'service', 'hosts', 'aggregates', 'server_groups', 'requests', 'decisions', 'claims',
-    'capacity', 'declared_metrics',
+    'usages', 'capacity', 'declared_metrics', 'quotas',
 )  # fmt: skip
 
 

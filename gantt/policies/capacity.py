@@ -19,6 +19,7 @@ RULES = [
         base.any_of(base.READER, base.ADMIN, base.SERVICE),
         'List the resource classes that can be asked for.',
         ('GET', '/v1/resource-classes'),
+        ('GET', '/v1/resource-classes/{name}'),
     ),
     base.rule(
         'gantt:resource_classes:set',

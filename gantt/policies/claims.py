@@ -7,10 +7,15 @@ from oslo_policy import policy
 
 from gantt.policies import base
 
-READERS = base.any_of(base.SYSTEM_READER, base.ADMIN, base.SERVICE)
+READERS = base.any_of(base.PROJECT_READER, base.SYSTEM_READER, base.ADMIN, base.SERVICE)
 
 RULES = [
-    base.rule('gantt:claims:list', READERS, 'List the claims.', ('GET', '/v1/claims')),
+    base.rule(
+        'gantt:claims:list',
+        READERS,
+        'List the claims of the project, or of all.',
+        ('GET', '/v1/claims'),
+    ),
     base.rule('gantt:claims:show', READERS, 'Show a claim.', ('GET', '/v1/claims/{claim_id}')),
     base.rule(
         'gantt:claims:release',

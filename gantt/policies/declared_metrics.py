@@ -13,6 +13,7 @@ RULES = [
         base.any_of(base.SYSTEM_READER, base.ADMIN),
         'List the metrics that are declared or reported.',
         ('GET', '/v1/declared-metrics'),
+        ('GET', '/v1/declared-metrics/{name}'),
     ),
     base.rule(
         'gantt:declared_metrics:set',

@@ -22,6 +22,8 @@ RULES = [
         OPERATORS,
         'Show what is believed, reported and claimed of a host.',
         ('GET', '/v1/hosts/{name}'),
+        ('GET', '/v1/hosts/{name}/drain'),
+        ('GET', '/v1/hosts/{name}/history'),
     ),
     base.rule(
         'gantt:hosts:disable',

@@ -25,6 +25,13 @@ RULES = [
         ('GET', '/v1/health'),
     ),
     base.rule(
+        'gantt:health:details',
+        OPERATORS,
+        'Read what each check of health found: it names servers and what they said. Others read '
+        'whether all is well. Asked beside gantt:health:show.',
+        ('GET', '/v1/health'),
+    ),
+    base.rule(
         'gantt:dashboard:show',
         base.EVERYBODY,
         'Load the dashboard page. It has no data in it and asks for that by its own token.',
@@ -43,6 +50,13 @@ RULES = [
         OPERATORS,
         'Show the service at a glance: hosts, usage, what was refused.',
         ('GET', '/v1/status'),
+    ),
+    base.rule(
+        'gantt:services:list',
+        OPERATORS,
+        'List the processes of the site: schedulers, APIs and sources, with version and the digest '
+        'of their configuration.',
+        ('GET', '/v1/services'),
     ),
     base.rule(
         'gantt:activity:show',

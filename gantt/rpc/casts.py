@@ -8,6 +8,7 @@ else is left to the library and to the checks of ``server``, which say what is
 wrong with it.
 """
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -26,7 +27,7 @@ class _Envelope(msgspec.Struct):
 
 class _Arguments(msgspec.Struct, forbid_unknown_fields=True):
     name: Name
-    stats: HostReport
+    stats: msgspec.Raw
 
 
 class _Cast(msgspec.Struct):
@@ -43,18 +44,43 @@ class _Cast(msgspec.Struct):
 
 _envelope = msgspec.json.Decoder(_Envelope).decode
 _cast = msgspec.json.Decoder(_Cast).decode
+_report = msgspec.json.Decoder(HostReport).decode
+_anything = msgspec.json.Decoder().decode
 
 
-def report(body: bytes | str) -> HostReport | None:
+class Cast(Mapping[str, Any]):
+    """A report that was cast, and its body as it was sent, which only a signature asks for."""
+
+    def __init__(self, report: HostReport, raw: msgspec.Raw) -> None:
+        self.report = report
+        self._raw = raw
+        self._body: dict[str, Any] | None = None
+
+    def _sent(self) -> dict[str, Any]:
+        if self._body is None:
+            self._body = _anything(self._raw)
+        return self._body
+
+    def __getitem__(self, key: str) -> Any:
+        return self._sent()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sent())
+
+    def __len__(self) -> int:
+        return len(self._sent())
+
+
+def report(body: bytes | str) -> Cast | None:
     """The report that a body casts, None where it is anything else or not quite right."""
     try:
         envelope = _envelope(body)
         if envelope.version != '2.0':
             return None
         cast = _cast(envelope.message)
+        found = _report(cast.args.stats)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    found = cast.args.stats
     if cast.method != METHOD or cast.version not in wire.KNOWN or found.name != cast.args.name:
         return None
-    return found
+    return Cast(found, cast.args.stats)

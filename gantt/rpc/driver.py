@@ -4,8 +4,9 @@
 What the library's public surface does not say (the size of a body, whether the
 consumer was attached anew, one bounded try of a reply) is read from its AMQP
 driver here; ``straight`` and ``outlet`` do the same for the two places where
-speed is won.  ``tests/rpc/test_driver_contract.py`` fails when a version of the
-library moves one of these names.
+speed is won, ``least_privilege`` for what would take permissions of the broker.
+``tests/rpc/test_driver_contract.py`` fails when a version of the library moves
+one of these names.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import amqp
 import msgspec
 import oslo_messaging as om
 from kombu import Exchange
@@ -28,7 +30,7 @@ from oslo_messaging.rpc import client as rpc_client
 from oslo_messaging.rpc.server import RPCServer
 
 from gantt import exceptions
-from gantt.rpc import refusals, straight, undecoded
+from gantt.rpc import least_privilege, refusals, straight, undecoded
 
 __all__ = [
     'AWAY', 'RPCServer', 'ReplyQueueMissing', 'SharedQueue', 'acknowledge', 'answered_within',
@@ -450,11 +452,12 @@ def hears_answers(transport: Any, seconds: float) -> bool:
     waiter.listen(msg_id)
     try:
         with sender(owner) as connection:
-            _direct_send(connection, queue, wrapped)
+            with connection._connection_lock, answered_within(connection.connection, seconds):
+                least_privilege.send_to_self(connection, queue, wrapped)
         waiter.waiters.get(msg_id, seconds)
     except om.MessagingTimeout:
         return False
-    except (exceptions.BrokerUnavailable, om.MessageUndeliverable, AMQPDestinationNotFound, *AWAY):
+    except (exceptions.BrokerUnavailable, amqp.AMQPError, *AWAY):
         return True
     finally:
         waiter.unlisten(msg_id)
@@ -495,6 +498,10 @@ def renew(transport: om.transport.RPCTransport) -> Callable[[], None]:
     return close
 
 
+#: For so long the library may be at one message.
+_ACKNOWLEDGE_SECONDS = 2.0
+
+
 def acknowledge(server: Any) -> None:
     """Have the broker told of all that was received; of a server that consumes no more.
 
@@ -505,11 +512,31 @@ def acknowledge(server: Any) -> None:
     if poller is None or handler is None:
         return
     with contextlib.suppress(Exception):  # whatever a broken connection raises: it comes again
+        # Its own thread may have taken the last one and not have come to it.
+        handler.stop()
+        if handler._shutdown_thread.is_alive():
+            handler._shutdown_thread.join(_ACKNOWLEDGE_SECONDS)
         handler.process()
-        # Its own thread may be at the last one.
-        lock = getattr(poller.conn.connection, '_connection_lock', None)
-        with lock if lock is not None else contextlib.nullcontext():
-            pass
+        _take_no_more(poller.conn.connection)
+        handler.process()  # of what the thread of heartbeats took in between
+
+
+def _take_no_more(connection: Any) -> None:
+    """Give back what arrives while a connection closes: nobody would acknowledge it.
+
+    The library closes without cancelling, and reads on until the broker agrees.
+    """
+    with connection._connection_lock:
+        callbacks = getattr(connection.channel, 'callbacks', None)
+        if callbacks is None:  # the broker in memory: it pushes nothing
+            return
+        for tag in map(str, connection._consumers.values()):
+            connection.channel.basic_cancel(tag, nowait=True)
+            callbacks[tag] = _requeue
+
+
+def _requeue(raw: Any) -> None:
+    raw.channel.basic_reject(raw.delivery_tag, requeue=True)
 
 
 def let_go(server: Any) -> None:

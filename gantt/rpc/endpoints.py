@@ -109,6 +109,7 @@ class ClaimsMethods:
 
     def register_host(self, call: Call) -> object:
         host: RegisterHost = wire.argument(call)
+        host = self._scheduler.signatures.introduce(host, call.args['host'])
         return Promised(self._scheduler.register_soon(host), message.to_builtins)
 
     def confirm_claims(self, call: Call) -> Any:
@@ -123,9 +124,9 @@ class ClaimsMethods:
     def extend_claims(self, call: Call) -> Any:
         return message.to_builtins(self._scheduler.extend(wire.argument(call)))
 
-    @staticmethod
-    def _words(call: Call) -> ClaimWords:
+    def _words(self, call: Call) -> ClaimWords:
         words: ClaimWords = wire.argument(call)
+        self._scheduler.signatures.check(call.method, words, call.args['words'])
         return words
 
 
@@ -151,8 +152,12 @@ class StatsMethods:
 
     def straight(self, body: bytes | str) -> Callable[[], object] | None:
         """What to do with a body that is a report, cast; None for everything else."""
-        report = casts.report(body)
-        if report is None or not self._scheduler.has_classes(classes_of(report)):
+        found = casts.report(body)
+        if found is None or not self._scheduler.has_classes(classes_of(found.report)):
+            return None
+        report = found.report
+        # What is not the host's by what is known here must wait for the database.
+        if not self._scheduler.signatures.is_known(casts.METHOD, report, found):
             return None
         return functools.partial(self._scheduler.report, report)
 
@@ -162,9 +167,15 @@ class StatsMethods:
         report = stats.decode(name, body, newer=call.newer_minor)
         if report is None:
             facts = stats_foreign.facts(name, body, self._ratios)
+            self._scheduler.signatures.check_unsigned(casts.METHOD, facts.host)
             return Method(lambda call: self._foreign_report(call, facts))
-        if not self._scheduler.has_classes(classes_of(report)):
-            return Method(lambda call: self._report(call, report))
+        is_known = self._scheduler.signatures.is_known(casts.METHOD, report, body)
+        if not is_known or not self._scheduler.has_classes(classes_of(report)):
+            return Method(lambda call: self._checked(call, report, body))
+        return self._report(call, report)
+
+    def _checked(self, call: Call, report: HostReport, body: dict[str, Any]) -> object:
+        self._scheduler.signatures.check(casts.METHOD, report, body)
         return self._report(call, report)
 
     def _report(self, call: Call, report: HostReport) -> object:

@@ -53,7 +53,7 @@ _INSTANCE = (
 )  # fmt: skip
 _AMOUNTS = ('root_gb', 'ephemeral_gb', 'memory_mb', 'vcpus')
 #: What a context has that is nobody else's business.
-_SECRET: dict[str, Any] = {'auth_token': None, 'service_catalog': []}
+_SECRET: dict[str, Any] = {'auth_token': None, 'service_catalog': []}  # nosec B105 # no password
 
 
 class Context(dict[str, Any]):

@@ -36,7 +36,11 @@ def methods(scheduler: Any) -> dict[str, Method]:
 
     def made(name: str) -> Callable[[Call], Any]:
         def run(call: Call) -> Any:
-            return message.to_builtins(getattr(scheduler.nova_source, name)(wire.argument(call)))
+            said = wire.argument(call)
+            if hasattr(said, 'host'):
+                # A host that signs has an agent of its own: nobody else tells of it.
+                scheduler.signatures.check_unsigned(name, said.host)
+            return message.to_builtins(getattr(scheduler.nova_source, name)(said))
 
         return run
 

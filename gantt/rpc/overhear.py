@@ -271,9 +271,10 @@ class Ears:
             channel = own.channel()
             try:
                 channel.queue_bind(queue, exchange, key)
-                channel.close()
             except amqp.NotFound:
                 left.append((exchange, key))
+            # After an error too: py-amqp opens anew what the broker closes then.
+            channel.close()
         if len(left) < len(self._unbound) or not left:
             LOG.debug('Not there yet: %s', left)
         self._unbound = left

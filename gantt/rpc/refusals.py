@@ -13,6 +13,8 @@ _IN_URL = {
     'ACCESS_REFUSED': 'the user or the password',
     'NOT_ALLOWED': 'the virtual host, which is what follows the last "/", or its permissions',
 }
+#: What passes without a change of the url, in RabbitMQ's words.
+_FOR_NOW = re.compile(r'limit \(\d+\) is reached|is down')
 #: AMQP's codes of a channel that is closed.
 _FORBIDDEN = re.compile(r'\(403\)|ACCESS_REFUSED')
 _OTHERWISE = re.compile(r'\(406\)|PRECONDITION_FAILED')
@@ -24,7 +26,14 @@ def said(error: object) -> str:
 
 
 def wrong_in_url(problem: object) -> str:
-    """What in the url a broker that runs refuses; '': it does not, or there is none."""
+    """Which part of the url the broker does not accept, in words for a message to people.
+
+    :param problem: the error of a connection to it
+    :returns: e.g. 'the user or the password'; '': it refuses nothing in the url, or what it
+        refuses passes by itself (a limit is reached, a node is down)
+    """
+    if _FOR_NOW.search(str(problem)):
+        return ''
     return next((what for word, what in _IN_URL.items() if word in str(problem)), '')
 
 
@@ -39,8 +48,9 @@ def remedy_of_queues(problem: str, url: Any) -> str:
         # An empty host or user in the url is the broker's default one.
         names = shlex.quote(url.virtual_host or '/'), shlex.quote(user or 'guest')
         return (
-            'The user has no permission to configure, write and read there: '
-            f"rabbitmqctl set_permissions -p {' '.join(names)} '.*' '.*' '.*'"
+            'The user has no permission to configure, write and read there; "gantt-manage broker '
+            f'users" gives each role what it needs, "rabbitmqctl list_user_permissions {names[1]}" '
+            f'shows what it has in {names[0]}'
         )
     if _OTHERWISE.search(problem):
         return (

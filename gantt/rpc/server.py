@@ -303,6 +303,11 @@ class CheckedServer(driver.RPCServer):
         self._refused(error, 'a message', '-', body)
 
     def _refused(self, error: Exception, what: str, log_id: str, body: bytes) -> None:
+        if isinstance(error, exceptions.NotProven):
+            # Anybody can send any number of them: an alarm of a bounded rate says so.
+            LOG.debug('Refused %s of %s: %s', what, log_id, error)
+            self._count('gantt_rpc_refused_total', 1, code=error.code)
+            return
         if not is_answer(error):
             code = 'gantt.error'
             LOG.error('%s of %s failed', what, log_id, exc_info=error)

@@ -161,16 +161,20 @@ class RpcService:
             letters=self._letters,
         )  # fmt: skip
 
-    def start(self) -> None:
+    def start(self, is_stopping: Callable[[], bool] = lambda: False) -> bool:
         """Wait for the brokers, then listen.
 
+        :param is_stopping: whether to give up waiting, asked several times a second
+        :returns: False where it gave up; nothing listens
         :raises BrokerUnavailable: after [rpc] start_wait_seconds; nothing listens
         :raises Misconfigured: a queue exists and was declared otherwise
         """
         for carrier in self._carriers:
             of_nova = carrier is self._nova and self._conf.nova_transport_url
             option = '[rpc] nova_transport_url' if of_nova else 'transport_url'
-            transport.wait_for_broker(carrier, self._conf.start_wait_seconds, option)
+            seconds = self._conf.start_wait_seconds
+            if not transport.wait_for_broker(carrier, seconds, option, is_stopping):
+                return False
         self._later.start()
         self._replies.start()
         if self._notifier is not None:
@@ -190,6 +194,7 @@ class RpcService:
         if not driver.is_in_process(self._own):
             self._self_ping.start()
             self._pausing.start()
+        return True
 
     def rebuild(self) -> None:
         """Listen, send and hear answers on new connections; let go of all present ones.

@@ -9,17 +9,25 @@ registers two of its groups only there and reads them from what it is given
 import logging
 import time
 import urllib.parse
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import oslo_messaging as om
 
 from gantt import exceptions
-from gantt.rpc import driver, memory, refusals
+from gantt.conf import clear_text
+from gantt.rpc import driver, least_privilege, memory, refusals, wire
 from gantt.rpc.driver import masked
 
 LOG = logging.getLogger(__name__)
 
 EXCHANGE = 'gantt'
+#: Where hosts send to.  The queues of their two topics are bound to both exchanges, those of
+#: builds to the first one only: whoever may write to an exchange reaches every queue there,
+#: since permissions for single routing keys are evaded by a "CC" header or a binding.
+HOSTS_EXCHANGE = 'gantt-hosts'
+#: Queue -> the exchange that it is bound to besides.
+DOORS = {wire.CLAIMS_TOPIC: HOSTS_EXCHANGE, wire.STATS_TOPIC: HOSTS_EXCHANGE}
 IN_PROCESS_URL = 'kombu+memory:///'
 
 #: Modules whose exceptions a client rebuilds from a reply.
@@ -42,22 +50,28 @@ PREFETCH = 64
 HEARTBEAT_SECONDS = 20
 
 
-def own_transport(conf: Any, url: str | None = None) -> om.transport.RPCTransport:
+def own_transport(
+    conf: Any, url: str | None = None, *, guarded: bool = True
+) -> om.transport.RPCTransport:
     """The transport of our own topics.
 
     :param url: in place of ``transport_url``
-    :raises Misconfigured: the URL cannot be read
+    :param guarded: False: it is only looked at, and how it gets there is not our matter
+    :raises Misconfigured: the URL cannot be read, or the way there is refused
     """
-    return _transport(conf, url or driver.transport_url(conf), 'transport_url')
+    return _transport(conf, url or driver.transport_url(conf), 'transport_url', guarded)
 
 
-def nova_transport(conf: Any, url: str | None = None) -> om.transport.RPCTransport:
+def nova_transport(
+    conf: Any, url: str | None = None, *, guarded: bool = True
+) -> om.transport.RPCTransport:
     """The transport of Nova's topic, with Nova's queue settings.
 
     :param url: broker where [rpc] nova_transport_url is not set
-    :raises Misconfigured: the URL or an option for it cannot be read
+    :param guarded: as of :func:`own_transport`
+    :raises Misconfigured: the URL or an option for it cannot be read, or the way is refused
     """
-    return _transport(conf, nova_url(conf, url), '[rpc] nova_transport_url')
+    return _transport(conf, nova_url(conf, url), '[rpc] nova_transport_url', guarded)
 
 
 def nova_url(conf: Any, url: str | None = None) -> str:
@@ -73,7 +87,7 @@ def nova_url(conf: Any, url: str | None = None) -> str:
     return f'{url}{joint}{urllib.parse.urlencode(options)}'
 
 
-def _transport(conf: Any, url: str, option: str) -> om.transport.RPCTransport:
+def _transport(conf: Any, url: str, option: str, guarded: bool) -> om.transport.RPCTransport:
     if url.startswith('kombu+memory:'):
         memory.install()
     try:
@@ -96,7 +110,30 @@ def _transport(conf: Any, url: str, option: str) -> om.transport.RPCTransport:
             option=option, problem=f'{masked(url)} is none of RabbitMQ, the only broker of Gantt',
             fix='Expected e.g. rabbit://user:password@host:5672/vhost',
         )  # fmt: skip
+    least_privilege.needs_little(made, DOORS)
+    if guarded:
+        try:
+            clear_text.guard(conf, _exposed(made))
+        except exceptions.Misconfigured:
+            made.cleanup()
+            raise
     return made
+
+
+def carriers(conf: Any) -> Iterator[tuple[str, om.transport.RPCTransport]]:
+    """Each broker of a configuration: the option that names it, and a transport to clean up.
+
+    :raises Misconfigured: a URL cannot be read
+    """
+    yield 'transport_url', own_transport(conf)
+    if conf.rpc.nova_enabled and (conf.rpc.nova_transport_url or conf.rpc.nova_rabbit_options):
+        yield '[rpc] nova_transport_url', nova_transport(conf)
+
+
+def _exposed(made: om.transport.RPCTransport) -> clear_text.Exposure | None:
+    found, rabbit = driver.options(made)
+    hosts = [] if driver.is_in_process(made) else [host.hostname for host in found.hosts]
+    return clear_text.of_broker(hosts, rabbit, address(made))
 
 
 def service_defaults(conf: Any) -> None:
@@ -123,43 +160,56 @@ def address(transport: om.transport.RPCTransport) -> str:
     return masked(str(transport._driver._url))
 
 
+def _never() -> bool:
+    return False
+
+
 def wait_for_broker(
-    transport: om.transport.RPCTransport, seconds: float, option: str = 'transport_url'
-) -> None:
+    transport: om.transport.RPCTransport,
+    seconds: float,
+    option: str = 'transport_url',
+    is_stopping: Callable[[], bool] = _never,
+) -> bool:
     """Return when the broker takes a connection.
 
-    :param seconds: how long to try; 0 means once
+    :param seconds: how long to try one that does not answer; 0 means once
     :param option: where its address comes from
-    :raises BrokerUnavailable: it did not; nothing was started
+    :param is_stopping: whether to give up, asked several times a second
+    :returns: False where it gave up
+    :raises BrokerUnavailable: it did not, or refuses us; nothing was started
     """
     end = time.monotonic() + seconds
     where = address(transport)
-    while True:
+    while not is_stopping():
         try:
             driver.probe(transport)
-            return
+            return True
         except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
             left, said = end - time.monotonic(), refusals.said(e)
+            wrong = refusals.wrong_in_url(said)
+            if wrong:
+                # Trying again changes nothing.
+                raise exceptions.BrokerUnavailable(
+                    f'the message broker at {where} runs and refuses us: {said}; '
+                    f'correct in {option} {wrong}',
+                    url=where,
+                    problem=said,
+                ) from None
             if left <= 0:
-                raise _kept_out(where, f'{said} (tried for {seconds:.0f} s)', option) from None
+                said = f'{said} (tried for {seconds:.0f} s); start it, or correct {option}'
+                raise exceptions.BrokerUnavailable(url=where, problem=said) from None
             LOG.warning(
-                'The message broker at %s %s; trying for %.0f s more: %s',
+                'The message broker at %s does not answer; trying for %.0f s more: %s',
                 where,
-                'runs and refuses us' if refusals.wrong_in_url(said) else 'does not answer',
                 left,
                 said,
             )
-            time.sleep(min(2.0, left))
+            _pause(min(2.0, left), is_stopping)
+    return False
 
 
-def _kept_out(where: str, problem: str, option: str) -> exceptions.BrokerUnavailable:
-    wrong = refusals.wrong_in_url(problem)
-    if not wrong:
-        problem = f'{problem}; start it, or correct {option}'
-        return exceptions.BrokerUnavailable(url=where, problem=problem)
-    return exceptions.BrokerUnavailable(
-        f'the message broker at {where} runs and refuses us: {problem}; '
-        f'correct in {option} {wrong}',
-        url=where,
-        problem=problem,
-    )
+def _pause(seconds: float, is_stopping: Callable[[], bool]) -> None:
+    # A signal whose handler returns wakes nobody from a sleep.
+    end = time.monotonic() + seconds
+    while not is_stopping() and (left := end - time.monotonic()) > 0:
+        time.sleep(min(0.2, left))

@@ -12,10 +12,13 @@ from collections.abc import Sequence
 import msgspec
 
 from gantt import exceptions
-from gantt.core.reconcile import Registration
+from gantt.core import registering
+from gantt.core.host import HostRow
+from gantt.core.reconcile import Registration, RegistrationFate
 from gantt.core.report import ClaimWords, Registered, RegisterHost
 from gantt.core.request import CancelClaims, ExtendClaims
 from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.host_signatures import Alarm
 from gantt.scheduler.ports import ClaimFate, ClaimResult, Recorder, Store
 from gantt.scheduler.settings import Settings
 
@@ -28,25 +31,51 @@ class Claims:
     """The verbs on claims other than making them."""
 
     def __init__(
-        self, store: Store, cache: HostCache, recorder: Recorder, settings: Settings
+        self, store: Store, cache: HostCache, recorder: Recorder, settings: Settings, alarm: Alarm
     ) -> None:
         self._store = store
         self._cache = cache
         self._recorder = recorder
         self._settings = settings
+        self.alarm = alarm
 
     def register_host(self, message: RegisterHost) -> Registered:
         """A host is there; hands out its epoch and says how often to report."""
-        return self._registered([self._store.register_host(message)])[0]
+        (found,) = self.register_hosts([message])
+        if isinstance(found, exceptions.GanttError):
+            raise found
+        return found
 
     def register_hosts(
         self, messages: Sequence[RegisterHost]
     ) -> list[Registered | exceptions.GanttError]:
         """The same for hosts that differ; errors in place of those refused."""
+        before = [self._cache.row_of(one.name) for one in messages]
         found = self._store.register_hosts(messages)
+        self._look_at(before, messages, found)
         fine = [one for one in found if not isinstance(one, exceptions.GanttError)]
         told = iter(self._registered(fine))
         return [one if isinstance(one, exceptions.GanttError) else next(told) for one in found]
+
+    def _look_at(
+        self, before: Sequence[HostRow | None], messages: Sequence[RegisterHost],
+        found: Sequence[RegistrationFate],
+    ) -> None:  # fmt: skip
+        """Alarms: who is refused for want of proof, and who comes from another journal."""
+        held = registering.HELD_REPORTS * self._settings.report_seconds
+        for row, said, fate in zip(before, messages, found, strict=True):
+            if isinstance(fate, exceptions.NotProven):
+                self.alarm.raise_('register_host', fate)
+            if isinstance(fate, exceptions.GanttError) or row is None:
+                continue
+            if registering.is_elsewhere(row, said, self._cache.database_now, held):
+                self._recorder.count('gantt_registrations_elsewhere_total')
+                LOG.warning(
+                    'host %s: it was registered from another journal %.0f s after an agent with '
+                    'the last one had reported: are there two agents of that name, or does '
+                    'somebody else speak for it?',
+                    said.name, max(0.0, self._cache.database_now - row.reported_at),
+                )  # fmt: skip
 
     def _registered(self, found: Sequence[Registration]) -> list[Registered]:
         if found:
@@ -132,4 +161,4 @@ class Claims:
 
 def jittered(seconds: float) -> float:
     """``seconds`` ± 50 %, so that schedulers do not sweep in step."""
-    return seconds * random.uniform(0.5, 1.5)
+    return seconds * random.uniform(0.5, 1.5)  # nosec B311 # no secret

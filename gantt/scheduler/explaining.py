@@ -5,6 +5,7 @@ Nothing is reconstructed here: every count, reason and score was written down
 while deciding.
 """
 
+import collections
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -21,8 +22,9 @@ from gantt.scheduler.views import Explanation, MemberExplanation, ScoreRow, Step
 
 WIDTH = 80
 #: Members and finalists that the lines show; the structured form has them all.
-MEMBERS_SHOWN = 10
+MEMBERS_SHOWN = 3
 FINALISTS_SHOWN = 5
+HOSTS_SHOWN = 10
 CONFLICTS_SHOWN = 5
 #: Columns of the screen that a weigher takes in the score table.
 _ACROSS = 11
@@ -55,7 +57,7 @@ def explain(
     :param steps: what every filter says of that host, and whether ``then`` or ``now``
     """
     decision, request = kept.decision, kept.request
-    verdicts = list(_verdicts(decision, provider_ids, host)) if host else []
+    verdicts = list(_verdicts(decision, provider_ids, host, steps)) if host else []
     found = Explanation(
         id=decision.id,
         request_id=decision.request_id,
@@ -68,7 +70,8 @@ def explain(
         seed=decision.seed,
         spread=decision.spread,
         table_seq=decision.table_seq,
-        table_age_seconds=decision.age_seconds,
+        table_age_seconds=round(decision.age_seconds, 3),
+        oldest_report_age_seconds=round(decision.age_seconds, 3),
         config_digest=decision.config_digest,
         attempts=decision.attempts,
         conflicts=decision.conflicts,
@@ -139,8 +142,15 @@ def _member(
     )
 
 
-def _verdicts(decision: Decision, provider_ids: bytes, host: tuple[str, int]) -> Iterable[str]:
+def _verdicts(
+    decision: Decision,
+    provider_ids: bytes,
+    host: tuple[str, int],
+    steps: tuple[str, list[HostStep]] | None,
+) -> Iterable[str]:
     name, provider_id = host
+    # What the filters say of the host alone, where it is said of the host as it was.
+    alone = {step.filter: step.why for step in steps[1]} if steps and steps[0] == 'then' else {}
     ids = np.frombuffer(provider_ids, np.int64)
     found = np.flatnonzero(ids == provider_id)
     if not len(found):
@@ -159,7 +169,7 @@ def _verdicts(decision: Decision, provider_ids: bytes, host: tuple[str, int]) ->
                 said = 'passed every filter, but the request was not placed'
         elif verdict < len(member.filters):
             step = member.filters[verdict]
-            said = f'was removed by {step.name}: {step.reason}'
+            said = f'was removed by {step.name}: {alone.get(step.name) or step.reason}'
         else:
             said = f'has a verdict that is not known here ({verdict})'
         yield f'member {member.member}: {name} {said}'
@@ -186,11 +196,14 @@ def _lines(found: Explanation, dry_run: bool, is_kept: bool) -> Iterable[str]:
         yield from wrap(line)
     yield from _host_filters(found)
     yield ''
-    groups = _alike(found.members)
+    yield from _where(found.members)
+    # What has no host is what one looks for.
+    groups = sorted(_alike(found.members), key=lambda group: group[0].host is not None)
     for members in groups[:MEMBERS_SHOWN]:
         yield from _about(found, members)
-    if len(groups) > MEMBERS_SHOWN:
-        yield f'and {len(groups) - MEMBERS_SHOWN} more members; -f json has them all'
+    more = sum(map(len, groups[MEMBERS_SHOWN:]))
+    if more:
+        yield f'and {wording.count(more, "more member")}; -f json has them all'
         yield ''
     for line in found.relaxed:
         yield from wrap(f'given up: {line}')
@@ -199,14 +212,15 @@ def _lines(found: Explanation, dry_run: bool, is_kept: bool) -> Iterable[str]:
         yield f'decision {found.id}'
         yield f'request  {found.request_id}'
         yield from [f'asked as {found.origin}'] if found.origin else []
-    facts = [
+    facts = (
         f'by {found.worker}' if found.worker else '',
         f'attempt {found.attempts}',
-        f'table {found.table_seq}, {found.table_age_seconds:.1f} s old',
+        f'table {found.table_seq}',
         f'seed {found.seed}',
-        f'configuration {found.config_digest}' if found.config_digest else '',
-    ]
-    yield from wrap('decided  ' + ', '.join(fact for fact in facts if fact), 9)
+    )
+    yield from wrap(f'decided  {", ".join(filter(None, facts))}', 9)
+    of = f', configuration {found.config_digest}' if found.config_digest else ''
+    yield from wrap(f'         oldest report {found.oldest_report_age_seconds:.1f} s old{of}', 9)
 
 
 def _nearest(found: Explanation) -> Iterable[str]:
@@ -242,6 +256,22 @@ def _host_filters(found: Explanation) -> Iterable[str]:
     silent = len(found.host_filters) - len(asked)
     if silent:
         yield f'  {wording.count(silent, "further filter")} did not concern the request'
+
+
+def _where(members: Sequence[MemberExplanation]) -> Iterable[str]:
+    """Of many members: how many have a host, and which hosts have how many."""
+    if len(members) <= MEMBERS_SHOWN:
+        return
+    hosts = collections.Counter(m.host for m in members if m.host)
+    placed = sum(hosts.values())
+    have = f'all {placed} members' if placed == len(members) else f'{placed} of {len(members)}'
+    shown = [f'{name} × {n}' if n > 1 else name for name, n in hosts.most_common(HOSTS_SHOWN)]
+    more = f' and {len(hosts) - HOSTS_SHOWN} more' if len(hosts) > HOSTS_SHOWN else ''
+    if placed:
+        yield from wrap(f'{have} on {wording.count(len(hosts), "host")}: {", ".join(shown)}{more}')
+    else:
+        yield f'none of {len(members)} members has a host'
+    yield ''
 
 
 def _races(found: Explanation) -> Iterable[str]:

@@ -22,6 +22,7 @@ from gantt import exceptions
 from gantt.core import overrides, resources
 from gantt.core.group_rule import GroupRule
 from gantt.core.host import Aggregate, HostChange, HostRow
+from gantt.core.host_keys import HostKey
 from gantt.core.host_table import HostTable
 from gantt.core.silence import Silence, Window
 from gantt.scheduler import table_log
@@ -76,6 +77,8 @@ class HostCache:
         #: Hosts whose news came too late, with its version: some of it is not known until
         #: newer news comes.
         self._late: dict[int, int] = {}
+        #: Keys of hosts by name, as far as the news goes; a host that is gone may still be in it.
+        self.keys: dict[str, HostKey] = {}
         #: Rules of server groups, as far as the news goes; a commit compares them again.
         self.rules: dict[str, GroupRule] = {}
         self._rebuilds = 0  # tables that wait in the news
@@ -125,6 +128,14 @@ class HostCache:
     def database_now(self) -> float:
         """The database's clock as far as it is known here."""
         return self.clock.monotonic() + self._offset
+
+    def row_of(self, name: str) -> HostRow | None:
+        """What is known of a host, None where it is not known (any more)."""
+        table = self.working
+        row = table.row_of(name)
+        # Another thread may move rows meanwhile.
+        found = table.hosts[row] if row is not None and row < len(table.hosts) else None
+        return found if found is not None and found.name == name else None
 
     def look_for_silence(self, down_seconds: float) -> Window | None:
         """When the last reports came of hosts that fell silent together; see ``core.silence``."""
@@ -179,6 +190,13 @@ class HostCache:
                     self._gone.add(change.provider_id)
             elif change.row.version > self._seen.get(change.provider_id, -1):
                 self._seen[change.provider_id] = change.row.version
+                self._see_key(change.row)
+
+    def _see_key(self, row: HostRow) -> None:
+        if row.key is not None:
+            self.keys[row.name] = row.key
+        else:
+            self.keys.pop(row.name, None)
 
     def fetch(self) -> None:
         """Read the feed, or everything where that is due; the owner folds it in.
@@ -338,6 +356,8 @@ class HostCache:
             self._note(started, everything.now)
             # Whatever was folded, or waits, before it goes with the table it was for.
             self._seen = _versions(everything)
+            rows = (change.row for change in everything.hosts)
+            self.keys = {r.name: r.key for r in rows if r is not None and r.key is not None}
             self._rebuilds += 1
             self._news.append(rebuilt)
 
@@ -497,7 +517,7 @@ class HostCache:
         self.versions = {}
         self._late = {}
         with self._queueing:
-            self._seen = {}
+            self._seen, self.keys = {}, {}
             self._rebuilds = 0
             self._news.clear()
         self.is_loaded = False

@@ -6,7 +6,6 @@ single host are asked of the database.
 """
 
 import collections
-import difflib
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -14,9 +13,11 @@ from typing import Any
 import msgspec
 
 from gantt import exceptions
-from gantt.core import resources
-from gantt.core.host import HostRow
+from gantt.core import host_keys, resources
+from gantt.core.host import HostRow, topic_of
+from gantt.core.host_keys import HostKey
 from gantt.core.host_table import HostTable
+from gantt.core.near import did_you_mean, near
 from gantt.scheduler import wording
 from gantt.scheduler.views import (
     ClaimView,
@@ -74,10 +75,12 @@ class HostReader:
         row = self.table.row_of(name)
         if row is not None:
             return row
-        near = difflib.get_close_matches(name, self.table.names[:20_000], 3, 0.7)
-        hint = f'; did you mean {" or ".join(near)}?' if near else ''
+        meant = near(name, self.table.names)
         raise exceptions.NotFound(
-            f'host {name!r} is not known here{hint}', kind='host', name=name, near=near
+            f'host {name!r} is not known here{did_you_mean(meant)}',
+            kind='host',
+            name=name,
+            near=meant,
         )
 
     def condition(self, row: int) -> HostCondition:
@@ -127,12 +130,13 @@ class HostReader:
             kind=host.kind.value,
             cell=host.cell,
             location=facts.location,
-            build_topic=host.build_topic,
+            build_topic=topic_of(host.name),
             epoch=host.epoch,
             sequence=host.sequence,
             full_sequence=host.full_sequence,
             generation=host.generation,
             speaks_for='nova' if host.speaks_for == 'nova' else 'host',
+            key=_key(host.key),
             service_disabled=host.service_disabled,
             traits=sorted(facts.traits),
             hypervisor_type=facts.hypervisor.type,
@@ -342,3 +346,9 @@ def _drift(host: HostRow, use: Iterable[ResourceUse]) -> Iterable[str]:
                 f'{one.resource_class}: {counted} counted as claimed, but the live claims sum to '
                 f'{one.claimed}; if it stays so, run "gantt-manage audit"'
             )
+
+
+def _key(key: HostKey | None) -> str | None:
+    if key is None or not key.public:
+        return None
+    return host_keys.fingerprint(key.public) + (' (revoked)' if key.is_revoked else '')

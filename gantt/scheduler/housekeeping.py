@@ -14,6 +14,7 @@ from gantt.scheduler.claims import Claims, jittered
 from gantt.scheduler.contention import Contention
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.ports import Clock, Recorder, Store
+from gantt.scheduler.quotas import REFRESH_SECONDS, Quotas
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.settings import Settings
 
@@ -62,6 +63,7 @@ class Housekeeping:
         clock: Clock,
         settings: Settings,
         contention: Contention,
+        quotas: Quotas,
     ) -> None:
         self._store = store
         self._cache = cache
@@ -81,6 +83,7 @@ class Housekeeping:
                 lambda: settings.sweep_rows,
             ),
             Job('measure', lambda: MEASURE_SECONDS, self._measure),
+            Job('quotas', lambda: REFRESH_SECONDS, quotas.read),
             Job(
                 'purge', lambda: jittered(settings.purge_seconds), self._purge,
                 lambda: PURGE_ROWS,

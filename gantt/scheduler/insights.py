@@ -7,7 +7,6 @@ answer made from it says how old it is.
 """
 
 import collections
-import difflib
 import threading
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -19,9 +18,17 @@ from gantt.core.decision import Answer, Outcome, Score
 from gantt.core.edits import HostEdits
 from gantt.core.host import Aggregate, HostChange
 from gantt.core.host_table import HostTable
+from gantt.core.near import did_you_mean, near
 from gantt.core.pipeline import Pipeline
 from gantt.core.request import RequestSpec, SelectDestinations
-from gantt.scheduler import explaining, host_map, views
+from gantt.scheduler import (
+    draining,
+    explaining,
+    host_history,
+    host_map,
+    services,
+    views,
+)
 from gantt.scheduler.activity import Activity, ActivityReader, RefusedFunnel
 from gantt.scheduler.decision_reader import DecisionReader, Replayed
 from gantt.scheduler.host_cache import HostCache
@@ -29,11 +36,13 @@ from gantt.scheduler.host_views import Asked, HostPage, HostReader
 from gantt.scheduler.kept import PREFIX_MIN, unpack
 from gantt.scheduler.planning import Planner
 from gantt.scheduler.ports import Clock, Store, StoredRequest
+from gantt.scheduler.quotas import Quotas
 from gantt.scheduler.replaying import Otherwise
 from gantt.scheduler.settings import Settings
 from gantt.scheduler.views import (
     Capacity,
     ClaimView,
+    Configuration,
     DecisionSummary,
     Explanation,
     HostDetail,
@@ -49,6 +58,8 @@ CLAIMS_OF_HOST_MAX = 1000
 #: Refusals read per outcome for the status, and how far back they go.
 REFUSALS_MAX = 200
 WINDOW_SECONDS = 3600.0
+#: How old a decision may be that tells what its worker decides with.
+CONFIGURATION_SECONDS = 600.0
 #: Outcomes of decisions that are no placement and are kept.
 REFUSED = (Outcome.NO_VALID_HOST, Outcome.CONFLICT, Outcome.UNKNOWN, Outcome.FAILED)
 _SHAPES_MAX = 5000
@@ -88,12 +99,16 @@ class Insights:
             default_zone=self.settings.default_zone,
             count=count,
         )
-        self._what_if = WhatIf(store, self.cache, pipeline, self.settings)
+        self.quotas = Quotas(
+            store, self.settings, self.cache.clock, count or (lambda name, **labels: None)
+        )
+        self._what_if = WhatIf(store, self.cache, pipeline, self.settings, self.quotas)
         self._reader_of_decisions = DecisionReader(store, pipeline, self.settings)
+        self._pipeline = pipeline
         self._activity = ActivityReader(store, self.cache.clock)
         self._max_age = max_age
         self._look_again = False
-        self._shapes: dict[str, str] = {}
+        self._shapes: dict[str, tuple[str, str]] = {}
         self._lock = threading.Lock()
 
     # -- freshness -----------------------------------------------------------------
@@ -155,6 +170,35 @@ class Insights:
         truncated = len(claims) >= CLAIMS_OF_HOST_MAX
         return reader.detail(row, claims, truncated)
 
+    def drain(self, name: str) -> views.HostDrain:
+        """How far a host is from being empty.  :raises NotFound:"""
+        detail = self.host(name)
+        reader = self._reader()
+        row = reader.table.hosts[reader.row(name)]
+        elsewhere = self.store.live_claims_of({claim.consumer for claim in detail.claims})
+        found = draining.obstacles(detail.claims, elsewhere)
+        counts = collections.Counter(one.kind.value for one in found)
+        return views.HostDrain(
+            host=detail.host,
+            is_draining=row.disabled is not None,
+            is_empty=not found,
+            claims=len(found),
+            remaining={kind.value: counts[kind.value] for kind in views.ObstacleKind},
+            foreign={use.resource_class: use.foreign for use in detail.use if use.foreign},
+            obstacles=found,
+            obstacles_truncated=detail.claims_truncated,
+        )
+
+    def host_history(self, name: str, limit: int) -> views.HostHistory:
+        """What happened to a host lately, newest first.
+
+        :raises NotFound: it is not known, and nothing is kept of it
+        """
+        found = self.store.host_history(name, limit + 1)
+        if not found:
+            self.host_summary(name)
+        return host_history.shown(name, found, limit, self._now())
+
     def host_summary(self, name: str) -> HostSummary:
         """A host in short.  :raises NotFound:"""
         reader = self._reader()
@@ -187,10 +231,12 @@ class Insights:
         for aggregate in known:
             if name in (aggregate.name, aggregate.uuid):
                 return aggregate
-        near = difflib.get_close_matches(name, [a.name for a in known], 3, 0.7)
-        hint = f'; did you mean {" or ".join(near)}?' if near else ''
+        meant = near(name, [a.name for a in known])
         raise exceptions.NotFound(
-            f'aggregate {name!r} is not known here{hint}', kind='aggregate', name=name, near=near
+            f'aggregate {name!r} is not known here{did_you_mean(meant)}',
+            kind='aggregate',
+            name=name,
+            near=meant,
         )
 
     def aggregate_if(
@@ -222,8 +268,9 @@ class Insights:
         request_id: str | None = None,
         limit: int = 100,
         marker: str | None = None,
+        project: str | None = None,
     ) -> list[ClaimView]:
-        """Claims by id, after ``marker``.
+        """Claims by id, after ``marker``; of one project, or of all.
 
         :raises NotFound: a host that is not known and has no claim, old ones included
         """
@@ -235,8 +282,9 @@ class Insights:
             request_id=request_id,
             limit=limit,
             marker=marker,
+            project=project,
         )
-        if host is not None and not found:
+        if host is not None and not found and project is None:
             self.host_summary(host)
         return [views.claim_view(claim, now) for claim in found]
 
@@ -275,6 +323,15 @@ class Insights:
         answer = Planner.stored(stored.answer) if stored.answer else None
         return stored, answer, [views.claim_view(claim, now) for claim in stored.claims]
 
+    def requests(
+        self, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[views.RequestSummary]:
+        """Requests by id, after ``marker``; those with claims of one project, or all."""
+        now = self._now()
+        return [
+            views.request_summary(line, now) for line in self.store.requests(limit, marker, project)
+        ]
+
     # -- decisions -----------------------------------------------------------------------------
     def decisions(
         self,
@@ -302,9 +359,9 @@ class Insights:
             return self._reader_of_decisions.public(decision_id, self._now(), project)
         return self._reader_of_decisions.explain(decision_id, self.table(), host, project)
 
-    def is_decision(self, decision_id: str) -> bool:
-        """Whether a decision of just this id is kept."""
-        found = self.store.load_decision(decision_id)
+    def is_decision(self, decision_id: str, project: str | None = None) -> bool:
+        """Whether a decision of just this id is kept; of one project, or of any."""
+        found = self.store.load_decision(decision_id, project)
         return found is not None and unpack(found[0]).decision.id == decision_id
 
     def scores(self, decision_id: str, member: int) -> list[Score]:
@@ -317,10 +374,10 @@ class Insights:
 
     # -- what if -------------------------------------------------------------------------
     def dry_run(
-        self, request: SelectDestinations, public: bool = False
+        self, request: SelectDestinations, public: bool = False, is_own_caller: bool = False
     ) -> tuple[Answer, Explanation]:
         """Place a request on a copy of the table and claim nothing; see ``WhatIf``."""
-        return self._what_if.dry_run(self.table(), request, public)
+        return self._what_if.dry_run(self.table(), request, public, is_own_caller)
 
     def what_if(self, request: SelectDestinations, hosts: HostEdits) -> WhatIfAnswer:
         """A request placed as it is and with hosts edited; see ``WhatIf.compare``."""
@@ -346,6 +403,13 @@ class Insights:
             window_seconds=WINDOW_SECONDS,
             refusals=refusals,
             refusals_truncated=truncated,
+            configurations=self._configurations(),
+        )
+
+    def services(self) -> list[views.ServiceView]:
+        """The processes of the site, see ``services.listed``."""
+        return services.listed(
+            self.store.services(), self.table(), self.settings.stale_after_seconds
         )
 
     def host_map(self, resource_class: str) -> host_map.HostMap:
@@ -362,7 +426,7 @@ class Insights:
         return self._activity.refused(window)
 
     def _refusals(self, now: float) -> tuple[list[RefusalGroup], dict[str, int], bool]:
-        groups: dict[tuple[str, str], list[DecisionSummary]] = collections.defaultdict(list)
+        groups: dict[tuple[str, str, str], list[DecisionSummary]] = collections.defaultdict(list)
         outcomes: dict[str, int] = {}
         truncated = False
         for outcome in REFUSED:
@@ -372,7 +436,7 @@ class Insights:
             if lately:
                 outcomes[outcome.value] = len(lately)
             for decision in lately:
-                groups[self._shape(decision.id), outcome.value].append(decision)
+                groups[(*self._shape(decision.id), outcome.value)].append(decision)
         listed = [
             RefusalGroup(
                 shape=shape,
@@ -382,18 +446,47 @@ class Insights:
                 last_age_seconds=group[0].age_seconds,
                 decision_id=group[0].id,
             )
-            for (shape, outcome), group in groups.items()
+            for (shape, _cause, outcome), group in groups.items()
         ]
         listed.sort(key=lambda group: (-group.count, group.last_age_seconds))
         return listed, outcomes, truncated
 
-    def _shape(self, decision_id: str) -> str:
-        """The shape of a kept decision; decisions never change, so it is remembered."""
+    def _configurations(self) -> list[Configuration]:
+        """What each worker that decided lately did so with, by its last decision."""
+        last: dict[str, DecisionSummary] = {}
+        for decision in self.decisions(limit=REFUSALS_MAX):
+            if decision.age_seconds <= CONFIGURATION_SECONDS:
+                last.setdefault(decision.worker, decision)
+        workers: dict[str, list[DecisionSummary]] = collections.defaultdict(list)
+        for decision in last.values():
+            found = self.store.load_decision(decision.id)
+            if found:
+                workers[unpack(found[0]).decision.config_digest].append(decision)
+        listed = [
+            Configuration(
+                digest=digest,
+                workers=sorted(one.worker for one in found),
+                is_here=digest == self._pipeline.digest,
+                last_age_seconds=min(one.age_seconds for one in found),
+            )
+            for digest, found in workers.items()
+        ]
+        return sorted(listed, key=lambda one: (-len(one.workers), one.digest))
+
+    def _shape(self, decision_id: str) -> tuple[str, str]:
+        """The shape of a kept decision, and what decided it.
+
+        Decisions never change, so it is remembered.
+        """
         known = self._shapes.get(decision_id)
         if known is not None:
             return known
         found = self.store.load_decision(decision_id)
-        shape = explaining.shape_of(unpack(found[0]).request if found else None)
+        whole = unpack(found[0]) if found else None
+        shape = (
+            explaining.shape_of(whole.request if whole else None),
+            whole.decision.cause if whole else '',
+        )
         with self._lock:
             if len(self._shapes) >= _SHAPES_MAX:
                 self._shapes.clear()

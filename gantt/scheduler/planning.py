@@ -13,13 +13,14 @@ import msgspec
 from gantt import exceptions
 from gantt.core import group_rule
 from gantt.core.claim import Claim, longest
-from gantt.core.commit import ClaimDraft, CommitResult, Fate, GroupSwap
+from gantt.core.commit import ClaimDraft, CommitResult, DecisionRecord, Fate, GroupSwap
 from gantt.core.decision import Answer, Decision, MemberDecision, Outcome
 from gantt.core.group_rule import GroupRule
 from gantt.core.host import Placed
 from gantt.core.host_table import HostTable
 from gantt.core.message import derived_id
 from gantt.core.pipeline import Pause, Pipeline, place
+from gantt.core.quota import Excess
 from gantt.core.request import Lifecycle, Policy, SelectDestinations
 from gantt.core.topology.layout import unsettled
 from gantt.scheduler import table_log
@@ -82,9 +83,7 @@ class Planner:
             request,
             self.pipeline,
             seed=seed_of(request.request_id, call.tries),
-            decision_id=derived_id(
-                'decision', request.request_id, self._worker, self._serial, call.tries
-            ),
+            decision_id=self._decision_id(call),
             members=call.todo[:many],
             attempt=call.attempt,
             worker=self._worker,
@@ -107,6 +106,33 @@ class Planner:
             plan.drafts = [_draft(table, plan, m) for m in decision.members]
             self._cache.note(table_log.Picks(True, _picks(plan, set())))
         return plan
+
+    def refused(self, call: Call, excess: Excess) -> DecisionRecord:
+        """The decision about a call that a quota ends: no host was looked at."""
+        request = call.request
+        self._serial += 1
+        decision = Decision(
+            id=self._decision_id(call),
+            request_id=request.request_id,
+            outcome=Outcome.REFUSED,
+            hosts=0,
+            members=[],
+            table_seq=self._cache.position,
+            age_seconds=self._cache.age_seconds,
+            config_digest=self.pipeline.digest,
+            attempts=call.tries,
+            reason=excess.line,
+            cause=excess.cause,
+            worker=self._worker,
+            created_at=self._cache.working.now,
+            project_id=request.spec.project_id,
+            attempt=call.attempt,
+        )
+        return Plan(call, request, decision, [], None, 0.0).record()
+
+    def _decision_id(self, call: Call) -> str:
+        request_id = call.request.request_id
+        return derived_id('decision', request_id, self._worker, self._serial, call.tries)
 
     def undo(self, plan: Plan, keep: list[int] | None = None) -> None:
         """Take the picks back from the table, those at ``keep`` excepted."""

@@ -6,7 +6,7 @@ Each has a real and an in-memory implementation that pass ``tests/contract``.  S
 locked that nothing can be done without; nothing else leaks out.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -18,10 +18,15 @@ from gantt.core.decision import Answer
 from gantt.core.group_rule import GroupRule
 from gantt.core.history import ClaimCounts, History
 from gantt.core.host import Aggregate, Group, HostChange
+from gantt.core.host_event import HostEvent
+from gantt.core.host_keys import HostKey
 from gantt.core.metrics import DeclaredMetric
 from gantt.core.nova_events import Cast, GuestSettled
+from gantt.core.project_usage import ProjectUsage
+from gantt.core.quota import Limit, Usage
 from gantt.core.reconcile import Registration, RegistrationFate
 from gantt.core.report import ClaimWords, HostReport, RegisterHost
+from gantt.core.service import Service, ServiceNote
 from gantt.scheduler.beside import FactsStore
 
 
@@ -39,6 +44,16 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
     wait_seconds: float = 0.0
     answer: bytes = b''
     claims: list[Claim] = []
+
+
+class RequestLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A request in a list; ``updated_at`` in seconds of the database's clock."""
+
+    id: str
+    state: str  # open | placed | cancelled
+    attempt: int
+    claims: int  # how many it made
+    updated_at: float
 
 
 class ReportFate(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,8 +260,20 @@ class Store(FactsStore, Protocol):
     def disable_host(self, name: str, reason: str, by: str) -> HostChange:
         """Nothing new lands here.  :raises NotFound:"""
 
-    def enable_host(self, name: str) -> HostChange:
+    def enable_host(self, name: str, by: str = '') -> HostChange:
         """:raises NotFound:"""
+
+    def revoke_host_key(self, name: str) -> HostChange:
+        """Nobody speaks for the host until its key is forgotten; that one is never taken again.
+
+        :raises NotFound: the host is not known, or has no key
+        """
+
+    def load_host_key(self, name: str) -> HostKey | None:
+        """The key of a host as it is now; None: it has none, or is not known."""
+
+    def forget_host_key(self, name: str) -> HostChange:
+        """The next key that the host registers with is taken.  :raises NotFound:"""
 
     def remove_host(self, name: str) -> HostChange:
         """Forget a host without live claims.  :raises NotFound, Refused:"""
@@ -304,6 +331,28 @@ class Store(FactsStore, Protocol):
     def declared_metrics(self) -> list[DeclaredMetric]:
         """All declarations, by name."""
 
+    # -- quotas of projects ---------------------------------------------------
+    def quotas(self) -> list[Limit]:
+        """All limits that are stored, by project and name."""
+
+    def set_quotas(self, project: str, limits: Mapping[str, int | None]) -> None:
+        """Set limits of a project by their names; None takes one away, others stay.
+
+        :raises InvalidMessage: there is no such limit, or it is out of bounds
+        :raises Refused: there are too many already
+        """
+
+    def quota_usage(
+        self, projects: Collection[str], classes: Collection[str] = ()
+    ) -> dict[str, Usage]:
+        """What each of these projects has, of all that is committed; see ``core.quota``.
+
+        :param classes: resource classes whose amounts are wanted
+        """
+
+    def count_groups(self, project: str) -> int:
+        """Server groups of a project."""
+
     # -- reading ------------------------------------------------------------
     @property
     def connections_lost(self) -> int:
@@ -353,11 +402,25 @@ class Store(FactsStore, Protocol):
         request_id: str | None = None,
         limit: int = 100,
         marker: str | None = None,
+        project: str | None = None,
     ) -> list[Claim]:
-        """Claims by id, after ``marker``."""
+        """Claims by id, after ``marker``; of one project, or of all."""
+
+    def requests(
+        self, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[RequestLine]:
+        """Requests by id, after ``marker``; those with claims of one project, or all."""
 
     def live_claims_of(self, consumers: Collection[str]) -> list[Claim]:
         """The live claims of all these consumers, in one look."""
+
+    def usages(
+        self, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[ProjectUsage]:
+        """Projects with live claims by id, after ``marker``; one of them, or all."""
+
+    def host_history(self, name: str, limit: int) -> list[HostEvent]:
+        """What happened to a host lately, newest first; [] of one that nothing is kept of."""
 
     def load_claim(self, claim_id: str) -> Claim | None:
         """One claim, live or tombstone."""
@@ -414,6 +477,16 @@ class Store(FactsStore, Protocol):
         :param decision_bytes: of what is packed of them; None: no bound
         :param again: look only at kinds of which ``limit`` rows went the last time
         """
+
+    # -- processes of the site ------------------------------------------------
+    def note_service(self, note: ServiceNote) -> None:
+        """Keep what a process says of itself, in place of what it said before."""
+
+    def forget_service(self, name: str) -> None:
+        """Forget a process that ends."""
+
+    def services(self) -> list[Service]:
+        """Those that noted themselves within the last day, the one seen last first."""
 
     # -- the change logs of host tables ---------------------------------------
     def save_table_log(

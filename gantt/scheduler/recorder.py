@@ -2,10 +2,12 @@
 """The Recorder port: decisions that no commit stores, and what is counted.
 
 Decisions wait in a bounded queue and are written in batches by one thread; when
-the database is slow the oldest are dropped and counted, placing never waits.
+the database is slow the oldest of the project that has the most there are dropped and
+counted, placing never waits.
 """
 
 import collections
+import itertools
 import logging
 import threading
 from typing import Protocol
@@ -37,22 +39,30 @@ class StoreRecorder:
 
     def __init__(self, store: Store, metrics: Counting, limit: int) -> None:
         self._store = store
-        self._queue: collections.deque[DecisionRecord] = collections.deque()
+        # By project, each with the number of its arrival.
+        self._queues: dict[str | None, collections.deque[tuple[int, DecisionRecord]]] = {}
+        self._sizes: collections.Counter[str | None] = collections.Counter()
+        self._serial = itertools.count()
+        self._count = self._bytes = 0
         self._limit = limit
-        self._bytes = 0
         self._lock = threading.Lock()
         self.count = metrics.count
         self.observe = metrics.observe
         self.gauge = metrics.gauge
 
     def record(self, record: DecisionRecord) -> None:
-        """Keep a decision; drops the oldest where too many wait."""
+        """Keep a decision; where too many wait, the oldest of who has the most is dropped."""
+        size = _size(record)
         with self._lock:
-            self._queue.append(record)
-            self._bytes += _size(record)
+            queue = self._queues.get(record.project_id)
+            if queue is None:
+                queue = self._queues[record.project_id] = collections.deque()
+            queue.append((next(self._serial), record))
+            self._sizes[record.project_id] += size
+            self._count, self._bytes = self._count + 1, self._bytes + size
             dropped = 0
-            while len(self._queue) > self._limit or self._bytes > BYTES_MAX:
-                self._bytes -= _size(self._queue.popleft())
+            while self._count > self._limit or self._bytes > BYTES_MAX:
+                self._take(self._largest())
                 dropped += 1
         if dropped:
             self.count('gantt_decisions_dropped_total', dropped)
@@ -78,13 +88,29 @@ class StoreRecorder:
         """The next batch: so few bytes that one statement carries them."""
         batch: list[DecisionRecord] = []
         size = 0
-        while self._queue and len(batch) < BATCH:
-            size += _size(self._queue[0])
+        while self._queues and len(batch) < BATCH:
+            project = min(self._queues, key=lambda one: self._queues[one][0][0])
+            size += _size(self._queues[project][0][1])
             if batch and size > BATCH_BYTES_MAX:
                 break
-            batch.append(self._queue.popleft())
-        self._bytes -= sum(map(_size, batch))
+            batch.append(self._take(project))
         return batch
+
+    def _largest(self) -> str | None:
+        """The project that has the most of what there is too much of."""
+        if self._bytes > BYTES_MAX:
+            return max(self._queues, key=self._sizes.__getitem__)
+        return max(self._queues, key=lambda project: len(self._queues[project]))
+
+    def _take(self, project: str | None) -> DecisionRecord:
+        """The oldest of a project."""
+        queue = self._queues[project]
+        record = queue.popleft()[1]
+        self._sizes[project] -= _size(record)
+        self._count, self._bytes = self._count - 1, self._bytes - _size(record)
+        if not queue:
+            del self._queues[project], self._sizes[project]
+        return record
 
 
 def _size(record: DecisionRecord) -> int:

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from gantt import exceptions
+from gantt.core import quota
+from gantt.core.claim import State
 from gantt.core.decision import Answer, Selection
 from gantt.core.filters.base import Filter
 from gantt.core.rules.told import told
@@ -16,6 +19,22 @@ from gantt.scheduler import wording
 from gantt.scheduler.views import ClaimView, Explanation, MemberExplanation
 
 OTHER = 'what only operators see'
+#: Outcome -> what is said of it to everybody; of others its name.
+OUTCOMES = {
+    'no_valid_host': 'no host fits',
+    'conflict': 'others were faster; ask again under a new id',
+    'busy': 'more is asked for just now than can be answered, or this very request is worked at',
+    'expired': 'there was no answer within the budget',
+    'unknown': 'it is not known just now whether there is room',
+    'failed': 'the service cannot answer now',
+}
+#: State of a claim -> why it has ended: in their reasons hosts and operators name hosts,
+#: paths and others.
+ENDS = {
+    State.RELEASED.value: 'released',
+    State.EXPIRED.value: 'not confirmed before its lease ran out',
+    State.REFUSED.value: 'refused by its host',
+}
 
 
 def words_of(filters: Iterable[Filter]) -> dict[str, str]:
@@ -73,15 +92,40 @@ def _selection(found: Selection) -> Selection:
 
 
 def claim(found: ClaimView) -> ClaimView:
-    """A claim without its host."""
-    return msgspec.structs.replace(found, host='')
+    """A claim without its host, and without what that or an operator says of it."""
+    return msgspec.structs.replace(found, host='', reason=ENDS.get(found.state, ''))
+
+
+def error(found: exceptions.GanttError) -> exceptions.GanttError:
+    """A refusal of the schedulers in general words.
+
+    What the request itself is told to be wrong stays as it is: it names its fields.
+    """
+    kind, known = type(found), found.kwargs
+    if kind is exceptions.NoValidHost:
+        return kind(reason=OUTCOMES['no_valid_host'], decision_id=known.get('decision_id', ''))
+    if kind is exceptions.HostsUnknown:
+        return kind(problem=OUTCOMES['unknown'])
+    if kind is exceptions.Busy:
+        return kind(reason=OUTCOMES['busy'], retry_after_ms=known.get('retry_after_ms', 1000))
+    outcome = _OF_ERRORS.get(kind)
+    return kind(OUTCOMES[outcome]) if outcome else found
+
+
+_OF_ERRORS: dict[type[exceptions.GanttError], str] = {
+    exceptions.Conflict: 'conflict',
+    exceptions.Expired: 'expired',
+    exceptions.Unavailable: 'failed',
+}
 
 
 def _reason(found: Explanation, words: Mapping[str, str]) -> str:
     if found.outcome == 'placed':
         return ''
+    if found.outcome == 'refused' and found.reason.startswith(quota.WORD):
+        return found.reason  # it is about the project of who reads it
     if found.outcome != 'no_valid_host' or not found.members:
-        return found.outcome.replace('_', ' ')
+        return OUTCOMES.get(found.outcome, found.outcome.replace('_', ' '))
     removed = [step for step in found.members[-1].funnel if step.removed]
     removed.sort(key=lambda step: -step.removed)
     said = list(dict.fromkeys(words.get(step.filter) or OTHER for step in removed))

@@ -3,6 +3,7 @@
 
 from gantt import exceptions
 from gantt.core.decision import Answer, Outcome
+from gantt.core.quota import Excess
 from gantt.core.request import Purpose, SelectDestinations
 from gantt.scheduler.admission import Call, refusal
 from gantt.scheduler.planning import Planner
@@ -15,7 +16,9 @@ class Repeats:
     def __init__(self, store: Store, planner: Planner, recorder: Recorder) -> None:
         self._store, self._planner, self._recorder = store, planner, recorder
 
-    def known(self, call: Call, outcome: Outcome, reason: str) -> Answer | StoredRequest | None:
+    def known(
+        self, call: Call, outcome: Outcome, reason: str, excess: Excess | None = None
+    ) -> Answer | StoredRequest | None:
         """What is to be told of a call that is to be refused; its row where that is open.
 
         Its own claims may be what is in the way.  Of a repeat the refusal is kept: its other
@@ -26,7 +29,7 @@ class Repeats:
             return None
         try:
             if call.repeats:
-                kept = self._planner.packed(refusal(request, outcome, reason))
+                kept = self._planner.packed(refusal(request, outcome, reason, excess=excess))
                 stored = self._store.bar_request(request.request_id, call.fingerprint, kept)
             else:
                 stored = self._store.load_request(request.request_id)

@@ -20,7 +20,7 @@ from gantt.core.host_table import HostTable
 from gantt.core.message import Message, Name, Text
 from gantt.core.pipeline import Pause, Pipeline, place
 from gantt.core.request import Names, SelectDestinations
-from gantt.scheduler import table_log
+from gantt.scheduler import table_log, wording
 from gantt.scheduler.kept import Kept
 from gantt.scheduler.ports import Store
 
@@ -227,7 +227,7 @@ def differences(then: Decision, again: Decision) -> list[str]:
     for name in ('hosts', 'weighers', 'nearest', 'relaxed'):
         found += _differs(name, getattr(then, name), getattr(again, name))
     if len(then.members) != len(again.members):
-        found.append(f'{len(again.members)} members, {len(then.members)} then')
+        found.append(f'{wording.count(len(again.members), "member")}, {len(then.members)} then')
     for one, two in zip(then.members, again.members, strict=False):
         found += _member(one, two)
     return found

@@ -20,6 +20,7 @@ from gantt import exceptions
 from gantt.core.commit import CommitResult, Fate, RequestFate
 from gantt.core.decision import Outcome
 from gantt.core.pipeline import Pipeline
+from gantt.core.quota import Excess
 from gantt.scheduler.admission import Admission, Call, refusal
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.locked_hosts import WAIT_SECONDS, LockedHosts
@@ -27,6 +28,7 @@ from gantt.scheduler.outbox import OnAnswer, Outbox
 from gantt.scheduler.plan import Plan, back_off
 from gantt.scheduler.planning import Planner
 from gantt.scheduler.ports import Clock, Recorder, Store, StoredRequest
+from gantt.scheduler.quotas import Quotas, Round
 from gantt.scheduler.repeats import Repeats
 from gantt.scheduler.settings import Settings
 from gantt.scheduler.slices import Slice, is_whole
@@ -57,9 +59,12 @@ class Placing:
         recorder: Recorder,
         clock: Clock,
         settings: Settings,
+        quotas: Quotas,
         on_answer: OnAnswer | None = None,
     ) -> None:
-        self.admission = Admission(settings.queue_limit, settings.retry_after_ms, clock)
+        self.admission = Admission(
+            settings.queue_limit, settings.retry_after_ms, clock, settings.project_weights
+        )
         self._store = store
         self._cache = cache
         self._planner = planner
@@ -69,6 +74,8 @@ class Placing:
         self._clock = clock
         self._settings = settings
         self._owner = settings.worker
+        self._quotas = quotas
+        self._round: Round | None = None  # of the next commit
         self._thread: threading.Thread | None = None
         self._batch: list[Call] = []
         self._coming: Iterator[Call] = iter(())  # of the batch, those not begun
@@ -122,9 +129,11 @@ class Placing:
     def step(self, idle_seconds: float = 0.0) -> int:
         """One batch, from the queue to the answers; how many calls it had."""
         calls = self.admission.drain(
-            self._settings.claims_per_commit, self._settings.batch_wait_ms / 1000, idle_seconds
-        )
+            self._settings.claims_per_commit, BATCH_BYTES_MAX,
+            self._settings.batch_wait_ms / 1000, idle_seconds,
+        )  # fmt: skip
         self._batch = calls = self._apart(calls)
+        self._round = None
         is_suspect = self._cache.is_suspect  # before: what ends that is folded in
         self._cache.fold()
         if calls and (is_suspect or not self._cache.is_loaded):
@@ -149,7 +158,7 @@ class Placing:
                 self._commit(plans)
                 self._outbox.send()
                 plans = []
-            plan = self._plan(call)
+            plan = None if self._is_over_quota(call) else self._plan(call)
             if plan:
                 plans.append(plan)
         if plans:
@@ -162,7 +171,7 @@ class Placing:
             return calls
         for call in calls:
             if call is not suspect:
-                self.admission.again(call)
+                self.admission.put_back(call)
         return [suspect]
 
     def _wait_for_hosts(self, calls: list[Call]) -> None:
@@ -185,7 +194,7 @@ class Placing:
             if call.deadline <= now:
                 self._give_up(call, *_out_of_time(call))
             elif size > room < most or call.bytes > left < BATCH_BYTES_MAX:
-                self.admission.again(call)
+                self.admission.put_back(call)
             else:
                 room, left = room - size, left - call.bytes
                 yield call
@@ -222,6 +231,30 @@ class Placing:
                 self._give_up(call, outcome, reason, plan)
             return None
         return None if self._needs_no_commit(plan) else plan
+
+    def _is_over_quota(self, call: Call, plan: Plan | None = None) -> bool:
+        """Whether a call ends because its project has as much as it may have.
+
+        :param plan: it is to be committed: counts for those after it where it is let in
+        """
+        try:
+            if self._round is None:
+                self._round = self._quotas.round()
+            found = self._round.would_pass(call.request, call.todo)
+        except exceptions.Unavailable as e:
+            self._give_up(call, Outcome.FAILED, e.message)
+            return True
+        if found is None:
+            if plan is not None:
+                self._round.let_in(call.request, call.todo)
+            return False
+        if plan is None:
+            call.tries += 1  # as with a plan: who waits for another copy takes it back
+        # A copy of it may have been placed before, and be what the quota is used up by.
+        if not self._known_before(call, Outcome.REFUSED, found.line, found):
+            self._quotas.counted(found)
+            self._give_up(call, Outcome.REFUSED, found.line, excess=found)
+        return True
 
     def _is_put_off(self, call: Call) -> bool:
         """Whether a call waits: its plan was made on what the database is not any more."""
@@ -279,11 +312,11 @@ class Placing:
         :raises ServedFailed: by no fault of the call
         """
         most = self._settings.claims_per_commit
-        waiting = [*self._coming, *self.admission.drain(most, 0.0, 0.0)]
+        waiting = [*self._coming, *self.admission.drain(most, BATCH_BYTES_MAX, 0.0, 0.0)]
         served = [c for c in waiting if not (c.alone or is_whole(c.request))]
         for other in waiting:
             if other not in served:
-                self.admission.again(other)
+                self.admission.put_back(other)
         # Each once, for ``_abandon``: some are of this batch, and come here again and again.
         self._batch = list(dict.fromkeys([*self._batch, *served]))
         try:
@@ -332,9 +365,11 @@ class Placing:
         call.tries -= 1  # its budget bounds it; no race was lost
         self.admission.later(call, WAIT_SECONDS)
 
-    def _known_before(self, call: Call, outcome: Outcome, reason: str) -> bool:
+    def _known_before(
+        self, call: Call, outcome: Outcome, reason: str, excess: Excess | None = None
+    ) -> bool:
         """Whether a call that is to be refused was seen to before, and so is seen to now."""
-        known = self._repeats.known(call, outcome, reason)
+        known = self._repeats.known(call, outcome, reason, excess)
         if isinstance(known, StoredRequest):
             if known.wait_seconds <= 0:
                 # Its worker is gone; what it had claimed may be the room we need.
@@ -351,6 +386,9 @@ class Placing:
                 self._planner.undo(plan)
                 self._is_put_off(plan.call)
             return
+        plans = self._within_quotas(plans)
+        if not plans:
+            return
         started = self._clock.monotonic()
         try:
             result = self._store.commit([plan.draft(self._owner, started) for plan in plans])
@@ -364,6 +402,17 @@ class Placing:
         self._recorder.observe('gantt_commit_seconds', self._clock.monotonic() - started)
         self._recorder.observe('gantt_batch_size', len(plans))
         self._settle(plans, result)
+
+    def _within_quotas(self, plans: list[Plan]) -> list[Plan]:
+        """The plans that may be committed; what is used is read anew for the commit after."""
+        kept = []
+        for plan in plans:
+            if self._is_over_quota(plan.call, plan):
+                self._planner.undo(plan)
+            else:
+                kept.append(plan)
+        self._round = None
+        return kept
 
     def _settle(self, plans: list[Plan], result: CommitResult) -> None:
         """Bring the table in line with what was committed, then answer or plan again."""
@@ -438,7 +487,14 @@ class Placing:
             self.admission.again(call)
 
     # -- endings ---------------------------------------------------------------------
-    def _give_up(self, call: Call, outcome: Outcome, reason: str, plan: Plan | None = None) -> None:
+    def _give_up(
+        self,
+        call: Call,
+        outcome: Outcome,
+        reason: str,
+        plan: Plan | None = None,
+        excess: Excess | None = None,
+    ) -> None:
         """End a call without a placement; release what it had claimed before."""
         if call.continues:
             self._release(call.request.request_id, self._owner, call.attempt)
@@ -448,8 +504,12 @@ class Placing:
             record = plan.record()
             self._recorder.record(record)
             decision_id = record.id
+        if excess is not None:
+            record = self._planner.refused(call, excess)
+            self._recorder.record(record)
+            decision_id = record.id
         retry = self._settings.retry_after_ms if outcome is Outcome.BUSY else None
-        answer = refusal(call.request, outcome, reason, retry, decision_id)
+        answer = refusal(call.request, outcome, reason, retry, decision_id, excess)
         if plan is not None:
             answer = msgspec.structs.replace(answer, age_seconds=plan.age_seconds)
         self._outbox.put(call, answer)

@@ -17,10 +17,11 @@ from gantt.core.nova_events import Cast
 from gantt.core.pipeline import Pipeline
 from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
 from gantt.core.request import CancelClaims, ExtendClaims, GetRequest, SelectDestinations
-from gantt.scheduler.admission import refusal
+from gantt.scheduler.admission import AtOnce, refusal
 from gantt.scheduler.claims import Claims
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.host_signatures import HostSignatures
 from gantt.scheduler.housekeeping import Housekeeping
 from gantt.scheduler.nova_moves import NovaMoves, Then
 from gantt.scheduler.nova_source import NovaSource
@@ -28,6 +29,7 @@ from gantt.scheduler.nova_words import NovaWords
 from gantt.scheduler.outbox import OnAnswer
 from gantt.scheduler.planning import Planner
 from gantt.scheduler.ports import ClaimFate, Clock, Recorder, Replies, ReportFate, Store
+from gantt.scheduler.quotas import Quotas
 from gantt.scheduler.register_hosts import Registrations
 from gantt.scheduler.select_destinations import Placing
 from gantt.scheduler.settings import Settings
@@ -62,6 +64,7 @@ class Scheduler:
             recorder.count,
         )  # fmt: skip
         planner = Planner(store, self.cache, pipeline, self.settings)
+        self.quotas = Quotas(store, self.settings, self.clock, recorder.count)
         self.placing = Placing(
             store,
             self.cache,
@@ -69,10 +72,15 @@ class Scheduler:
             recorder,
             self.clock,
             self.settings,
+            self.quotas,
             on_answer,
         )
         self.intake = Intake(store, self.cache, recorder, self.clock, self.settings)
-        self.claims = Claims(store, self.cache, recorder, self.settings)
+        self.signatures = HostSignatures(
+            lambda name: self.cache.keys.get(name), store.load_host_key,
+            lambda: self.settings.signatures, recorder.count, self.clock.monotonic,
+        )  # fmt: skip
+        self.claims = Claims(store, self.cache, recorder, self.settings, self.signatures.alarm)
         self.registrations = Registrations(self.claims, recorder)
         self.nova = NovaWords(store, self.cache, recorder, self.clock, self.settings)
         self._lanes = (self.registrations.lane, self.intake.lane, self.nova.lane)
@@ -86,6 +94,7 @@ class Scheduler:
             self.clock,
             self.settings,
             planner.contention,
+            self.quotas,
         )
 
     # -- life ------------------------------------------------------------------
@@ -111,6 +120,7 @@ class Scheduler:
         admission = self.placing.admission
         admission.limit = self.settings.queue_limit
         admission.retry_after_ms = self.settings.retry_after_ms
+        admission.use_weights(self.settings.project_weights)
         self.cache.reload_seconds = self.settings.reload_seconds
         self.placing.use(pipeline)
         return changed
@@ -139,10 +149,26 @@ class Scheduler:
         :raises InvalidMessage, UnknownResourceClass: what types cannot say
         """
         requests.check(request, self.cache.declared_classes(request.spec.resources))
-        at_once = self.placing.admission.submit(request, handle, replies, spent_ms)
-        if at_once is not None:
-            self.recorder.count('gantt_turned_away_total', outcome=at_once.outcome.value)
-            replies.send([(handle, at_once)])
+        too_often = self._too_often(request)
+        admission = self.placing.admission
+        refused = (
+            admission.submit(request, handle, replies, spent_ms)
+            if too_often is None
+            else [AtOnce(replies, handle, too_often)]
+        )
+        for carrier, who, answer in refused:
+            self.recorder.count('gantt_turned_away_total', outcome=answer.outcome.value)
+            carrier.send([(who, answer)])
+
+    def _too_often(self, request: SelectDestinations) -> Answer | None:
+        """The refusal of a request of a project that asks more often than it may."""
+        if request.repeat:
+            return None  # it was counted when it was new
+        own = request.only_project is not None
+        excess = self.quotas.take(request.spec.project_id, own, self.quotas.known())
+        if excess is None:
+            return None
+        return refusal(request, Outcome.REFUSED, excess.line, excess=excess)
 
     def select(self, request: SelectDestinations) -> Answer:
         """Submit and wait, for callers in this process."""
@@ -206,6 +232,12 @@ class Scheduler:
             raise exceptions.StaleEpoch(
                 host=fate.name, epoch=report.epoch, current=fate.current_epoch
             )
+        if fate.fate == 'ahead':
+            raise exceptions.StaleEpoch(
+                f'host {fate.name!r}: sequence {report.sequence} is too far beyond the last one '
+                f'that was heard ({fate.current_sequence}); the host must register again',
+                host=fate.name, epoch=report.epoch, current=fate.current_epoch,
+            )  # fmt: skip
         if fate.fate == 'unknown_host':
             raise exceptions.NotFound(kind='host', name=fate.name)
         return fate

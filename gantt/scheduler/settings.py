@@ -8,6 +8,8 @@ which ``follow`` changes while they run.
 
 import msgspec
 
+from gantt.core.host_keys import Rules
+
 #: What a running scheduler keeps: its identity, and sizes of what it has built.
 KEPT = (
     'worker', 'default_zone', 'report_queue_limit', 'decision_queue_limit', 'replay_seconds',
@@ -22,6 +24,7 @@ class Settings(msgspec.Struct, kw_only=True):
     # admission
     queue_limit: int = 2000
     retry_after_ms: int = 500
+    project_weights: dict[str, float] = {}
     # batches
     claims_per_commit: int = 150
     batch_wait_ms: float = 2.0
@@ -48,6 +51,8 @@ class Settings(msgspec.Struct, kw_only=True):
     reports_per_commit: int = 64
     report_wait_ms: float = 200.0
     refuse_undeclared_metrics: bool = False
+    # whose words are taken
+    signatures: Rules = Rules()
     # decisions
     decisions_kept: int = 100_000
     decision_bytes: int = 1 << 30
@@ -57,6 +62,8 @@ class Settings(msgspec.Struct, kw_only=True):
     purge_seconds: float = 30.0
     replay_seconds: float = 1800.0
     checkpoint_seconds: float = 300.0
+    # quotas: name -> limit, of projects that have none of their own
+    quotas: dict[str, int] = {}
 
     def follow(self, newer: 'Settings') -> list[str]:
         """Take over what may change while running; the names of what did."""

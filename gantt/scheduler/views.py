@@ -8,13 +8,15 @@ reader's own clock does not matter.
 
 import datetime
 import enum
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
 from gantt.core.claim import Claim
 from gantt.core.decision import Contradiction
 from gantt.core.host_steps import HostStep
+from gantt.core.since import since
+from gantt.scheduler.ports import RequestLine
 
 T = TypeVar('T')
 
@@ -110,9 +112,26 @@ class ClaimView(View, frozen=True, kw_only=True):
     age_seconds: float
 
 
+class RequestSummary(View, frozen=True, kw_only=True):
+    """A request in a list.
+
+    :ivar state: open | placed | cancelled
+    :ivar claims: how many it made, those that have ended included
+    :ivar age_seconds: since it last changed
+    """
+
+    request_id: str
+    state: str
+    attempt: int
+    claims: int
+    updated_at: str
+    age_seconds: float
+
+
 class HostDetail(View, frozen=True, kw_only=True):
     """A host with everything that is known of it.
 
+    :ivar key: fingerprint of the key that its words are signed with, None where it has none
     :ivar differences: why believed, reported and claimed differ, a sentence each
     """
 
@@ -126,6 +145,7 @@ class HostDetail(View, frozen=True, kw_only=True):
     full_sequence: int
     generation: int
     speaks_for: str
+    key: Annotated[str | None, since(3)] = None
     service_disabled: str | None
     traits: list[str]
     hypervisor_type: str
@@ -137,6 +157,74 @@ class HostDetail(View, frozen=True, kw_only=True):
     differences: list[str]
     claims: list[ClaimView]
     claims_truncated: bool
+
+
+class ObstacleKind(enum.StrEnum):
+    """Why a live claim is still there; what needs somebody to act comes first."""
+
+    RUNNING = 'running'  # a guest that nobody has begun to move
+    ALLOCATED = 'allocated'  # written through the API, whose word alone ends it
+    MOVING = 'moving'  # its consumer has a claim on another host as well
+    IN_FLIGHT = 'in_flight'  # of a request whose guest the host has not confirmed yet
+
+
+class Obstacle(View, frozen=True, kw_only=True):
+    """A live claim on a host that is being emptied.
+
+    :ivar remedy: what it waits for, a sentence
+    """
+
+    kind: ObstacleKind
+    claim: ClaimView
+    remedy: str
+
+
+class HostDrain(View, frozen=True, kw_only=True):
+    """How far a host is from being empty.
+
+    :ivar is_draining: an operator has disabled it: nothing new lands
+    :ivar is_empty: it has no live claim
+    :ivar remaining: kind of obstacle -> how many claims
+    :ivar foreign: resource class -> use by what runs outside any claim, which no drain ends
+    :ivar obstacles: a sample where there are more than are read
+    """
+
+    host: HostSummary
+    is_draining: bool
+    is_empty: bool
+    claims: int
+    remaining: dict[str, int]
+    foreign: dict[str, int]
+    obstacles: list[Obstacle]
+    obstacles_truncated: bool
+
+
+class HistoryEntry(View, frozen=True, kw_only=True):
+    """One thing that happened to a host.
+
+    :ivar kind: registered | disabled | enabled | service | facts | key | renamed | removed |
+        claimed | confirmed | released | expired | refused
+    :ivar by: who did it, where it was an operator and that is known
+    :ivar claim_id: of the claim that it is about, where it is about one
+    """
+
+    kind: str
+    what: str
+    by: str
+    claim_id: str | None
+    at: str
+    age_seconds: float
+
+
+class HostHistory(View, frozen=True, kw_only=True):
+    """What happened to a host lately, newest first.
+
+    :ivar truncated: there is more than was asked for
+    """
+
+    host: str
+    entries: list[HistoryEntry]
+    truncated: bool
 
 
 class ClassUsage(View, frozen=True, kw_only=True):
@@ -151,7 +239,10 @@ class ClassUsage(View, frozen=True, kw_only=True):
 
 
 class RefusalGroup(View, frozen=True, kw_only=True):
-    """Refusals of one shape within the window, newest example last."""
+    """Refusals of one shape that the same decided, within the window.
+
+    :ivar reason: of the latest of them, as are its age and its decision
+    """
 
     shape: str
     count: int
@@ -161,9 +252,53 @@ class RefusalGroup(View, frozen=True, kw_only=True):
     decision_id: str
 
 
+class Configuration(View, frozen=True, kw_only=True):
+    """Filters, weighers and their options that workers decided with last.
+
+    :ivar digest: as in the decisions
+    :ivar workers: their names
+    :ivar is_here: what this API explains with, and dry runs are decided with
+    """
+
+    digest: str
+    workers: list[str]
+    is_here: bool
+    last_age_seconds: float
+
+
+class ServiceView(View, frozen=True, kw_only=True):
+    """A process of the site.
+
+    :ivar kind: scheduler | api | source; a source reports for hosts of others, and is known by
+        these reports alone
+    :ivar is_silent: it has not noted itself for long: killed, hanging, or cut off
+    :ivar configuration: digest of the options that decide what is answered, without secrets;
+        empty of a source
+    :ivar differs: most others run with another configuration
+    :ivar problem: why the options that were read again last were not taken over, else empty
+    :ivar up_seconds: since its start; None: not known
+    :ivar configured_seconds: since the options in force were read; None: not known
+    :ivar seen_seconds: since its last sign of life
+    """
+
+    name: str
+    kind: str
+    host: str
+    version: str
+    is_silent: bool
+    configuration: str
+    differs: bool
+    problem: str
+    up_seconds: float | None
+    configured_seconds: float | None
+    seen_seconds: float
+
+
 class Status(View, frozen=True, kw_only=True):
     """The service at a glance.
 
+    :ivar configurations: of the workers that decided lately, the most common one first
+    :ivar site: what operators call this site, empty where they have not named it
     :ivar usage_of: how many hosts the usage is summed over (those that may take claims)
     :ivar refusals_truncated: more refusals than were read; the counts are lower bounds
     """
@@ -178,6 +313,8 @@ class Status(View, frozen=True, kw_only=True):
     window_seconds: float
     refusals: list[RefusalGroup]
     refusals_truncated: bool
+    configurations: Annotated[list[Configuration], since(3)] = []
+    site: Annotated[str, since(3)] = ''
 
 
 class DecisionSummary(View, frozen=True, kw_only=True):
@@ -241,6 +378,9 @@ class Explanation(View, frozen=True, kw_only=True):
 
     :ivar count: how many consumers the request has
     :ivar spread: picked by the seed among so many best, because races were lost; 1: the best one
+    :ivar oldest_report_age_seconds: of the finalists' reports, when this was decided; the table
+        itself is as old as ``table_age_seconds`` elsewhere says
+    :ivar table_age_seconds: the same, by the name that it had before 1.3
     :ivar origin: the id that its request has elsewhere, such as that of Nova's API
     :ivar added: what pre-filters added to the request, and why
     :ivar contradiction: rules that no host meets together; without any one of them some does
@@ -261,6 +401,7 @@ class Explanation(View, frozen=True, kw_only=True):
     spread: int
     table_seq: int
     table_age_seconds: float
+    oldest_report_age_seconds: Annotated[float, since(3)] = 0.0
     config_digest: str
     attempts: int
     conflicts: list[str]
@@ -334,6 +475,21 @@ def when(seconds: float) -> str:
     return moment.isoformat(timespec='milliseconds').replace('+00:00', 'Z')
 
 
+def request_summary(line: RequestLine, now: float) -> RequestSummary:
+    """A request as a list shows it.
+
+    :param now: the database's clock
+    """
+    return RequestSummary(
+        request_id=line.id,
+        state=line.state,
+        attempt=line.attempt,
+        claims=line.claims,
+        updated_at=when(line.updated_at),
+        age_seconds=round(max(0.0, now - line.updated_at), 3),
+    )
+
+
 def claim_view(claim: Claim, now: float) -> ClaimView:
     """A claim as it is shown.
 
@@ -368,14 +524,3 @@ def claim_view(claim: Claim, now: float) -> ClaimView:
         updated_at=when(claim.updated_at),
         age_seconds=round(max(0.0, now - claim.created_at), 3),
     )
-
-
-def whole(value: Any) -> Any:
-    """A message as builtins with every field, defaults included."""
-    if isinstance(value, msgspec.Struct):
-        return {f: whole(getattr(value, f)) for f in value.__struct_fields__}
-    if isinstance(value, dict):
-        return {k: whole(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [whole(v) for v in value]
-    return value

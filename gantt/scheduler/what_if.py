@@ -24,6 +24,7 @@ from gantt.scheduler.kept import Kept
 from gantt.scheduler.plan import Plan
 from gantt.scheduler.planning import Planner
 from gantt.scheduler.ports import Store
+from gantt.scheduler.quotas import Quotas
 from gantt.scheduler.settings import Settings
 from gantt.scheduler.views import Capacity, Explanation, View
 
@@ -48,24 +49,37 @@ class WhatIf:
     """Answers on copies of a table; keeps nothing."""
 
     def __init__(
-        self, store: Store, cache: HostCache, pipeline: Pipeline, settings: Settings
+        self,
+        store: Store,
+        cache: HostCache,
+        pipeline: Pipeline,
+        settings: Settings,
+        quotas: Quotas,
     ) -> None:
         self._store = store
+        self._quotas = quotas
         self._cache = cache
         self._pipeline = pipeline
         self._settings = settings
 
     def dry_run(
-        self, table: HostTable, request: SelectDestinations, public: bool = False
+        self,
+        table: HostTable,
+        request: SelectDestinations,
+        public: bool = False,
+        is_own_caller: bool = False,
     ) -> tuple[Answer, Explanation]:
         """Place a request on a copy of the table and claim nothing.
 
         :param public: tell only what everybody may know
+        :param is_own_caller: the project would claim by itself: default limits bind it
+        :raises QuotaExceeded: so would the request be
         :raises GanttError: it is no placement, as for a real request; the
             explanation's lines travel in the error's details
         """
         requests.check(request, self._cache.declared_classes(request.spec.resources))
-        answer, explanation = self._placed(table, request)
+        self._quotas.check(request, is_own_caller)
+        answer, explanation = self._placed(table, request, public)
         if public:
             words = redacting.words_of(self._pipeline.filters)
             explanation = redacting.redacted(explanation, words)
@@ -94,13 +108,16 @@ class WhatIf:
         said = edits.apply(other, hosts, self._cache.declared_classes(named))
         _, now = self._placed(table, request)
         _, then = self._placed(other, request)
-        lines = [line for text in said for line in explaining.wrap(text)]
+        lines = explaining.wrap(side_by_side.summary(now, then))
+        lines += ['', *(line for text in said for line in explaining.wrap(text))]
         lines += ['', *side_by_side.lines(('as it is', 'what if'), now, then), '']
         lines += ['what if:', *(f'  {line}'.rstrip() for line in then.lines)]
         return WhatIfAnswer(edits=said, now=now, then=then, lines=lines)
 
-    def _placed(self, table: HostTable, request: SelectDestinations) -> tuple[Answer, Explanation]:
-        plan = self._plan(table, msgspec.structs.replace(request, dry_run=True))
+    def _placed(
+        self, table: HostTable, request: SelectDestinations, public: bool = False
+    ) -> tuple[Answer, Explanation]:
+        plan = self._plan(table, msgspec.structs.replace(request, dry_run=True), public)
         kept = Kept(plan.decision, plan.request)
         now = self._cache.database_now
         ids = plan.decision.provider_ids
@@ -128,14 +145,18 @@ class WhatIf:
         age, inside = self._cache.age_seconds, self._pipeline.inside
         return room.capacity(table, plan.request.spec, plan.decision, age, inside)
 
-    def _plan(self, table: HostTable, request: SelectDestinations) -> Plan:
-        """Plan as a scheduler would, on a copy of ``table``."""
+    def _plan(self, table: HostTable, request: SelectDestinations, public: bool = False) -> Plan:
+        """Plan as a scheduler would, on a copy of ``table``.
+
+        :param public: say nothing of how many hosts there are
+        """
         looks = len(table) * len(request.consumers)
         if looks > LOOKS_MAX:
+            most = f'at most {LOOKS_MAX // max(1, len(table))} for a trial on {len(table)} hosts'
+            expected = 'fewer for a trial' if public else most
             raise exceptions.InvalidMessage(
                 field='request.consumers',
-                problem=f'expected at most {LOOKS_MAX // max(1, len(table))} for a trial on '
-                f'{len(table)} hosts, got {len(request.consumers)}',
+                problem=f'expected {expected}, got {len(request.consumers)}',
             )
         aside = _Aside(self._cache, table.copy())
         settings = msgspec.structs.replace(self._settings, claims_per_commit=len(request.consumers))

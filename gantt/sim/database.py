@@ -17,6 +17,7 @@ from gantt import exceptions
 from gantt.core import reconcile
 from gantt.core.claim import Claim, State
 from gantt.core.commit import CommitResult, RequestDraft
+from gantt.core.quota import Limit
 from gantt.core.report import ClaimWords, HostReport
 from gantt.db.memory import MemoryStore
 from gantt.scheduler.ports import ClaimResult, Clock, Feed, ReportFate, ReportResult
@@ -220,6 +221,10 @@ class Line:
         if name.startswith('_') or not hasattr(MemoryStore, name):
             raise AttributeError(name)
         return functools.partial(self._call, name)
+
+    def quotas(self) -> list[Limit]:
+        """Nobody waits for limits, which stay as they are where the database is away."""
+        return self._database.store.quotas()
 
     def silent_for(self) -> float:
         """A line fails at once, or it answers."""

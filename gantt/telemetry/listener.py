@@ -15,7 +15,7 @@ import prometheus_client
 from prometheus_client import exposition
 
 from gantt import exceptions
-from gantt.conf import listeners
+from gantt.conf import clear_text, listeners
 from gantt.telemetry.metrics import Metrics
 
 HEALTH_PATH = '/health'
@@ -75,6 +75,7 @@ def listen(
     ports = listeners.metrics(conf, group)
     if not ports.first:
         return None
+    clear_text.guard(conf, clear_text.of_metrics(conf))
     return Listener(metrics, ports.host, ports.first + number, health, ports.option)
 
 

@@ -329,7 +329,7 @@ def log_answer(logger: Any, answer: Answer, seconds: float, origin: str | None =
             dry_run=answer.dry_run or None,
             members=len(chosen) or None,
             hosts=chosen[:10] or None,
-            table_age_seconds=answer.age_seconds,
+            oldest_report_age_seconds=answer.age_seconds,
             ms=round(seconds * 1000, 3),
             reason=answer.reason or None,
         ),

@@ -56,7 +56,12 @@ TABLE: tuple[Metric, ...] = (
         'gantt_decision_seconds', _H,
         'Time from a request\'s arrival to its answer, queueing included.', ('outcome',), _SECONDS,
     ),
+    Metric(
+        'gantt_configuration_refused', _G,
+        '1 where the options that SIGHUP had read again were wrong, so that the old ones hold.',
+    ),
     Metric('gantt_queue_depth', _G, 'Requests inside: waiting, being placed or parked.'),
+    Metric('gantt_queue_projects', _G, 'Projects that have requests inside.'),
     Metric('gantt_batch_size', _H, 'Requests in one group commit.', (), _SIZES),
     Metric('gantt_commit_seconds', _H, 'Time of one group commit.', (), _SECONDS),
     Metric(
@@ -77,6 +82,11 @@ TABLE: tuple[Metric, ...] = (
     Metric(
         'gantt_turned_away_total', _C,
         'Requests answered at the door without being queued.', ('outcome',),
+    ),
+    Metric(
+        'gantt_quota_refusals_total', _C,
+        'Requests, dry runs and server groups refused because the project has as much as its '
+        'quota lets it have, by the name of the limit.', ('limit',),
     ),
     Metric(
         'gantt_batches_failed_total', _C,
@@ -108,6 +118,15 @@ TABLE: tuple[Metric, ...] = (
     ),
     # hosts and their reports
     Metric('gantt_registrations_total', _C, 'Registrations of compute hosts.'),
+    Metric(
+        'gantt_registrations_elsewhere_total', _C,
+        'Registrations of a host from another journal while an agent with the last one reported.',
+    ),
+    Metric(
+        'gantt_forged_messages_total', _C,
+        'Messages in the name of hosts that were not signed with their keys, by method; each '
+        'changed nothing.', ('method',),
+    ),
     Metric(
         'gantt_hosts', _G,
         'Known hosts: reporting, stale, and unheard: silent since most fell silent together '

@@ -3,6 +3,7 @@
 
 import random
 import uuid
+from collections.abc import Iterable, Mapping
 
 from gantt.core.host import Aggregate, HostChange, HostFacts, HostRow, Placed
 from gantt.core.host_table import HostTable
@@ -146,6 +147,29 @@ def a_cloud(rng: random.Random) -> tuple[list[HostChange], list[Aggregate]]:
 def a_table(hosts: list[HostChange], aggregates: list[Aggregate]) -> HostTable:
     """The cloud as a table."""
     return HostTable.build(hosts, aggregates, {}, (), NOW)
+
+
+def table_of(
+    hosts: Mapping[str, Mapping[str, int] | HostFacts], aggregates: Iterable[Aggregate] = ()
+) -> HostTable:
+    """A table of hosts that are enabled, empty, and reported just now, one row each in order.
+
+    :param hosts: name -> total amounts by resource class, or all that the host reported
+    :param aggregates: they name their hosts
+    """
+    changes = [
+        HostChange(
+            provider_id=number,
+            row=HostRow(
+                id=number, uuid=an_id(1, number), name=name, version=1, reported_at=NOW,
+                facts=said if isinstance(said, HostFacts) else HostFacts(
+                    inventories={key: Inventory(total=total) for key, total in said.items()}
+                ),
+            ),
+        )
+        for number, (name, said) in enumerate(hosts.items(), 1)
+    ]  # fmt: skip
+    return a_table(changes, list(aggregates))
 
 
 def _chosen(rng: random.Random, words: dict[str, tuple[str, ...]], share: float) -> dict[str, str]:

@@ -60,6 +60,19 @@ def test_million_counts_every_claim_it_asked_for(bench):
     assert len(stated['scheduler_rss_mb_by_part']) == 21
 
 
+def test_tenants_measures_one_project_while_another_floods(bench):
+    result, stated = bench(
+        'tenants', '--hosts', '20', '--schedulers', '1', '--callers', '30', '--seconds', '1',
+        '--ramp', '1', '--repeats', '1', '--rate', '5',
+    )  # fmt: skip
+    assert stated['asked'] == 5
+    assert 0 <= stated['refused'] < 5, stated['first_refusals']
+    assert stated['bytes'] > 100_000
+    assert stated['flood_answered'].get('201', 0) + stated['flood_answered'].get('200', 0) > 0
+    assert set(stated['rss_growth_mb_by_process']) == {'scheduler-1', 'api'}
+    assert result['value'] == stated['p99_ms_by_repeat'][0]
+
+
 @pytest.mark.slow
 def test_several_counts_conflicts_and_measures_one_again_at_the_end(bench):
     result, stated = bench(

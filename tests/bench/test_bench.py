@@ -69,5 +69,14 @@ def test_an_unknown_bench_is_a_usage_error_that_lists_them():
 def test_the_help_names_every_bench():
     done = run('--help')
     assert done.returncode == 0
-    for name in ('rpc-single', 'rpc-batch', 'million', 'several', 'history', 'soak', 'explain'):
+    for name in (
+        'rpc-single',
+        'rpc-batch',
+        'million',
+        'several',
+        'history',
+        'soak',
+        'explain',
+        'tenants',
+    ):
         assert name in done.stdout

@@ -24,7 +24,7 @@ _VOLATILE = (
     (re.compile(r'(?<=by )worker-1\S*(?=,)'), 'WORKER'),
     (re.compile(r'(?<=seed )\d+'), 'SEED'),
     (re.compile(r'(?<=table )\d+(?=,)'), 'SEQ'),
-    (re.compile(r'[0-9.]+(?= s old, seed)'), 'AGE'),
+    (re.compile(r'[0-9.]+(?= s old)'), 'AGE'),
 )
 
 

@@ -13,11 +13,10 @@ import pytest
 
 from gantt.cli.endpoint import Exit
 from gantt.cli.main import COMMANDS
-from gantt.http import auth
-from gantt.http.app import make_app
 from gantt.http.server import Server
 from tests.cli.conftest import run
 from tests.http import identity
+from tests.http.cloud import guarded
 from tests.http.identity import Keystone
 from tests.http.site import Site
 
@@ -30,15 +29,7 @@ def keystone(
 ) -> Iterator[Keystone]:
     """A keystone, a site behind it that its catalog has, and no credentials around us."""
     made = Keystone()
-    conf = identity.configuration(tmp_path, {'keystone_authtoken': identity.options(made.url)})
-    app = make_app(
-        site.insights,
-        site.world.store,
-        site.client,
-        site.metrics,
-        strategy=auth.strategy('keystone', conf),
-    )
-    server = Server(app, '127.0.0.1', 0, threads=4)
+    server = Server(guarded(site, made, tmp_path), '127.0.0.1', 0, threads=4)
     server.start()
     made.catalog.append(identity.endpoints('scheduler', f'http://127.0.0.1:{server.port}'))
     for name in [name for name in os.environ if name.startswith(('OS_', 'GANTT_'))]:
@@ -79,9 +70,14 @@ def test_the_environment_logs_in_and_the_catalog_says_where(
     refused = run('host', 'list')
     assert refused.code == Exit.TROUBLE
     assert 'rule gantt:hosts:list does not let you' in refused.err
-    placed = run('select', '--resource', 'VCPU=1', '-f', 'json')
+    placed = run('select', '--resource', 'VCPU=1', '--dry-run', '-f', 'json')
     assert placed.code == 0, placed.err
     assert 'cmp-' not in placed.out
+    for said in (run('select', '--resource', 'VCPU=1', '--dry-run'), placed):
+        assert 'would place' in said.out or 'placed' in said.out
+    claiming = run('select', '--resource', 'VCPU=1')
+    assert claiming.code == Exit.TROUBLE
+    assert 'body.dry_run: expected true of you' in claiming.err
 
 
 def test_clouds_yaml_has_clouds_by_name(
@@ -202,7 +198,7 @@ def test_openstack_scheduler_is_gantt_with_the_client_s_credentials(
     listed = _openstack(keystone, tmp_path, 'admin', 'scheduler', 'host', 'list', '-f', 'json')
     assert listed.returncode == 0, listed.stderr
     assert [host['name'] for host in json.loads(listed.stdout)][:2] == ['cmp-1', 'cmp-2']
-    select = ['scheduler', 'select', '--resource', 'VCPU=4000']
+    select = ['scheduler', 'select', '--resource', 'VCPU=4000', '--dry-run']
     refused = _openstack(keystone, tmp_path, 'member', *select)
     assert refused.returncode == Exit.NO_VALID_HOST
     assert refused.stderr.startswith('openstack: No valid host was found. no host fits')

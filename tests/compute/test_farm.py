@@ -232,9 +232,9 @@ def test_shapes_of_a_file_are_played(town, tmp_path):
     ('text', 'problem'),
     [
         ('shapes: [{vcpu: 3}]', r"shapes\[0\].vcpu: unknown field; did you mean 'vcpus'"),
-        ('shapes: [{}, {vcpus: 0}]', r'shapes\[1\].vcpus: Expected `int` >= 1'),
+        ('shapes: [{}, {vcpus: 0}]', r'shapes\[1\].vcpus: expected a whole number >= 1'),
         ('shapes: [{inventories: {VGPU: {total: -1}}}]', r'inventories.VGPU.total: expected 0'),
-        ('shapes: []', 'Expected `array` of length >= 1'),
+        ('shapes: []', 'expected a list of length >= 1'),
     ],
 )
 def test_a_wrong_shape_is_refused_naming_file_entry_and_field(tmp_path, text, problem):

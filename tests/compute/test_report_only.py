@@ -151,7 +151,8 @@ def test_a_change_with_an_error_in_it_is_refused_whole(town, path, hosts, caplog
     [
         ('{name: a, inventory: {}}',
          r"hosts\[0\] \(a\).inventory: unknown field; did you mean 'inventories'"),
-        ('{name: a, inventories: {VCPU: -1}}', r'hosts\[0\] \(a\).inventories\S*: Expected `int`'),
+        ('{name: a, inventories: {VCPU: -1}}',
+         r'hosts\[0\] \(a\).inventories\S*: expected a whole number'),
         ('{name: a, inventories: {VCPUS: 1}}',
          r"hosts\[0\] \(a\).inventories.VCPUS: resource class 'VCPUS'"),
         ('{name: a, inventories: {VCPU: {total: 4, reserved: 5}}}',

@@ -50,12 +50,10 @@ def test_claims_and_history_follow_the_host(store, host):
     assert store.audit() == CLEAN
 
 
-def test_the_way_to_the_agent_follows_unless_it_was_said(store):
-    a_host('cmp-1').on(store)
-    a_host('cmp-2').on(store, node='node-2', build_topic='builds-of-2')
-    assert store.rename_host('cmp-1', 'a').row.build_topic == 'gantt-compute.a'
+def test_the_way_to_the_agent_follows_the_name(store):
+    a_host('cmp-2').on(store, node='node-2')
     row = store.rename_host('cmp-2', 'b').row
-    assert (row.node, row.build_topic) == ('node-2', 'builds-of-2')
+    assert (row.node, row.build_topic) == ('node-2', 'gantt-compute.b')
 
 
 def test_aggregates_follow_the_host(store, host):

@@ -44,10 +44,9 @@ def test_a_host_says_its_own_names_at_registration(store):
     cell, uuid = new_uuid(), new_uuid()
     other = a_host('cmp-2').on(store)
     other.name = 'cmp-3'
-    other.register(uuid=uuid, node='node-3', cell=cell, zone='az-1', build_topic='here')
+    other.register(uuid=uuid, node='node-3', cell=cell, zone='az-1')
     row = other.row
     assert (row.uuid, row.node, row.cell, row.zone) == (uuid, 'node-3', cell, 'az-1')
-    assert row.build_topic == 'here'
     assert host.row.zone is None
 
 

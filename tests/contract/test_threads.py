@@ -5,13 +5,22 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from gantt import exceptions
 from gantt.core.commit import Fate
 from gantt.core.group_rule import since_first
 from gantt.core.report import RegisterHost
 from tests.builders import CLEAN, a_draft, a_host, fate_of, live, new_uuid
+from tests.conftest import STORES
+from tests.services import PATIENT
 
 CALLERS = 8
+
+
+@pytest.fixture(params=STORES)
+def store(request, make_store):
+    return make_store(request.param, waits=PATIENT)
 
 
 def at_once(work):

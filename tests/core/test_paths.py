@@ -25,14 +25,14 @@ def request(**spec):
     ('spec', 'field', 'said'),
     [
         ({'resources': {'VCPU': 1, 'MEMORY_MB': -1}}, 'request.spec.resources.MEMORY_MB', '>= '),
-        ({'resources': {'VCPU': 'two'}}, 'request.spec.resources.VCPU', 'Expected `int`'),
+        ({'resources': {'VCPU': 'two'}}, 'request.spec.resources.VCPU', 'expected a whole number'),
         ({'resources': {'DISK_GB': 2**50}}, 'request.spec.resources.DISK_GB', '<= '),
         ({'purpose': 'resise'}, 'request.spec.purpose', 'one of create, resize, migrate'),
         ({'group': {'uuid': UUID, 'policy': 'near'}}, 'request.spec.group.policy', 'affinity'),
         ({'group': {'uuid': 'web'}}, 'request.spec.group.uuid', 'expected a UUID'),
         ({'group': {'uuid': UUID, 'polici': 'affinity'}}, 'request.spec.group.polici', 'policy'),
         ({'ignore_hosts': ['a\nb']}, 'request.spec.ignore_hosts[0]', 'without control characters'),
-        ({'ignore_hosts': ['a', 3]}, 'request.spec.ignore_hosts[1]', 'Expected `str`'),
+        ({'ignore_hosts': ['a', 3]}, 'request.spec.ignore_hosts[1]', 'expected text'),
     ],
 )
 def test_of_a_request(spec, field, said):

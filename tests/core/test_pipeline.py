@@ -273,7 +273,7 @@ def test_members_of_a_hard_group_are_apart_also_within_the_request():
     before = state_of(table)
     again = decide(table, a_request(1, number=2, group=group))
     assert again.outcome is Outcome.NO_VALID_HOST
-    assert again.reason == '0/3 hosts fit: 3 holds 1 of the server group already'
+    assert again.reason == '0/3 hosts fit: 3 with 1 of the server group already'
     assert state_of(table) == before
 
 

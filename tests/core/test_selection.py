@@ -79,7 +79,7 @@ def test_a_forced_host_is_taken_past_filters_but_not_past_what_placement_holds(f
     asked['resources'] = {'VCPU': 17}
     refused = decide(table, a_request(**asked, **{field: ['cmp-1']}))
     assert hosts_of(refused) == [None]
-    assert '1 too little free VCPU' in refused.reason
+    assert refused.reason == 'cmp-1: too little free VCPU (need 17 vCPU, has 14 vCPU)'
 
 
 def test_ignored_hosts_come_before_forced_ones():

@@ -55,6 +55,8 @@ def quick() -> retry.Policy:
 def contents(store: SqlStore) -> dict[str, list[tuple[Any, ...]]]:
     """Every row of every table, in the order of its key."""
     with store.engine.connect() as connection:
+        # No transaction that a slow machine could leave idle for too long.
+        connection.execution_options(isolation_level='AUTOCOMMIT')
         return {
             table.name: [
                 tuple(row)

@@ -23,6 +23,7 @@ import sqlalchemy as sa
 
 from gantt.core.report import DevicePool, Metric, NumaCell, Running
 from gantt.core.request import GroupRef, Policy
+from gantt.core.service import ServiceNote
 from gantt.core.shadow import Compared, Verdict
 from gantt.db import migration
 from gantt.db.store import SqlStore
@@ -69,6 +70,11 @@ def play(world: World) -> None:
         purpose='create', verdict=Verdict.REMOVED, ours='cmp-1', theirs='cmp-2', why='disk swap',
     )  # fmt: skip
     store.save_shadows([compared], 10)
+    store.note_service(
+        ServiceNote(
+            name='ctl-1:1:ab', kind='scheduler', host='ctl-1', version='1.0', configuration='0123',
+        )
+    )  # fmt: skip
 
 
 def ask(world: World, count: int, first: int, **fields: object) -> list:

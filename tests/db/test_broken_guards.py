@@ -18,6 +18,7 @@ from tests.contract import test_one_claim as rivals
 from tests.contract import test_reports as reports
 from tests.db import test_concurrency as races
 from tests.db.conftest import KINDS, SERVERS
+from tests.services import PATIENT
 
 #: A race is lost sooner or later; where nothing is broken it never is.
 TRIES = 10
@@ -26,10 +27,13 @@ TRIES = 10
 @pytest.fixture
 def stores(kind, open_store):
     """Four stores on one database; on SQLite one that four threads share."""
-    first = open_store(kind)
+    first = open_store(kind, waits=PATIENT)
     if kind == 'sqlite':
         return [first] * 4
-    return [first, *(open_store(like=first, fast=kind != 'portable') for _ in range(3))]
+    return [
+        first,
+        *(open_store(like=first, waits=PATIENT, fast=kind != 'portable') for _ in range(3)),
+    ]
 
 
 def fails(test, *arguments, tries=1):

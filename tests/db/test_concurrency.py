@@ -11,6 +11,7 @@ import pytest
 from gantt.core.group_rule import since_first
 from tests.builders import CLEAN, a_draft, a_host, commit, live, uuid_of
 from tests.db.conftest import KINDS
+from tests.services import PATIENT
 
 
 def together(*works):
@@ -42,10 +43,13 @@ def kind(request):
 @pytest.fixture
 def stores(kind, open_store):
     """Four stores on one database; on SQLite one that four threads share."""
-    first = open_store(kind)
+    first = open_store(kind, waits=PATIENT)
     if kind == 'sqlite':
         return [first] * 4
-    return [first, *(open_store(like=first, fast=kind != 'portable') for _ in range(3))]
+    return [
+        first,
+        *(open_store(like=first, waits=PATIENT, fast=kind != 'portable') for _ in range(3)),
+    ]
 
 
 def deadlocks(store):

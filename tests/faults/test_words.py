@@ -37,6 +37,7 @@ from tests.builders import (
 from tests.compute.town import Machine, Port, a_delete
 from tests.properties.test_claim_machine import CORES, Compute
 from tests.properties.test_report_order import CLAIMS, Agent, deliver
+from tests.services import PATIENT
 
 SQL = [
     'sqlite',
@@ -430,7 +431,7 @@ class Crowd:
 
 @pytest.mark.parametrize('kind', SQL[1:])
 def test_all_at_once_on_one_host_of_a_database(make_store, kind):
-    crowd = Crowd(make_store(kind))
+    crowd = Crowd(make_store(kind, waits=PATIENT))
     crowd.run(2.0)
     crowd.heal()
 
@@ -438,6 +439,6 @@ def test_all_at_once_on_one_host_of_a_database(make_store, kind):
 @pytest.mark.slow
 @pytest.mark.parametrize('kind', ['memory', *SQL])
 def test_all_at_once_on_one_host_of_a_database_for_a_minute(make_store, kind):
-    crowd = Crowd(make_store(kind))
+    crowd = Crowd(make_store(kind, waits=PATIENT))
     crowd.run(60.0)
     crowd.heal()

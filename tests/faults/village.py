@@ -73,7 +73,7 @@ class Hamlet:
         self.port = Watched(OverRpc(self._carrier, 10.0))
         shape = Shape(inventories={slots_of(name): Inventory(total=SLOTS)}, vcpus=1)
         self.farm = Farm(
-            Plan(count=count, prefix=name, shapes=[shape], build_topic=self.topic, threads=4),
+            Plan(count=count, prefix=name, shapes=[shape], threads=4),
             self.port, Settings(change_seconds=0.1),
         )  # fmt: skip
         for host in self.farm.hosts.values():
@@ -81,7 +81,8 @@ class Hamlet:
                 host.driver = machines.farm.hosts[host.name].driver
             else:
                 wrong.watch(host)
-        self._listener = Listener(self._carrier, name, Methods(self.farm), threads=4)
+        hosts = list(self.farm.hosts)
+        self._listener = Listener(self._carrier, name, Methods(self.farm), hosts, threads=4)
 
     def start(self) -> None:
         self._listener.start()

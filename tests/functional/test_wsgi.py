@@ -14,21 +14,48 @@ import time
 import httpx
 import pytest
 
+from gantt.rpc import permissions
+
 PAGES = pathlib.Path(__file__).parents[2] / 'doc' / 'source' / 'install'
 BIN = pathlib.Path(sys.executable).parent
+#: Unit -> the file of its user of the broker, as ``gantt-manage broker users`` calls it.
+BROKER_FILES = {
+    'gantt-scheduler': 'scheduler', 'gantt-api': 'api', 'gantt-nova-source': 'source',
+    'gantt-shadow': 'shadow', 'gantt-compute': 'compute/%H',
+}  # fmt: skip
 
 
 @pytest.fixture
 def site(store_url, tmp_path):
-    """A configuration file, and a free port."""
+    """A configuration file, with that of a user of the broker beside it, and a free port."""
     config = tmp_path / 'gantt.conf'
     config.write_text(
-        '[DEFAULT]\ntransport_url = rabbit://guest:guest@127.0.0.1:1/\n'
+        # By itself none: what names the user has to be read as well, and after it.
+        '[DEFAULT]\ntransport_url = carrier-pigeon://roof/\n'
         f'state_path = {tmp_path}\n[database]\nconnection = {store_url("sqlite")}\n'
+    )
+    config.with_name('api.conf').write_text(
+        '[DEFAULT]\ntransport_url = rabbit://gantt-api:secret@127.0.0.1:1/\n'
     )
     with socket.socket() as taken:
         taken.bind(('127.0.0.1', 0))
         return config, taken.getsockname()[1]
+
+
+def example(name, site, tmp_path):
+    """An example of the documents with the paths and the port of here."""
+    text = (PAGES / name).read_text()
+    for there, here in (
+        ('127.0.0.1:8790', f'127.0.0.1:{site[1]}'),
+        ('/etc/gantt/gantt.conf', str(site[0])),
+        ('/etc/gantt/broker/api.conf', str(site[0].with_name('api.conf'))),
+        ('virtualenv = /opt/gantt', f'virtualenv = {BIN.parent}'),
+    ):
+        text = text.replace(there, here)
+    assert '/etc/gantt' not in text
+    copy = tmp_path / name
+    copy.write_text(text)
+    return str(copy)
 
 
 def answers(command, site, tmp_path, loaded):
@@ -36,15 +63,14 @@ def answers(command, site, tmp_path, loaded):
 
     :param loaded: what each of its two processes says when it has the application
     """
-    config, port = site
     log = tmp_path / 'server.log'
     with log.open('wb') as out:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-            env={**os.environ, 'OS_GANTT_CONFIG_FILE': str(config)}, cwd=tmp_path,
+            cwd=tmp_path,
         )  # fmt: skip
     try:
-        with httpx.Client(base_url=f'http://127.0.0.1:{port}', timeout=30) as caller:
+        with httpx.Client(base_url=f'http://127.0.0.1:{site[1]}', timeout=30) as caller:
             assert _asked(caller, process, log).json()['total'] == 0
             assert caller.get('/v1/no-such').status_code == 404
         end = time.monotonic() + 60
@@ -72,11 +98,8 @@ def _asked(caller, process, log, seconds=60):
 
 
 def test_gunicorn_serves_by_its_example(site, tmp_path):
-    example = tmp_path / 'gantt-api.gunicorn.py'
-    text = (PAGES / example.name).read_text()
-    text = text.replace('127.0.0.1:8790', f'127.0.0.1:{site[1]}')
-    example.write_text(text.replace('/etc/gantt/gantt.conf', str(site[0])))
-    command = [str(BIN / 'gunicorn'), '--config', str(example), 'gantt.wsgi.api:application']
+    config = example('gantt-api.gunicorn.py', site, tmp_path)
+    command = [str(BIN / 'gunicorn'), '--config', config, 'gantt.wsgi.api:application']
     assert 'gthread' in answers(command, site, tmp_path, 'Booting worker')
 
 
@@ -87,12 +110,8 @@ UWSGI = os.environ.get('GANTT_TEST_UWSGI')
 if UWSGI:
 
     def test_uwsgi_serves_by_its_example(site, tmp_path):
-        example = tmp_path / 'gantt-api.uwsgi.ini'
-        text = (PAGES / example.name).read_text()
-        text = text.replace('127.0.0.1:8790', f'127.0.0.1:{site[1]}')
-        text = text.replace('/etc/gantt/gantt.conf', str(site[0]))
-        example.write_text(text.replace('virtualenv = /opt/gantt', f'virtualenv = {BIN.parent}'))
-        answers([UWSGI, '--ini', str(example)], site, tmp_path, 'WSGI app 0')
+        config = example('gantt-api.uwsgi.ini', site, tmp_path)
+        answers([UWSGI, '--ini', config], site, tmp_path, 'WSGI app 0')
 
 
 @pytest.mark.parametrize('unit', sorted(path.name for path in PAGES.glob('*.service')))
@@ -103,8 +122,15 @@ def test_a_unit_starts_a_command_that_there_is(unit):
     program, *options = shlex.split(read['Service']['ExecStart'])
     name = program.removeprefix('/opt/gantt/bin/')
     assert (BIN / name).exists()
-    assert options == ['--config-file', '/etc/gantt/gantt.conf']
-    assert unit == f'{name}.service'
+    user = BROKER_FILES[name]
+    # Its own last: the transport_url that all share names no user.
+    assert options == [
+        '--config-file', '/etc/gantt/gantt.conf',
+        '--config-file', f'/etc/gantt/broker/{user}.conf',
+    ]  # fmt: skip
+    assert user in permissions.ROLES or user == 'compute/%H'
+    # A template has a name for each port.
+    assert unit in (f'{name}.service', f'{name}@.service')
     assert read['Service']['Restart'] == 'on-failure'
     assert read['Service']['RestartSec'] == '2'
     assert read['Unit']['StartLimitIntervalSec'] == '0'
@@ -115,4 +141,4 @@ def test_a_unit_starts_a_command_that_there_is(unit):
 def test_every_service_has_a_unit():
     have = {path.stem for path in PAGES.glob('*.service')}
     services = {'scheduler', 'api', 'compute', 'nova-source', 'shadow'}
-    assert have == {f'gantt-{name}' for name in services}
+    assert have == {*(f'gantt-{name}' for name in services), 'gantt-scheduler@'}

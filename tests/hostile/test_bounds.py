@@ -266,7 +266,9 @@ def test_a_foreign_report_is_held_to_the_bounds_of_ours():
 
 @pytest.mark.finding('H3', 'bodies, queues and what is kept are bounded in bytes')
 def test_a_body_is_bounded_by_its_route():
-    caller = httpx.Client(transport=httpx.WSGITransport(app=Site().app), base_url='http://gantt')
+    caller = httpx.Client(
+        transport=httpx.WSGITransport(app=Site().app), base_url='http://localhost'
+    )
     body = {
         'request_id': uuid_of(1), 'consumers': [uuid_of(2)],
         'spec': {'resources': {'VCPU': 1}, 'ignore_hosts': [name * 20 for name in MANY]},

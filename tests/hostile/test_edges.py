@@ -17,6 +17,7 @@ from gantt import exceptions
 from gantt.cmd.health import Health
 from gantt.core.build import Build
 from gantt.core.decision import Outcome
+from gantt.core.host_keys import Rules
 from gantt.core.report import HostReport
 from gantt.db import migration, models, session
 from gantt.db.store import SqlStore
@@ -24,6 +25,7 @@ from gantt.rpc.call import Call
 from gantt.rpc.endpoints import StatsMethods
 from gantt.rpc.stats import Ratios
 from gantt.rpc.straight import Letter
+from gantt.scheduler.host_signatures import HostSignatures
 from gantt.scheduler.lane import Lane
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
@@ -60,6 +62,9 @@ class Door:
 
     def __init__(self, store, wall, folds_seconds=0.0):
         self.store, self.wall, self.folds_seconds = store, wall, folds_seconds
+        self.signatures = HostSignatures(
+            lambda name: None, store.load_host_key, Rules, MemoryRecorder().count, time.monotonic
+        )
 
     def database_now(self):
         return self.wall[0]
@@ -186,8 +191,7 @@ def test_a_lane_goes_on_after_rounds_that_fail():
     lane.start()
     for number in range(3):
         lane.put(number)
-    until(lambda: lane.is_failing)
-    assert recorder.counts['gantt_errors_total'] == 3
+    until(lambda: lane.is_failing and recorder.counts['gantt_errors_total'] == 3)
     healthy.set()
     lane.put(3)
     until(lambda: done == [3])

@@ -1,18 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """What somebody meets who has Gantt since an hour: mistakes, and what is said about them."""
 
+import socket
 import subprocess
 import sys
 from urllib.parse import urlsplit
 
+import httpx
 import kombu
+import msgspec
 import pytest
 import sqlalchemy as sa
+from oslo_config import cfg
+from oslo_messaging import conffixture
 
-from gantt import exceptions
+from gantt import conf as options
+from gantt import exceptions, plugins
+from gantt.cli.status import _lines
+from gantt.cmd import api, scheduler, wiring
 from gantt.db import migration, session
 from gantt.rpc import wire
+from gantt.telemetry import log
 from tests.house.conftest import ROOT
+from tests.http.site import Site as HttpSite
+from tests.nemesis.site import until
 from tests.rpc.bus import Bus
 from tests.rpc.facade import Facade
 from tests.services import rabbitmqctl
@@ -22,11 +33,11 @@ from tests.services import rabbitmqctl
 def manage(tmp_path):
     """``manage(url, *arguments)``: the exit code, and all that it printed."""
 
-    def run(url, *arguments):
+    def run(url, *arguments, broker='kombu+memory:///'):
         config = tmp_path / 'gantt.conf'
         config.write_text(
             f'[DEFAULT]\nstate_path = {tmp_path}\nlog_file = {tmp_path}/log\n'
-            f'[database]\nconnection = {url}\n'
+            f'transport_url = {broker}\n[database]\nconnection = {url}\n'
         )
         done = subprocess.run(
             [sys.executable, '-m', 'gantt.cmd.manage', '--config-file', config, *arguments],
@@ -83,6 +94,79 @@ def test_a_database_without_a_schema_is_told_as_such(tmp_path):
     assert 'gantt-manage db sync' in caught.value.message
 
 
+READERS = {
+    'postgresql': (
+        "CREATE ROLE {name} LOGIN PASSWORD 'secret'",
+        'GRANT SELECT ON ALL TABLES IN SCHEMA public TO {name}',
+        'DROP OWNED BY {name}',
+        'DROP ROLE {name}',
+    ),
+    'mysql': (
+        "CREATE USER {name}@'%' IDENTIFIED BY 'secret'",
+        "GRANT SELECT ON {database}.* TO {name}@'%'",
+        "DROP USER {name}@'%'",
+    ),
+}
+
+
+@pytest.fixture(params=[pytest.param(kind, marks=getattr(pytest.mark, kind)) for kind in READERS])
+def as_reader(request):
+    """The url of a database with a schema, with a user who may only read it."""
+    url = sa.make_url(request.getfixturevalue(f'{request.param}_url'))
+    engine = session.build_engine(url.render_as_string(hide_password=False))
+    migration.sync(engine)
+    name = f'reader_of_{url.database}'
+    first, grant, *last = (
+        text.format(name=name, database=url.database) for text in READERS[request.param]
+    )
+
+    def run(statements):
+        with engine.begin() as connection:
+            for statement in statements:
+                connection.execute(sa.text(statement))
+
+    try:
+        run([first])
+    except sa.exc.DBAPIError as e:
+        pytest.skip(f'NO USERS: the tests may make none in {request.param}: {e.orig}')
+    try:
+        run([grant])
+        yield url.set(username=name, password='secret').render_as_string(hide_password=False)
+    finally:
+        run(last)
+        engine.dispose()
+
+
+@pytest.mark.finding('N5', 'a user of the database who may not write is told at once')
+def test_a_user_of_the_database_who_may_not_write_is_told_at_once(as_reader, manage):
+    code, said = manage(as_reader, 'config', 'check')
+    (line,) = (one for one in said.splitlines() if one.startswith('database '))
+    assert code == 1
+    assert 'WRONG' in line and 'the database runs and refuses us: ' in line
+    assert 'grant it SELECT, INSERT, UPDATE and DELETE' in line
+    # What needs no right but to read goes on.
+    assert manage(as_reader, 'audit')[0] == 0
+    for program in (scheduler_command, api_command):
+        config = cfg.ConfigOpts()
+        conffixture.ConfFixture(config)
+        for module in (options, log):
+            module.register_opts(config)
+        config([], project='gantt', default_config_files=[])
+        config.set_override('connection', as_reader, 'database')
+        config.set_override('transport_url', 'kombu+memory:///')
+        with pytest.raises(exceptions.DatabaseUnavailable, match='grant it SELECT, INSERT'):
+            program(config)
+
+
+def scheduler_command(conf):
+    conf.set_override('metrics_port', 0)
+    return scheduler.work(conf, wiring.Told())
+
+
+def api_command(conf):
+    return api.compose(conf)
+
+
 # -- the broker -----------------------------------------------------------------------------
 
 
@@ -118,7 +202,8 @@ def test_a_missing_permission_is_explained_with_permissions(as_nobody, facade):
         Bus(url, facade, nova_enabled=False)
     said = caught.value.message
     assert '(403) ACCESS_REFUSED' in said
-    assert f"rabbitmqctl set_permissions -p {vhost} {name} '.*' '.*' '.*'" in said
+    assert 'gantt-manage broker users' in said
+    assert f'rabbitmqctl list_user_permissions {name}' in said and f'has in {vhost}' in said
     assert 'delete' not in said
     # Not the library's count of tries, which is "inf".
     assert 'Unable to connect' not in said and 'tries' not in said
@@ -153,3 +238,112 @@ def test_a_wrong_password_of_the_broker_is_told_in_its_own_words(rabbit_url, fac
     assert 'runs and refuses us: (403) ACCESS_REFUSED - ' in said
     assert 'correct in transport_url the user or the password' in said
     assert '(0, 0)' not in said and 'start it' not in said and 'wr0ng' not in said
+
+
+@pytest.fixture
+def start_scheduler(tmp_path, nowhere):
+    """``start_scheduler(broker)``: a gantt-scheduler that starts, with a database of its own."""
+    started = []
+
+    def start(broker):
+        url = f'sqlite:///{tmp_path}/gantt.db'
+        engine = session.build_engine(url)
+        migration.sync(engine)
+        engine.dispose()
+        config = tmp_path / 'scheduler.conf'
+        config.write_text(
+            f'[DEFAULT]\nstate_path = {tmp_path}\nlog_file = {tmp_path}/scheduler.log\n'
+            f'transport_url = {broker}\nmetrics_port = 0\n[database]\nconnection = {url}\n'
+            '[rpc]\nstart_wait_seconds = 3600\n'
+        )
+        process = subprocess.Popen(
+            [sys.executable, '-m', 'gantt.cmd.scheduler', '--config-file', config],
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def nowhere():
+    """The url of a broker that is not there, nor comes while the test runs."""
+    with socket.socket() as held:
+        held.bind(('127.0.0.1', 0))
+        yield f'rabbit://guest:hunter2@127.0.0.1:{held.getsockname()[1]}/'
+
+
+@pytest.mark.rabbit
+@pytest.mark.finding('N4', 'a broker that refuses us is told at once, and by config check')
+def test_a_wrong_password_of_the_broker_ends_the_start_with_one_line(
+    rabbit_url, start_scheduler, manage, tmp_path
+):
+    parts = urlsplit(rabbit_url)
+    place = parts.netloc.rpartition('@')[2]
+    url = parts._replace(netloc=f'guest:wr0ng@{place}').geturl()
+    # Trying for an hour is configured.
+    _, said = start_scheduler(url).communicate(timeout=100)
+    (line,) = said.splitlines()
+    assert 'runs and refuses us: (403) ACCESS_REFUSED - ' in line and 'wr0ng' not in line
+    code, said = manage(f'sqlite:///{tmp_path}/gantt.db', 'config', 'check', broker=url)
+    (line,) = (one for one in said.splitlines() if one.startswith('broker '))
+    assert code == 1
+    assert 'WRONG' in line and 'refuses us' in line and 'wr0ng' not in said
+
+
+@pytest.mark.finding('N4', 'a broker that refuses us is told at once, and by config check')
+def test_who_waits_for_the_broker_hears_sigterm(start_scheduler, nowhere, tmp_path):
+    process = start_scheduler(nowhere)
+    log = tmp_path / 'scheduler.log'
+    until(
+        lambda: log.exists() and 'does not answer; trying for' in log.read_text(), 'it tries', 100
+    )
+    process.terminate()
+    assert process.wait(100) == 0, 'it would try for an hour'
+
+
+# -- filters and weighers -------------------------------------------------------------------
+
+
+@pytest.mark.finding('N1', '"gantt status" says that processes run different filters')
+def test_the_status_says_that_processes_run_different_filters():
+    site = HttpSite()
+    site.place(1)
+    (one,) = site.insights.status().configurations
+    assert one.is_here and len(one.workers) == 1
+    fewer = [name for name in plugins.DEFAULT_FILTERS if name != 'TraitsFilter']
+    site.world.scheduler.placing.use(plugins.load_pipeline(fewer))
+    site.place(2)
+    site.insights.reload_soon()
+    (other,) = site.insights.status().configurations
+    assert (other.is_here, other.workers) == (False, one.workers)
+    assert other.digest != one.digest
+    told = '\n'.join(_lines(msgspec.to_builtins(site.insights.status()), 100))
+    assert f'{other.digest}: decided with' in told and 'SIGHUP' in told
+    # What was decided long ago says nothing of now.
+    site.pass_seconds(700)
+    assert site.insights.status().configurations == []
+
+
+# -- the page -------------------------------------------------------------------------------
+
+
+BROWSER = 'text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8'
+
+
+@pytest.mark.finding('N15', 'a browser at the root is shown the dashboard')
+def test_a_browser_at_the_root_is_shown_the_dashboard():
+    client = httpx.Client(
+        transport=httpx.WSGITransport(app=HttpSite().app), base_url='http://localhost'
+    )
+    found = client.get('/', headers={'Accept': BROWSER})
+    assert (found.status_code, found.headers['Location']) == (302, 'http://localhost/dashboard')
+    for accept in ('*/*', 'application/json', 'application/json, text/html;q=0.5'):
+        answer = client.get('/', headers={'Accept': accept})
+        assert answer.status_code == 300 and answer.json()['versions'], accept
+        assert 'Accept' in answer.headers['Vary']
+    assert client.get('/v1', headers={'Accept': BROWSER}).json()['id'] == 'v1.0'

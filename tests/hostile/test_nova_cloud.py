@@ -470,7 +470,9 @@ def test_the_id_of_a_request_is_no_marker():
     site = HttpSite()
     request = a_request(vcpu=1000)
     site.world.select(request)
-    with httpx.Client(transport=httpx.WSGITransport(site.app), base_url='http://gantt') as caller:
+    with httpx.Client(
+        transport=httpx.WSGITransport(site.app), base_url='http://localhost'
+    ) as caller:
         (decision,) = caller.get('/v1/decisions').json()['decisions']
         assert decision['request_id'] == request.request_id
         last = caller.get('/v1/decisions', params={'marker': decision['id']})

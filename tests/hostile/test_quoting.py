@@ -67,7 +67,9 @@ def test_the_path_of_what_is_refused_is_not_repeated_whole(body):
 
 @pytest.mark.finding('M5', 'text from outside is quoted and cut in logs and answers')
 def test_a_type_of_body_is_not_repeated_whole():
-    caller = httpx.Client(transport=httpx.WSGITransport(app=Site().app), base_url='http://gantt')
+    caller = httpx.Client(
+        transport=httpx.WSGITransport(app=Site().app), base_url='http://localhost'
+    )
     said = caller.post('/v1/requests', content=b'{}', headers={'Content-Type': 'x' * 30_000})
     assert said.status_code == 415
     assert len(said.content) < 2000

@@ -84,3 +84,12 @@ def manage(program):
 def synced(site, sqlite_template):
     shutil.copy(sqlite_template, site / 'gantt.db')
     return site
+
+
+@pytest.fixture
+def within(synced):
+    """The same with a broker within each process."""
+    config = synced / 'gantt.conf'
+    text = config.read_text()
+    config.write_text(text.replace('[DEFAULT]', '[DEFAULT]\ntransport_url = kombu+memory:///', 1))
+    return synced

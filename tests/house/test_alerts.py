@@ -53,6 +53,7 @@ def test_what_is_worth_an_alarm_has_one():
     asked = {name for rule in RULES for name, _ in USE.findall(rule['expr'])}
     assert asked >= {'gantt_adopted_total', 'gantt_disagreements_total', 'gantt_hosts'}
     assert asked >= {'gantt_nova_source_passes_total', 'gantt_nova_source_hosts'}
+    assert asked >= {'gantt_forged_messages_total', 'gantt_registrations_elsewhere_total'}
     assert len({rule['alert'] for rule in RULES}) == len(RULES)
 
 

@@ -16,6 +16,8 @@ BINDEP = (ROOT / 'bindep.txt').read_text()
 #: Reasons that no package mends, with why.
 RIGHTS = {
     'A DISK OF SOME MB': 'mounting one is for root, and not in every container',
+    'NO BUILDER': 'images come from where the machine need not reach',
+    'NO USERS': 'a server that is not ours may refuse the tests the right to make users',
 }
 
 

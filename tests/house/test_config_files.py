@@ -93,7 +93,7 @@ def test_a_value_out_of_bounds_is_told_with_its_file(site, program):
             )
 
 
-def test_a_misspelled_option_fails_the_check(site, synced, manage):
+def test_a_misspelled_option_fails_the_check(site, within, manage):
     assert manage('config', 'check')[0] == 0
     text = (site / 'gantt.conf').read_text()
     (site / 'gantt.conf').write_text(f'{text}max_pool = 3\nretri_interval = 2\n')

@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import textwrap
 from types import SimpleNamespace
 
 import pytest
@@ -67,6 +68,41 @@ def test_a_new_filter_passes_its_test_at_once(folder, capsys):
         'filter GpuModelFilter of my_gantt_plugins.gpu_model, over columns: '
         '20 cases, nothing found\n'
     )
+
+
+INSTALLED = """
+    import site, sys
+    site.addsitedir(sys.argv[1])
+    from gantt import plugins
+    print(plugins.find(plugins.FILTERS, 'GpuModelFilter').__module__)
+"""
+
+
+@pytest.mark.finding('N2', 'what dev new-filter says to do next works')
+def test_what_a_new_filter_says_to_do_next_works(folder, capsys):
+    assert new_filter('GpuModel', package='acme.filters') == 0
+    steps = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert 'pip install -e . pytest' in steps
+    assert 'python -m pytest tests/test_gpu_model_filter.py' in steps
+    assert 'gantt-manage dev check-plugin GpuModelFilter' in steps
+    # Into a place of its own, with the tools that are here.
+    done = run(
+        folder, '-m', 'pip', '--disable-pip-version-check', '--no-input', 'install', '--no-index',
+        '--no-build-isolation', '--no-deps', '--prefix', folder / 'prefix', '-e', '.',
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (place,) = (folder / 'prefix').rglob('site-packages')
+    done = run(ROOT, '-c', textwrap.dedent(INSTALLED), place)
+    assert done.stdout == 'acme.filters.gpu_model\n', done.stderr
+
+
+@pytest.mark.parametrize('name', ['setup.py', 'pyproject.toml'])
+def test_how_a_package_is_built_stays_its_own(folder, name):
+    (folder / name).write_text('mine')
+    assert new_filter('Gpu') == 0
+    there = {one.name for one in folder.glob('*p*.*') if one.suffix in ('.py', '.toml')}
+    assert there == {name}
+    assert (folder / name).read_text() == 'mine'
 
 
 def test_the_entry_goes_among_those_that_are_there(folder):

@@ -67,7 +67,7 @@ def test_a_sound_configuration_has_no_findings(a_conf):
 def test_the_example_of_the_documents_has_no_errors(a_conf):
     text = (ROOT / 'doc' / 'source' / 'install' / 'gantt.conf').read_text()
     findings = doctor.diagnose(a_conf(base=text), ask=False)
-    assert {f.option for f in findings} == {'transport_url', '[database] connection'}
+    assert {f.option for f in findings} == {'[database] connection'}
     assert all('everybody knows this password' in f.why for f in findings)
 
 
@@ -79,9 +79,9 @@ CASES = [
     ('transport_url = carrier-pigeon://roof/', [('error', 'transport_url')]),
     ('transport_url = kombu+memory:///', []),
     ('transport_url = rabbit://gantt:s3cret@rabbit-1/gantt',
-     [('warning', '[oslo_messaging_rabbit] ssl')]),
+     [('error', '[oslo_messaging_rabbit] ssl')]),
     # TLS
-    (FAR, [('error', '[oslo_messaging_rabbit] ssl'), ('warning', '[oslo_messaging_rabbit] ssl')]),
+    (FAR, [('error', '[oslo_messaging_rabbit] ssl'), ('error', '[oslo_messaging_rabbit] ssl')]),
     (FAR + TLS, []),
     (TWO + TLS, [('note', 'transport_url')]),
     (FAR + RABBIT + 'ssl = true', [('error', '[oslo_messaging_rabbit] ssl_ca_file')]),
@@ -193,12 +193,12 @@ CASES = [
     ('[database]\nconnection = postgresql://gantt:DB_PASS@127.0.0.1/gantt',
      [('warning', '[database] connection')]),
     ('[database]\nconnection = postgresql://gantt:s4cret@db-1/gantt',
-     [('warning', '[database] connection')]),
+     [('error', '[database] connection')]),
     ('[database]\nconnection = postgresql://gantt:s4cret@db-1/gantt?sslmode=require',
-     [('warning', '[database] connection')]),
+     [('error', '[database] connection')]),
     ('[database]\nconnection = postgresql://gantt:s4cret@db-1/gantt?sslmode=verify-full', []),
     ('[database]\nconnection = mysql+pymysql://gantt:s4cret@db-1/gantt',
-     [('warning', '[database] connection')]),
+     [('error', '[database] connection')]),
     ('[database]\nconnection = mysql+pymysql://gantt:s4cret@db-1/gantt?ssl_ca=/etc/ca.pem', []),
     ('[database]\nconnection = mysql+pymysql://gantt:s4cret@127.0.0.1/gantt\nmysql_sql_mode =',
      [('error', '[database] mysql_sql_mode')]),
@@ -220,16 +220,16 @@ CASES = [
     ('[database]\ndb_max_retries = 50\nslave_connection = postgresql://gantt:s6cret@db-2/gantt',
      [('note', '[database] slave_connection'), ('note', '[database] db_max_retries')]),
     # processes
-    ('[api]\nhost = 10.0.0.1', [('warning', '[api] host')]),
+    ('[api]\nhost = 10.0.0.1', [('error', '[api] host'), ('warning', '[api] host')]),
     ('[api]\nhost = 10.0.0.1\nbehind_proxy = true',
-     [('warning', '[api] host'), ('warning', '[api] behind_proxy')]),
+     [('error', '[api] host'), ('warning', '[api] host'), ('warning', '[api] behind_proxy')]),
     ('[api]\ntable_age_seconds = 60', [('error', '[api] table_age_unhealthy_seconds')]),
     ('metrics_port = 0', [('note', '[DEFAULT] metrics_port')]),
     ('metrics_port = 65535\n[scheduler]\nworkers = 2\n[filters]\nhost_subset_size = 3',
      [('error', '[DEFAULT] metrics_port')]),
     ('metrics_port = 8789\n[scheduler]\nworkers = 2\n[filters]\nhost_subset_size = 3',
      [('error', '[DEFAULT] metrics_port')]),
-    ('metrics_host = 10.0.0.1', [('note', '[DEFAULT] metrics_host')]),
+    ('metrics_host = 10.0.0.1', [('error', '[DEFAULT] metrics_host')]),
     ('[filters]\nskip_failing_plugins = true', [('warning', '[filters] skip_failing_plugins')]),
     ('[filters]\nenabled_filters = ComputeFiler',
      [('error', '[filters]')] + 2 * [('error', '[filters] enabled_filters')]

@@ -3,6 +3,7 @@
 
 import argparse
 import contextlib
+import importlib.util
 import io
 import pathlib
 import re
@@ -13,6 +14,7 @@ import pytest
 from gantt.cli import main as cli
 from gantt.cmd import manage
 from gantt.conf import opts
+from gantt.core import columns
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob('*.rst'), *(ROOT / 'doc' / 'source').rglob('*.rst')])
@@ -133,3 +135,38 @@ def test_every_file_of_faults_is_in_the_list_of_them():
     text = (ROOT / 'doc' / 'source' / 'contributor' / 'faults.rst').read_text()
     files = sorted((ROOT / 'tests' / 'faults').glob('test_*.py'))
     assert [file.name for file in files if f'{file.name}::' not in text] == []
+
+
+@pytest.mark.finding('N16', 'the columns that a filter may read are listed')
+def test_every_column_of_the_host_table_is_described():
+    path = ROOT / 'doc' / 'source' / '_ext' / 'gantt_tables.py'
+    spec = importlib.util.spec_from_file_location('gantt_tables', path)
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    assert tables.comments_of(columns.Columns).keys() >= columns.LAYOUT.keys()
+    page = (ROOT / 'doc' / 'source' / 'contributor' / 'write-a-filter.rst').read_text()
+    assert '.. gantt-columns::' in page
+
+
+def _leaves(parser, path=()):
+    """Every command of a parser, in words."""
+    groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    if not groups:
+        yield ' '.join(path)
+    for group in groups:
+        for name, inner in group.choices.items():
+            yield from _leaves(inner, (*path, name))
+
+
+@pytest.mark.finding('N25', 'the table of commands is complete')
+def test_the_table_of_commands_is_complete(manage_parser):
+    page = (ROOT / 'doc' / 'source' / 'admin' / 'operate.rst').read_text()
+    table = page.partition('.. list-table::')[2].partition('Exit codes:')[0]
+    listed = ' '.join(table.split())
+    wanted = [f'gantt {name}' for name in cli.COMMANDS]
+    wanted += [f'gantt-manage {name}' for name in _leaves(manage_parser)]
+    assert len(wanted) > 40
+    missing = [one for one in wanted if not re.search(rf'``{re.escape(one)}[` ]', listed)]
+    assert missing == []
+    # Each with the options that it insists on.
+    assert '``gantt claim release ID --reason TEXT``' in listed

@@ -61,7 +61,7 @@ def test_purge_says_how_much_went(synced, manage):
     assert manage('purge')[:2] == (0, '0 rows deleted\n')
 
 
-def test_config_check_of_a_sound_site(synced, manage):
+def test_config_check_of_a_sound_site(within, manage):
     code, out, error = manage('config', 'check')
     assert code == 0, out + error
     assert [line.split()[:2] for line in out.splitlines()] == [
@@ -70,6 +70,7 @@ def test_config_check_of_a_sound_site(synced, manage):
         ['ports', 'ok'],
         ['plugins', 'ok'],
         ['database', 'ok'],
+        ['broker', 'ok'],
     ]
 
 
@@ -84,15 +85,15 @@ def test_config_check_of_a_sound_site(synced, manage):
         ('[filters]\nenabled_filters = ComputeFiler\n', "did you mean 'ComputeFilter'"),
     ],
 )
-def test_config_check_names_what_is_wrong_and_goes_on(synced, addition, said, manage):
-    with synced.joinpath('gantt.conf').open('a') as config:
+def test_config_check_names_what_is_wrong_and_goes_on(within, addition, said, manage):
+    with within.joinpath('gantt.conf').open('a') as config:
         config.write(addition)
     code, out, _ = manage('config', 'check')
     assert code == 1
     wrong = [line for line in out.splitlines() if ' WRONG ' in line]
     assert len(wrong) == 1
     assert said in wrong[0]
-    assert len(out.splitlines()) == 5
+    assert len(out.splitlines()) == 6
 
 
 def test_an_unreachable_database_is_one_line(site, manage):
@@ -171,3 +172,27 @@ def test_an_option_that_is_no_number_is_told_at_start(site, manage, group, optio
     assert (code, out) == (1, '')
     assert f'[{group}] {option}' in error
     assert 'expected a finite number, got nan' in error
+
+
+# -- the audit trail ---------------------------------------------------------------------
+@pytest.mark.finding('L5', 'verbs of operators are on the trail')
+def test_a_command_that_changes_something_is_on_the_trail(site, manage):
+    code, _, error = manage('audit-trail')
+    assert (code, '[audit_trail] file' in error) == (1, True)
+    with (site / 'gantt.conf').open('a') as file:
+        file.write(f'[audit_trail]\nfile = {site}/trail\n')
+    assert manage('db', 'sync')[0] == 0
+    assert manage('db', 'version')[0] == 0
+    assert manage('host', 'rename', 'cmp-1', 'cmp-2')[0] == 1
+    code, out, _ = manage('audit-trail', '-f', 'json')
+    assert code == 0
+    found = json.loads(out)
+    assert [(one['action'], one['outcome'], one['reason']) for one in found] == [
+        ('gantt-manage db sync', 'success', ''),
+        ('gantt-manage host rename', 'failure', 'gantt.not_found'),
+    ]
+    assert found[1]['target'].endswith('host rename cmp-1 cmp-2')
+    assert found[0]['initiator']['user_id']
+    code, out, _ = manage('audit-trail', '--limit', '1')
+    assert (code, out.count('\n')) == (0, 1)
+    assert 'gantt-manage host rename' in out

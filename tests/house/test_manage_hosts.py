@@ -7,8 +7,11 @@ import pytest
 
 from gantt import exceptions
 from gantt.cmd import manage_hosts
+from gantt.core import host_keys
 from gantt.core.adoption import GUESTS_MAX, Guest
+from gantt.core.host_keys import Introduced, Mode, Proof
 from gantt.db.store import SqlStore
+from gantt.ed25519 import PrivateKey
 from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid, uuid_of
 
 
@@ -44,6 +47,32 @@ def names(store):
     return [change.row.name for change in store.load_everything().hosts]
 
 
+# -- keys -------------------------------------------------------------------------------------
+def test_a_key_is_shown_revoked_and_forgotten(store, host, manage):
+    code, out, error = manage('host', 'key', 'show', 'cmp-1')
+    assert (code, error) == (0, '')
+    assert 'cmp-1 has no key' in out
+    for verb in ('revoke', 'forget'):
+        code, out, error = manage('host', 'key', verb, 'cmp-1')
+        assert (code, out) == (1, '')
+        assert "key of host 'cmp-1' is not known" in error
+    key = host_keys.text(PrivateKey().public)
+    proven = Proof(number=1, key=key)
+    said = Introduced(name='cmp-1', boot_nonce=new_uuid(), mode=Mode.KNOWN, proven=proven)
+    store.register_host(said)
+    shown = json.loads(manage('host', 'key', 'show', 'cmp-1', '-f', 'json')[1])
+    assert shown['fingerprint'] == host_keys.fingerprint(key)
+    assert (shown['is_revoked'], shown['revoked']) == (False, [])
+    assert host_keys.fingerprint(key) in manage('host', 'key', 'show', 'cmp-1')[1]
+    assert 'nobody speaks for cmp-1 now' in manage('host', 'key', 'revoke', 'cmp-1')[1]
+    assert 'revoked: nobody' in manage('host', 'key', 'show', 'cmp-1')[1]
+    assert 'is forgotten' in manage('host', 'key', 'forget', 'cmp-1')[1]
+    out = manage('host', 'key', 'show', 'cmp-1')[1]
+    assert 'cmp-1 has no key' in out
+    assert f'never taken again: {host_keys.fingerprint(key)}' in out
+    assert manage('host', 'key', 'show', 'cmp-9')[0] == 1
+
+
 # -- rename -----------------------------------------------------------------------------------
 def test_a_host_that_reports_is_not_renamed_behind_its_back(store, host, manage):
     code, out, error = manage('host', 'rename', 'cmp-1', 'rack1-07')
@@ -73,7 +102,7 @@ def test_a_host_goes_for_good_in_steps(store, host, manage):
     claim = claimed(store, a_draft().taking(host))[0]
     code, _, error = manage('host', 'decommission', 'cmp-1')
     assert code == 1
-    assert f'cmp-1 has 1 live claims: {claim.consumer}' in error
+    assert 'cmp-1 has 1 live claim; "gantt claim list --host cmp-1" lists them' in error
     assert host.row.disabled == 'decommissioned'
     store.force_release(claim.id, '')
     code, _, error = manage('host', 'decommission', 'cmp-1')

@@ -8,15 +8,14 @@ import sys
 
 import pytest
 from oslo_config import cfg
-from oslo_messaging import conffixture
 
-from gantt import conf as options
 from gantt import exceptions, plugins
 from gantt.cmd import doctor, wiring
 from gantt.conf import unknown
 from gantt.db.memory import MemoryStore
 from gantt.scheduler.clock import SystemClock
 from gantt.telemetry.metrics import Metrics
+from tests.options import options_of
 
 SAMPLE = pathlib.Path(__file__).parents[2] / 'etc' / 'gantt' / 'gantt.conf.sample'
 RULES, SOFT = '[filters] operator_rules', '[weighers] operator_preferences'
@@ -44,16 +43,8 @@ def text_of(option, value):
 def a_conf(tmp_path):
     """``a_conf(text)``: the options of a file; ``text`` may be changed later."""
 
-    def make(text=''):
-        path = tmp_path / 'gantt.conf'
-        path.write_text(text)
-        conf = cfg.ConfigOpts()
-        conffixture.ConfFixture(conf)
-        options.register_opts(conf)
-        conf(['--config-file', str(path)], project='gantt')
-        return conf, path
-
-    return make
+    path = tmp_path / 'gantt.conf'
+    return lambda text='': (options_of(path, text), path)
 
 
 @pytest.mark.parametrize(('option', 'value', 'where', 'expected'), WRONG, ids=range(len(WRONG)))

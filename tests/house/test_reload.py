@@ -11,6 +11,7 @@ from oslo_config import cfg
 from oslo_messaging import conffixture
 
 from gantt import conf as options
+from gantt import plugins
 from gantt.cmd import wiring, workers
 from gantt.db.memory import MemoryStore
 from gantt.scheduler.clock import SystemClock
@@ -58,16 +59,64 @@ def in_force(conf, scheduler):
 @pytest.mark.parametrize('wrong', WRONG.values(), ids=WRONG)
 def test_what_is_wrong_changes_nothing_and_is_said(conf, path, scheduler, caplog, wrong):
     path.write_bytes(wrong)
-    wiring.reload(conf, scheduler)
+    refused = wiring.reload(conf, scheduler)
     assert in_force(conf, scheduler) == (10, 110, 10, 110)
     (said,) = [one.getMessage() for one in caplog.records if one.levelname == 'ERROR']
-    assert 'the configuration was not taken over: ' in said
+    assert said == f'the configuration was not taken over: {refused}'
+    assert refused
     # A supervisor starts its next worker with what was right.
     workers._read_again(conf)
     wiring.settings(conf, scheduler.placing.pipeline)
     path.write_text(GOOD.format(20, 120))
-    wiring.reload(conf, scheduler)
+    assert wiring.reload(conf, scheduler) == ''
     assert in_force(conf, scheduler) == (20, 120, 20, 120)
+
+
+LATE = """
+from gantt.core.filters.base import Filter
+
+
+class LateFilter(Filter):
+    def mask(self, hosts, spec):
+        return None
+"""
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A place for packages, which processes look into from their start on."""
+    made = tmp_path / 'site'
+    made.mkdir()
+    monkeypatch.syspath_prepend(made)
+    yield made
+    sys.modules.pop('acme_late', None)
+    plugins.look_again()
+
+
+def install(site, name, target):
+    info = site / 'acme_late-1.0.dist-info'
+    info.mkdir()
+    info.joinpath('METADATA').write_text('Metadata-Version: 2.1\nName: acme-late\nVersion: 1.0\n')
+    info.joinpath('entry_points.txt').write_text(f'[gantt.filters]\n{name} = {target}\n')
+
+
+@pytest.mark.finding('N1', 'a plugin that was installed after the start is found')
+def test_a_plugin_that_was_installed_after_the_start_is_found(conf, path, scheduler, site):
+    assert 'LateFilter' not in plugins.installed(plugins.FILTERS)
+    path.write_text(GOOD.format(10, 110) + '[filters]\nextra_filters = LateFilter\n')
+    assert "'LateFilter': is not installed" in wiring.reload(conf, scheduler)
+    site.joinpath('acme_late.py').write_text(LATE)
+    install(site, 'LateFilter', 'acme_late:LateFilter')
+    assert wiring.reload(conf, scheduler) == ''
+    assert 'LateFilter' in [rule.name for rule in scheduler.placing.pipeline.filters]
+
+
+@pytest.mark.finding('N1', 'a plugin that was installed after the start is found')
+def test_a_plugin_that_only_a_new_process_finds_is_told_as_such(conf, path, scheduler, site):
+    install(site, 'LaterFilter', 'acme_elsewhere:LaterFilter')
+    path.write_text(GOOD.format(10, 110) + '[filters]\nextra_filters = LaterFilter\n')
+    said = wiring.reload(conf, scheduler)
+    assert "No module named 'acme_elsewhere'" in said and 'start the process again' in said
 
 
 def test_a_file_that_is_gone_changes_nothing(conf, path, scheduler):

@@ -248,3 +248,29 @@ def test_constraints_are_exact_and_cover_what_is_required():
             version = pinned.get(canonicalize_name(requirement.name))
             assert version, f'{name}: {requirement.name} is not in constraints.txt'
             assert requirement.specifier.contains(version), f'{line} against {version}'
+
+
+def test_the_lock_has_the_versions_of_the_constraints_and_a_hash_of_each():
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    text = (ROOT / 'requirements.lock').read_text().replace('\\\n', ' ')
+    locked = {}
+    for line in text.splitlines():
+        if line.startswith('#'):
+            continue
+        said, *hashes = line.split(' --hash=')
+        requirement = Requirement(said)
+        assert hashes and all(re.fullmatch(r'sha256:[0-9a-f]{64} *', one) for one in hashes), said
+        locked[canonicalize_name(requirement.name)] = requirement
+    pinned = [Requirement(line) for line in (ROOT / 'constraints.txt').read_text().splitlines()
+              if not line.startswith('#')]  # fmt: skip
+    versions = {canonicalize_name(one.name): one.specifier for one in pinned}
+    for name, requirement in locked.items():
+        # What only another Python needs is not in the set that the tests are green on.
+        if requirement.marker is None or requirement.marker.evaluate():
+            assert requirement.specifier == versions.get(name), 'run "make hashes"'
+    needed = (ROOT / 'requirements.txt').read_text().splitlines()
+    for line in (*needed, 'setuptools'):
+        if not line.startswith('#'):
+            assert canonicalize_name(Requirement(line).name) in locked, 'run "make hashes"'

@@ -12,15 +12,14 @@ import textwrap
 import pytest
 
 from gantt import plugins
-from gantt.core.host import HostChange, HostFacts, HostRow
-from gantt.core.host_table import HostTable
+from gantt.core.host import HostFacts
 from gantt.core.report import Hypervisor
 from gantt.core.request import RequestSpec
-from gantt.core.resources import Inventory
 from gantt.db.memory import MemoryStore
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
+from gantt.testing import clouds
 from tests.nemesis.site import until
 from tests.rpc.bus import Bus
 
@@ -33,31 +32,10 @@ def samples_are_importable(monkeypatch):
     monkeypatch.syspath_prepend(SAMPLES)
 
 
-def a_table(**memory_mb):
-    """A host table with hosts of the given memory; the n-th runs hypervisor version n."""
-    changes = [
-        HostChange(
-            provider_id=number,
-            row=HostRow(
-                id=number, uuid=f'00000000-0000-4000-8000-{number:012}', name=name, version=1,
-                reported_at=1000.0,
-                facts=HostFacts(
-                    inventories={
-                        'MEMORY_MB': Inventory(total=total), 'VCPU': Inventory(total=8)
-                    },
-                    hypervisor=Hypervisor(version=number),
-                ),
-            ),
-        )
-        for number, (name, total) in enumerate(memory_mb.items(), 1)
-    ]  # fmt: skip
-    return HostTable.build(changes, [], {}, frozenset(), 1000.0)
-
-
 def test_headroom_keeps_memory_free():
     from acme_gantt.headroom import HeadroomFilter
 
-    hosts = a_table(small=4096, large=8192)
+    hosts = clouds.table_of({'small': {'MEMORY_MB': 4096}, 'large': {'MEMORY_MB': 8192}})
     spec = RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 2048})
 
     assert list(HeadroomFilter({'headroom_mb': 2048}).mask(hosts, spec)) == [True, True]
@@ -73,7 +51,8 @@ def test_headroom_keeps_memory_free():
 def test_the_per_host_filter_asks_only_when_the_hint_is_there():
     from acme_gantt.hypervisor_version import HypervisorVersionFilter
 
-    hosts = a_table(a=1024, b=1024, c=1024)
+    said = {f'host-{n}': HostFacts(hypervisor=Hypervisor(version=n)) for n in (1, 2, 3)}
+    hosts = clouds.table_of(said)
     rule = HypervisorVersionFilter()
     assert rule.mask(hosts, RequestSpec(resources={'VCPU': 1})) is None
     spec = RequestSpec(resources={'VCPU': 1}, hints={'min_hypervisor_version': ['2']})
@@ -85,7 +64,7 @@ def test_the_weigher_prefers_the_tighter_host():
     import numpy as np
     from acme_gantt.best_fit import BestFitWeigher
 
-    hosts = a_table(roomy=8192, tight=2048)
+    hosts = clouds.table_of({'roomy': {'MEMORY_MB': 8192}, 'tight': {'MEMORY_MB': 2048}})
     spec = RequestSpec(resources={'MEMORY_MB': 1024})
     roomy, tight = BestFitWeigher().raw(hosts, spec, np.array([0, 1]))
     assert tight > roomy
@@ -119,11 +98,9 @@ def installed(tmp_path):
     for group, lines in parser['options.entry_points'].items():
         text += f'[{group}]\n{textwrap.dedent(lines)}\n'
     info.joinpath('entry_points.txt').write_text(text)
-    # A cache of entry points of its own, so that nothing is written to the user's.
     return {
         **os.environ,
         'PYTHONPATH': os.pathsep.join([str(tmp_path), str(SAMPLES), str(ROOT)]),
-        'XDG_CACHE_HOME': str(tmp_path / 'cache'),
     }
 
 
@@ -131,8 +108,10 @@ def test_the_samples_load_by_the_entry_points_their_package_declares(tmp_path, i
     config = tmp_path / 'gantt.conf'
     config.write_text(
         '[filters]\n'
-        'enabled_filters = ComputeFilter,ResourcesFilter,HeadroomFilter,HypervisorVersionFilter\n'
-        'enabled_weighers = RAMWeigher,BestFitWeigher\n'
+        'enabled_filters = ComputeFilter,ResourcesFilter\n'
+        'extra_filters = HeadroomFilter,HypervisorVersionFilter\n'
+        'enabled_weighers = RAMWeigher\n'
+        'extra_weighers = BestFitWeigher\n'
     )
     done = subprocess.run(
         [sys.executable, '-c', textwrap.dedent(LOAD), '--config-file', str(config)],

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is installed is what is in the tree, also from a copy without git."""
 
+import configparser
 import os
 import pathlib
 import shutil
@@ -64,3 +65,29 @@ def test_the_wheel_declares_the_entry_points_of_setup_cfg(wheel):
     for group, name, module, attribute in _declared_entry_points():
         assert f'[{group}]' in text
         assert f'{name} = {module}{attribute and f":{attribute}"}\n' in text + '\n'
+
+
+@pytest.mark.finding('N17', 'one tree has one version')
+def test_one_tree_has_one_version(tmp_path):
+    parser = configparser.ConfigParser(delimiters=('=',), interpolation=None)
+    parser.read(ROOT / 'setup.cfg')
+    stated = parser['metadata']['version']
+    for name in ('Makefile', 'setup.cfg'):
+        shutil.copy(ROOT / name, tmp_path)
+    environment = {k: v for k, v in os.environ.items() if k not in ('PBR_VERSION', 'MAKEFLAGS')}
+    environment['GIT_CEILING_DIRECTORIES'] = str(tmp_path.parent)
+
+    def run(folder, *words):
+        done = subprocess.run(
+            words, cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip().rpartition('\n')[2]
+
+    show = ('make', '--no-print-directory', '--eval', 'show: ; @echo "$$PBR_VERSION"', 'show')
+    assert run(tmp_path, *show) == f'{stated}.dev0'
+    if not (ROOT / '.git').exists():
+        pytest.skip('NO GIT: this tree has no commits to count')
+    # Nothing is said for pbr: it counts, as it does for "pip install .".
+    assert run(ROOT, *show) == ''
+    assert run(ROOT, sys.executable, 'setup.py', '--version').startswith(stated)

@@ -11,7 +11,7 @@ from typing import Any
 from gantt import plugins
 from gantt.core.decision import Answer, error_of
 from gantt.core.report import Metric, NumaCell, Running
-from gantt.core.request import CancelClaims, SelectDestinations
+from gantt.core.request import CancelClaims, ExtendClaims, SelectDestinations
 from gantt.core.resources import Inventory
 from gantt.http.app import make_app
 from gantt.http.settings import HttpSettings
@@ -57,6 +57,12 @@ class DirectClient:
         if error is not None:
             raise error
         return answer
+
+    def extend_claims(self, request_id: str, seconds: int) -> object:
+        with self.lock:
+            done = self.world.scheduler.extend(ExtendClaims(request_id=request_id, seconds=seconds))
+            self.world.turn()
+        return done
 
     def cancel_claims(self, request_id: str, reason: str = '') -> object:
         if self.error is not None:

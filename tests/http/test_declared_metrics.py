@@ -26,7 +26,7 @@ def site() -> Site:
 @pytest.fixture
 def caller(site: Site) -> Iterator[httpx.Client]:
     transport = httpx.WSGITransport(site.app)
-    with httpx.Client(transport=transport, base_url='http://gantt') as client:
+    with httpx.Client(transport=transport, base_url='http://localhost') as client:
         yield client
 
 

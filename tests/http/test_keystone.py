@@ -9,10 +9,9 @@ import httpx
 import pytest
 
 from gantt import exceptions
-from gantt.http import auth
-from gantt.http.app import make_app
 from gantt.http.keystone import TokenCache
 from tests.http import identity
+from tests.http.cloud import guarded
 from tests.http.identity import Keystone
 from tests.http.site import Site
 
@@ -34,18 +33,8 @@ def make(keystone: Keystone, tmp_path: pathlib.Path) -> Iterator[Make]:
     clients = []
 
     def one(**changes: object) -> httpx.Client:
-        said = identity.options(keystone.url, **changes)
-        conf = identity.configuration(tmp_path, {'keystone_authtoken': said})
-        site = Site()
-        app = make_app(
-            site.insights,
-            site.world.store,
-            site.client,
-            site.metrics,
-            strategy=auth.strategy('keystone', conf),
-        )
-        transport = httpx.WSGITransport(app)
-        clients.append(httpx.Client(transport=transport, base_url='http://gantt', timeout=30))
+        transport = httpx.WSGITransport(guarded(Site(), keystone, tmp_path, **changes))
+        clients.append(httpx.Client(transport=transport, base_url='http://localhost', timeout=30))
         return clients[-1]
 
     yield one
@@ -165,7 +154,7 @@ def test_who_says_it_is_somebody_is_not_believed(keystone: Keystone, make: Make)
 def test_an_application_credential_does_what_its_access_rules_say(
     keystone: Keystone, make: Make
 ) -> None:
-    keystone.catalog.append(identity.endpoints('scheduler', 'http://gantt'))
+    keystone.catalog.append(identity.endpoints('scheduler', 'http://localhost'))
     client, token = make(), keystone.issue('admin')
     rule = {'id': 'r1', 'service': 'scheduler', 'method': 'GET', 'path': '/v1/hosts/*'}
     keystone.tokens[token]['application_credential'] = {

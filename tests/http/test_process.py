@@ -139,7 +139,7 @@ def test_the_wsgi_module_has_the_same_application(rig: Rig) -> None:
     code = (
         'import httpx\n'
         'from gantt.wsgi.api import application\n'
-        "client = httpx.Client(transport=httpx.WSGITransport(application), base_url='http://x')\n"
+        "client = httpx.Client(transport=httpx.WSGITransport(application), base_url='http://localhost')\n"
         "print(client.get('/v1/hosts').json()['total'])\n"
     )
     done = subprocess.run(

@@ -124,7 +124,9 @@ def test_who_asks_is_told_which_rule_of_the_operator_was_given_up_not_what_it_sa
     result, _ = wire.answer(kept)
     assert result.given_up == ["the operator's rule tier of the flavor"]
     assert SECRET not in str(message.to_builtins(result))
-    with httpx.Client(transport=httpx.WSGITransport(site.app), base_url='http://gantt') as caller:
+    with httpx.Client(
+        transport=httpx.WSGITransport(site.app), base_url='http://localhost'
+    ) as caller:
         shown = caller.get(f'/v1/requests/{kept.request_id}').json()
     assert shown['answer']['given_up'] == result.given_up
     explained = site.insights.explain(kept.decision_id)

@@ -198,13 +198,13 @@ class Model:
             now = w._replace(claims=put(w.claims, claim, CONFIRMED), used=used)
             yield step, self.say(self.accept(now, stamp), 'ok', claim, *stamp)
         else:
-            yield step, self.say(self.accept(w, stamp), 'gone', claim, *stamp)
+            yield step, self.say(self.heard_of(w, claim, stamp), 'gone', claim, *stamp)
 
     def hear_refuse(self, w: World, claim: int, *stamp: int) -> Iterator[tuple[Step, World]]:
         if stamp[0] == w.heard[0]:
             ends = w.claims[claim] == RESERVED and self.host_ends(RESERVED)
             now = self.end(w, claim, REFUSED) if ends else w
-            yield ('refuse', claim, *stamp), self.accept(now, stamp)
+            yield ('refuse', claim, *stamp), self.heard_of(now, claim, stamp)
 
     def hear_release(self, w: World, claim: int, *stamp: int) -> Iterator[tuple[Step, World]]:
         if self.flaw == 'release counts twice':
@@ -213,7 +213,7 @@ class Model:
         elif self.is_news(w, stamp):
             ends = w.claims[claim] in LIVE and self.host_ends(w.claims[claim])
             now = self.end(w, claim, RELEASED) if ends else w
-            yield ('release', claim, *stamp), self.accept(now, stamp)
+            yield ('release', claim, *stamp), self.heard_of(now, claim, stamp)
 
     def hear_report(
         self, w: World, epoch: int, number: int, running: frozenset, pending: frozenset
@@ -255,6 +255,10 @@ class Model:
 
     def accept(self, w: World, stamp: tuple[int, ...]) -> World:
         return w._replace(heard=max(w.heard, (stamp[0], stamp[1])))
+
+    def heard_of(self, w: World, claim: int, stamp: tuple[int, ...]) -> World:
+        """After words about one claim: numbers are not used up by claims that never were."""
+        return w if w.claims[claim] == NONE else self.accept(w, stamp)
 
     @staticmethod
     def end(w: World, claim: int, state: str) -> World:

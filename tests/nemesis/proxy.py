@@ -82,6 +82,8 @@ class Proxy:
         self.port = self._listener.getsockname()[1]
         self.links: list[Link] = []
         self.delay = 0.0
+        #: Bytes that came while it held, and that pass or break with their connection.
+        self.held_bytes = 0
         self._takes = True
         self._passes = threading.Event()
         self._passes.set()
@@ -166,6 +168,8 @@ class Proxy:
     ) -> None:  # fmt: skip
         with contextlib.suppress(OSError):
             while data := source.recv(CHUNK):
+                if not self._passes.is_set():
+                    self.held_bytes += len(data)
                 self._passes.wait(HELD_MAX)
                 if self.delay:
                     time.sleep(self.delay)

@@ -273,7 +273,7 @@ def test_letters_are_listed_and_dropped(keeping, kept, wire, manage):
     until(lambda: kept.depth == 2)
     code, out = manage(kept.name, 'dead-letters', 'list', '--limit', '1')
     assert out.count('gantt.invalid_message') == 1
-    assert out.endswith('\n1 messages\n')
+    assert out.endswith('\n1 message\n')
     until(lambda: kept.depth == 2)
     assert manage(kept.name, 'dead-letters', 'drop') == (0, '2 messages deleted\n')
     assert kept.depth == 0

@@ -18,8 +18,10 @@ from gantt.core import request as requests
 from gantt.core import resources
 from gantt.core.claim import claim_id
 from gantt.core.decision import Answer, Outcome, Selection
+from gantt.core.host_keys import HostKey, Rules
 from gantt.core.message import derived_id
 from gantt.core.report import Registered, check
+from gantt.scheduler.host_signatures import HostSignatures
 from gantt.scheduler.ports import ClaimFate, ReportFate
 
 CELL = '3f08903e-ffa4-442a-bd00-09d817a78499'
@@ -52,6 +54,12 @@ class Facade:
         self.answers_pings = False
         #: Why what was not begun was to be given back.
         self.given_back: list[str] = []
+        #: Keys of hosts, by name.
+        self.keys: dict[str, HostKey] = {}
+        self.signatures = HostSignatures(
+            self.keys.get, self.keys.get, Rules, lambda name, value=1, **labels: None,
+            time.monotonic,
+        )  # fmt: skip
         self.hold = threading.Event()
         self.hold.set()
         self._queue: queue.Queue = queue.Queue(queue_limit)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The private names of oslo.messaging that ``gantt.rpc.driver`` rests on.
+"""The private names of oslo.messaging that ``gantt.rpc.driver`` and ``least_privilege`` rest on.
 
-When one of these fails, the library has changed: adapt ``driver`` (and
+When one of these fails, the library has changed: adapt ``driver``, ``least_privilege`` (and
 ``server._on_incoming``), nothing else.
 """
 
@@ -11,6 +11,7 @@ import socket
 import uuid
 
 import amqp
+import kombu
 import oslo_messaging as om
 import pytest
 from amqp.method_framing import frame_writer
@@ -20,7 +21,7 @@ from oslo_messaging._drivers import amqpdriver, base, impl_rabbit, pool
 from oslo_messaging.rpc.server import RPCServer
 
 from gantt import exceptions
-from gantt.rpc import driver, outlet, straight, transport
+from gantt.rpc import driver, least_privilege, outlet, straight, transport
 from gantt.rpc.server import CheckedServer
 from tests.rpc.bus import a_conf
 
@@ -53,6 +54,11 @@ def test_a_server_class_may_be_given_and_gets_these_arguments():
         (impl_rabbit.Consumer, '__init__', ['callback']),
         (impl_rabbit.RabbitMessage, '__init__', ['raw_message']),
         (impl_rabbit.Connection, 'consume', ['timeout']),
+        (impl_rabbit.Connection, '_publish', ['exchange', 'msg', 'routing_key', 'timeout']),
+        (impl_rabbit.Connection, 'declare_consumer', ['consumer']),
+        (impl_rabbit.Consumer, 'declare', ['conn']),
+        (amqpdriver.AMQPDriverBase, '_get_reply_queue_name', []),
+        (pool.ConnectionPool, 'create', ['purpose', 'retry']),
         (amqpdriver.MessageOperationsHandler, 'do', ['task']),
         (amqpdriver.MessageOperationsHandler, 'process', []),
         (RPCServer, '_create_listener', []),
@@ -79,6 +85,49 @@ def test_a_consumer_is_called_by_the_name_that_is_replaced():
     assert 'self._message_operations_handler.process()' in inspect.getsource(
         amqpdriver.AMQPListener
     )
+
+
+def test_an_exchange_that_is_noted_as_declared_is_not_declared_to_publish():
+    source = inspect.getsource(impl_rabbit.Connection._publish)
+    assert 'if not (exchange.passive or exchange.name in self._declared_exchanges):' in source
+    assert 'exchange(self.channel).declare()' in source
+
+
+def test_a_consumer_is_declared_by_the_name_that_is_replaced_and_may_leave_its_exchange():
+    source = inspect.getsource(impl_rabbit.Connection.declare_consumer)
+    assert 'consumer.declare(self)' in source
+    # Where a connection comes back its consumers are declared again, by the same name.
+    assert inspect.getsource(impl_rabbit.Connection).count('consumer.declare(self)') == 2
+    declared = inspect.getsource(impl_rabbit.Consumer.declare)
+    assert 'exchange=self.exchange' in declared and 'self.queue.declare()' in declared
+    names = inspect.signature(impl_rabbit.Consumer.__init__).parameters
+    assert {'queue_name', 'routing_key', 'durable'} <= set(names)
+    assert not kombu.Exchange('nova', no_declare=True)._can_declare()
+
+
+def test_the_pool_makes_its_connections_of_the_class_that_is_replaced():
+    assert 'self.connection_cls(' in inspect.getsource(pool.ConnectionPool.create)
+    assert 'self._get_reply_queue_name()' in inspect.getsource(amqpdriver.AMQPDriverBase)
+    carrier = transport.own_transport(a_conf('rabbit://nova:guest@127.0.0.1:1/'))
+    assert carrier._driver._get_reply_queue_name().startswith('reply_nova:')
+    assert carrier._driver._connection_pool.connection_cls.func is least_privilege._Careful
+
+
+@pytest.mark.rabbit
+def test_nothing_is_left_behind_where_the_broker_refuses(rabbit_url):
+    """py-amqp opens a channel anew that the broker closes: none may stay, and no exchange."""
+    name = f'nowhere-{uuid.uuid4().hex}'
+    carrier = transport.own_transport(a_conf(rabbit_url))
+    # Locked, as the library does it to publish: its heartbeats read the answers otherwise.
+    with driver.new_connection(carrier) as connection, connection._connection_lock:
+        raw = connection.connection.connection
+        before = len(raw.channels)
+        for _ in range(3):
+            assert not connection._has(kombu.Exchange(name, type='topic'))
+            with pytest.raises(amqp.NotFound, match='no queue'):
+                least_privilege.send_to_self(connection, name, {})
+            assert not connection._has(kombu.Exchange(name, type='topic'))
+        assert len(raw.channels) == before
 
 
 def test_the_transport_keeps_what_was_received_beyond_what_it_asked_for():

@@ -75,7 +75,7 @@ def test_the_same_minor_version_may_not(bus):
     ('change', 'field', 'expected'),
     [
         ({'spec': {}}, 'request.spec.resources', 'missing'),
-        ({'spec': {'resources': {'VCPU': '1'}}}, 'request.spec.resources.VCPU', 'int'),
+        ({'spec': {'resources': {'VCPU': '1'}}}, 'request.spec.resources.VCPU', 'a whole number'),
         ({'spec': {'resources': {'VCPU': -1}}}, 'request.spec.resources.VCPU', '>= 1'),
         ({'spec': {'resources': {'VCPU': 2**50}}}, 'request.spec.resources.VCPU', '<='),
         ({'spec': {'resources': {}}}, 'request.spec.resources', 'length'),
@@ -83,7 +83,7 @@ def test_the_same_minor_version_may_not(bus):
         ({'consumers': ['x']}, 'request.consumers[0]', 'a UUID'),
         ({'budget_ms': 0}, 'request.budget_ms', '>= 1'),
         ({'budget_mss': 1}, 'request.budget_mss', "'budget_ms'"),
-        ({'request_id': 7}, 'request.request_id', 'str'),
+        ({'request_id': 7}, 'request.request_id', 'expected text'),
         (
             {'spec': {'resources': {'VCPU': 1}, 'purpose': 'fun'}},
             'request.spec.purpose',

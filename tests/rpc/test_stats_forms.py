@@ -8,7 +8,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.message import to_builtins
-from gantt.core.report import HostReport, Registered, check
+from gantt.core.report import HostReport, Metric, Registered, check
 from gantt.core.resources import Inventory
 from gantt.rpc import stats, stats_foreign
 
@@ -128,7 +128,15 @@ def test_a_misspelled_field_names_the_nearest_known_one():
 
 
 def test_a_newer_minor_version_may_say_more():
-    assert stats.decode(HOST, a_report(brand_new=3), newer=True).sequence == 2
+    said = a_report(
+        brand_new=3, inventories={'VCPU': {'total': 8, 'brand_new': 1}},
+        metrics={'load_1m': {'value': 1.5, 'brand_new': [1]}},
+    )  # fmt: skip
+    found = stats.decode(HOST, said, newer=True)
+    assert found.sequence == 2
+    # Entries of a map are no fields: all of them stay.
+    assert found.inventories == {'VCPU': Inventory(total=8)}
+    assert found.metrics == {'load_1m': Metric(value=1.5)}
 
 
 # -- the older dictionary -------------------------------------------------------------

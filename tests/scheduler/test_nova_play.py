@@ -257,7 +257,7 @@ def test_a_late_word_of_an_earlier_move_proves_nothing_of_this_one():
 STEPS = ('live', 'live_back', 'resize', 'revert', 'resize_home', 'shelve', 'wait')
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(
     steps=st.lists(st.sampled_from(STEPS), max_size=6),
     fates=st.lists(st.sampled_from((LOST, NOW, LATE, 2, 3, LATER)), max_size=20),

@@ -2,6 +2,7 @@
 """Hosts that register together: each gets its own answer."""
 
 import threading
+import time
 
 import pytest
 
@@ -12,6 +13,7 @@ from gantt.scheduler import register_hosts
 from gantt.scheduler.claims import Claims
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.host_signatures import Alarm
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.register_hosts import Registrations
 from gantt.scheduler.settings import Settings
@@ -42,7 +44,9 @@ class Gate(MemoryStore):
 
 def a_claims(store):
     cache = HostCache(store, SystemClock(), 60)
-    return Claims(store, cache, MemoryRecorder(), Settings(report_seconds=7))
+    recorder = MemoryRecorder()
+    alarm = Alarm(recorder.count, time.monotonic)
+    return Claims(store, cache, recorder, Settings(report_seconds=7), alarm)
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ class Site:
         due = []
         for number, host in enumerate(self.hosts):
             host.die()
-            due.append((start, number, host.boot(self.line, settings, None)))
+            due.append((start, number, host.boot(self.line, settings)))
         while due:
             at, number, member = heapq.heappop(due)
             clock.advance(max(0.0, at - clock.monotonic()))

@@ -27,7 +27,7 @@ SEEDS, MANY = 200, 3000
 def finds(what, seeds=SEEDS, first=0, **how):
     """Whether some seed shows a violation of this kind.
 
-    :param first: where to begin: the seeds below it are tried last
+    :param first: where to begin, the seed that found it last: those below it are tried last
     """
     stacks = Stacks()
     return any(
@@ -38,20 +38,20 @@ def finds(what, seeds=SEEDS, first=0, **how):
 
 
 @pytest.mark.parametrize(
-    ('store', 'what'),
+    ('store', 'what', 'first'),
     [
-        (broken.ConfirmsInAnyEpoch, 'fence: '),
-        (broken.SweepsWhatIsConfirmed, 'P2: '),
-        (broken.NeverSweeps, 'P3: '),
-        (broken.ForgetsWhatWasPlaced, 'P4: '),
-        (broken.GivesUpWhatIsPlaced, 'P2: '),
-        (broken.ForgetsToTell, 'view: '),
-        (broken.KnowsNoEpochs, 'P3: '),
-        (broken.ReleasesAgain, 'audit, '),
+        (broken.ConfirmsInAnyEpoch, 'fence: ', 74),
+        (broken.SweepsWhatIsConfirmed, 'P2: ', 0),
+        (broken.NeverSweeps, 'P3: ', 0),
+        (broken.ForgetsWhatWasPlaced, 'P4: ', 0),
+        (broken.GivesUpWhatIsPlaced, 'P2: ', 3),
+        (broken.ForgetsToTell, 'view: ', 2),
+        (broken.KnowsNoEpochs, 'P3: ', 0),
+        (broken.ReleasesAgain, 'audit, ', 1),
     ],
 )
-def test_a_broken_store_is_found(store, what):
-    assert finds(what, make_store=store)
+def test_a_broken_store_is_found(store, what, first):
+    assert finds(what, first=first, make_store=store)
 
 
 def test_absence_that_frees_a_reserved_claim_is_found(monkeypatch):
@@ -66,12 +66,12 @@ def test_a_commit_without_its_capacity_guard_is_found(monkeypatch):
         return {draft.id: list(range(len(draft.claims))) for draft in going}
 
     monkeypatch.setattr(memory_commit, '_accept', everything)
-    assert finds('P1: ')
+    assert finds('P1: ', first=11)
 
 
 def test_a_commit_that_does_not_look_at_group_generations_is_found(monkeypatch):
     monkeypatch.setattr(memory_commit, 'behind_others', lambda batch, ended, rules: set())
-    assert finds('group: ')
+    assert finds('group: ', first=28)
 
 
 def test_two_claims_of_one_consumer_are_found(monkeypatch):
@@ -107,7 +107,7 @@ def test_reports_without_what_is_pending_are_found(monkeypatch):
 def test_a_confirmation_that_revives_an_expired_claim_is_found(monkeypatch):
     monkeypatch.setitem(claim.TRANSITIONS, (State.EXPIRED, Event.CONFIRM), State.CONFIRMED)
     # Rare: the place has to be sold again before the late question comes.
-    assert finds('audit, over_commit: ', first=125)
+    assert finds('audit, over_commit: ', first=137)
 
 
 def test_a_host_that_forgets_what_it_built_is_found(monkeypatch):
@@ -145,9 +145,9 @@ def test_a_late_registration_that_fences_the_living_is_found(monkeypatch):
         )
 
     monkeypatch.setattr(plan, 'deal', killed_often)
-    assert not finds('', seeds=60)
+    assert not finds('', seeds=20)
     undone.a_late_registration_of_the_dead_counts(monkeypatch)
-    assert finds('P3: ', MANY)
+    assert finds('P3: ', MANY, first=31)
 
 
 @pytest.mark.slow

@@ -88,6 +88,7 @@ def test_one_that_has_not_started_says_what_is_missing(served):
     assert status == 200
     assert body['facts']['requests_waiting'] == 0
     assert body['facts']['loaded'] is True
+    assert body['facts']['configuration_refused'] == ''
     assert body['facts']['calls_pending'] == 0
 
 
@@ -107,6 +108,7 @@ def test_a_broker_that_goes_away_and_comes_back(served):
 
 @pytest.mark.rabbit
 @pytest.mark.postgresql
+@pytest.mark.leaves_sockets
 def test_a_database_that_goes_away_and_comes_back(served):
     served.start()
     until(lambda: not served.sick())

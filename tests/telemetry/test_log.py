@@ -146,7 +146,7 @@ def test_a_decision_is_one_line_with_its_request_id():
     [(request_id, line)] = seen
     assert request_id == REQUEST
     assert line == (
-        'decision id=d-1 outcome=no_valid_host table_age_seconds=0 ms=4.2 '
+        'decision id=d-1 outcome=no_valid_host oldest_report_age_seconds=0 ms=4.2 '
         'reason="0/412 hosts fit: 412 too little free MEMORY_MB"'
     )
     assert log.context.get_current() is None

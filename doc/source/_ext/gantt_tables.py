@@ -8,6 +8,8 @@
 .. gantt-message:: gantt.core.request:SelectDestinations
 .. gantt-plugins:: gantt.filters
 .. gantt-facts::
+.. gantt-columns::
+.. gantt-release-notes::
 """
 
 import ast
@@ -26,6 +28,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
@@ -33,7 +36,7 @@ from sphinx.util.docutils import SphinxDirective
 from gantt import exceptions, policies
 from gantt.cli import main as cli
 from gantt.conf import opts
-from gantt.core import claim
+from gantt.core import claim, columns
 from gantt.core.rules.facts import FACTS
 from gantt.telemetry import metrics
 
@@ -125,6 +128,24 @@ class Facts(Generated):
     def lines(self) -> Iterator[str]:
         rows = [[f'``{fact.shown}``', fact.kind.value, fact.help] for fact in FACTS.values()]
         yield from table(['Fact', 'Kind', 'Meaning'], rows, '30 15 55')
+
+
+class HostColumns(Generated):
+    """What a filter may read of the host table, from ``gantt.core.columns``."""
+
+    def lines(self) -> Iterator[str]:
+        notes = comments_of(columns.Columns)
+        rows = [
+            [f'``{name}``', self._shape(name), notes[name]] for name in columns.LAYOUT
+        ]  # fmt: skip
+        rows += [[f'``{name}``', 'object', text] for name, text in columns.OBJECTS.items()]
+        yield from table(['Column', 'Type', 'Of each host'], rows, '20 25 55')
+
+    def _shape(self, name: str) -> str:
+        dtype, _, width = columns.LAYOUT[name]
+        lines = 'by class' if name in columns.BY_CLASS else 'several lines' if width else ''
+        kind = dtype.__name__.rstrip('_')
+        return f'{kind}, {lines}' if lines else kind
 
 
 class ClaimStates(Generated):
@@ -246,6 +267,39 @@ class Commands(Generated):
         return out.getvalue()
 
 
+#: Kinds of release notes as reno has them, and what they are called here.
+NOTES = {
+    'upgrade': 'To know before an upgrade', 'deprecations': 'Goes away', 'security': 'Security',
+    'critical': 'Critical', 'issues': 'Known trouble', 'features': 'New', 'fixes': 'Mended',
+    'other': 'Other',
+}  # fmt: skip
+
+
+class ReleaseNotes(Generated):
+    """The notes of ``releasenotes/notes`` in this tree, by kind.
+
+    Read from the files, which reno makes: its own directive asks git, and these documents are
+    also made from an archive without it.
+    """
+
+    def lines(self) -> Iterator[str]:
+        notes = [
+            yaml.safe_load(path.read_text())
+            for path in sorted((ROOT / 'releasenotes' / 'notes').glob('*.yaml'))
+        ]
+        for note in notes:
+            yield from [*note.get('prelude', '').strip().splitlines(), '']
+        for kind, title in NOTES.items():
+            texts = [text for note in notes for text in note.get(kind, ())]
+            if not texts:
+                continue
+            yield from [f'.. rubric:: {title}', '']
+            for text in texts:
+                first, *rest = text.strip().splitlines()
+                yield from [f'* {first}', *(f'  {line}'.rstrip() for line in rest)]
+            yield ''
+
+
 def comments_of(cls: Any) -> dict[str, str]:
     """Attribute -> the comment behind its assignment, of a class."""
     source = textwrap.dedent(inspect.getsource(cls))
@@ -320,9 +374,11 @@ def setup(app: Any) -> dict[str, Any]:
     app.add_directive('gantt-metrics', MetricsTable)
     app.add_directive('gantt-policies', Policies)
     app.add_directive('gantt-facts', Facts)
+    app.add_directive('gantt-columns', HostColumns)
     app.add_directive('gantt-claim-states', ClaimStates)
     app.add_directive('gantt-options', Options)
     app.add_directive('gantt-message', MessageFields)
     app.add_directive('gantt-plugins', Plugins)
     app.add_directive('gantt-commands', Commands)
+    app.add_directive('gantt-release-notes', ReleaseNotes)
     return {'version': '1', 'parallel_read_safe': False}

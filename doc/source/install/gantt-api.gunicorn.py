@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # gunicorn --config gantt-api.gunicorn.py gantt.wsgi.api:application
 bind = '127.0.0.1:8790'
-raw_env = ['OS_GANTT_CONFIG_FILE=/etc/gantt/gantt.conf']
+raw_env = ['OS_GANTT_CONFIG_FILE=/etc/gantt/gantt.conf:/etc/gantt/broker/api.conf']
 workers = 2
 worker_class = 'gthread'
 threads = 16

@@ -87,7 +87,7 @@ def _of_brokers(conf: Any, ask: bool | None) -> Iterator[Finding]:
         made.append(('[rpc] nova_transport_url', transport.nova_transport))
     for option, make in made:
         try:
-            carrier = make(conf)
+            carrier = make(conf, guarded=False)
         except exceptions.Misconfigured as e:
             yield error(option, '(unusable)', e.message, 'Correct it')
             continue

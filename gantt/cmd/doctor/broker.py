@@ -12,7 +12,8 @@ from typing import Any
 
 from oslo_concurrency import lockutils
 
-from gantt.cmd.doctor.finding import Broker, Finding, error, is_here, note, warning
+from gantt.cmd.doctor.finding import Broker, Finding, error, exposed, note, warning
+from gantt.conf import clear_text
 from gantt.rpc import server, transport, wire
 
 _GROUP = '[oslo_messaging_rabbit]'
@@ -59,13 +60,8 @@ def tls(broker: Broker) -> Iterator[Finding]:
                 'ssl is false: the file is not used and everything crosses the network in clear',
                 'Set ssl = true',
             )  # fmt: skip
-        if not all(is_here(host.hostname) for host in hosts):
-            yield warning(
-                f'{_GROUP} ssl', False,
-                'the password and every message cross the network in clear, and whoever answers '
-                'at that address is believed',
-                'Set ssl = true and ssl_ca_file',
-            )  # fmt: skip
+        shown = transport.address(broker.transport)
+        yield from exposed(clear_text.of_broker([h.hostname for h in hosts], rabbit, shown))
         return
     for name in files:
         if rabbit[name] and not os.access(rabbit[name], os.R_OK):

@@ -6,7 +6,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gantt import exceptions
-from gantt.cmd.doctor.finding import Finding, error, is_here, warning
+from gantt.cmd.doctor.finding import Finding, error, warning
+from gantt.conf.clear_text import is_here
 from gantt.http import auth, policy
 
 _TOKENS = 'keystone_authtoken'

@@ -8,7 +8,8 @@ import sqlalchemy as sa
 from oslo_db import options as oslo_options
 
 from gantt.cmd.doctor.broker import OWN_TOPICS
-from gantt.cmd.doctor.finding import Finding, error, is_here, note, warning
+from gantt.cmd.doctor.finding import Finding, error, exposed, note, warning
+from gantt.conf import clear_text
 from gantt.db import engine
 
 #: Threads of a scheduler that use the database beside those of its topics: placing,
@@ -70,28 +71,7 @@ def connection(conf: Any) -> Iterator[Finding]:
             '[database] connection', shown, 'everybody knows this password',
             'Give the role another one',
         )  # fmt: skip
-    if url.get_backend_name() != 'sqlite' and not is_here(url.host):
-        yield from _in_clear(conf, url, shown)
-
-
-def _in_clear(conf: Any, url: sa.URL, shown: str) -> Iterator[Finding]:
-    said = {**url.query, **_parameters(conf.database.connection_parameters)}
-    if url.get_backend_name() == 'postgresql':
-        is_safe = said.get('sslmode') in ('verify-ca', 'verify-full')
-        instead = 'Add ?sslmode=verify-full&sslrootcert=FILE'
-    else:
-        is_safe = 'ssl_ca' in said
-        instead = 'Add ?ssl_ca=FILE'
-    if not is_safe:
-        yield warning(
-            '[database] connection', shown,
-            'whoever answers at that address is taken for the database, and may read along',
-            instead,
-        )  # fmt: skip
-
-
-def _parameters(text: str) -> dict[str, str]:
-    return dict(part.split('=', 1) for part in text.split('&') if '=' in part)
+    yield from exposed(clear_text.of_database(url, conf.database.connection_parameters))
 
 
 def sqlite(conf: Any) -> Iterator[Finding]:

@@ -2,9 +2,12 @@
 """What the doctor says of one setting, and what it looks at."""
 
 import enum
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
+
+from gantt.conf.clear_text import Exposure
 
 
 class Severity(enum.StrEnum):
@@ -43,6 +46,12 @@ def note(option: str, value: object, why: str, instead: str) -> Finding:
     return _found(Severity.NOTE, option, value, why, instead)
 
 
+def exposed(found: Exposure | None) -> Iterator[Finding]:
+    """What crosses a network in clear."""
+    if found is not None:
+        yield error(*found)
+
+
 def _found(severity: Severity, option: str, value: object, why: str, instead: str) -> Finding:
     shown = f'{value:g}' if isinstance(value, float) else str(value)
     return Finding(severity=severity, option=option, value=shown, why=why, instead=instead)
@@ -61,13 +70,3 @@ class Broker(NamedTuple):
     transport: Any
     url: Any
     rabbit: Any
-
-
-#: Addresses from which nobody else can listen in.
-_LOOPBACK = ('', 'localhost', '::1')
-
-
-def is_here(host: str | None) -> bool:
-    """Whether a host is this machine, or a socket on it."""
-    host = host or ''
-    return host in _LOOPBACK or host.startswith(('127.', '/'))

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from gantt import plugins
-from gantt.cmd.doctor.finding import Finding, error, is_here, note, warning
-from gantt.conf import listeners, unknown
+from gantt.cmd.doctor.finding import Finding, error, exposed, note, warning
+from gantt.conf import clear_text, listeners, unknown
+from gantt.conf.clear_text import is_here
+from gantt.conf.filters import chosen
 from gantt.conf.listeners import PROGRAMS
 
 #: Filters without which nearly every answer is wrong, and what happens then.
@@ -17,7 +19,7 @@ _NEEDED = {
     'ResourcesFilter': 'hosts without room are chosen, and every claim on them is refused: '
     'requests end as conflicts',
 }
-_RAM_DISKS = ('/tmp/', '/run/', '/var/run/', '/dev/shm/')
+_RAM_DISKS = ('/tmp/', '/run/', '/var/run/', '/dev/shm/')  # nosec B108 # looked for, not written to
 
 
 def doors(conf: Any) -> Iterator[Finding]:
@@ -44,12 +46,9 @@ def doors(conf: Any) -> Iterator[Finding]:
             'Set it to 60',
         )  # fmt: skip
     yield from clashes(conf)
-    if not is_here(conf.metrics_host) and any(listeners.metrics(conf, g).first for g in PROGRAMS):
-        yield note(
-            '[DEFAULT] metrics_host', conf.metrics_host,
-            'the listener has no access control: whoever reaches it reads figures and health',
-            'Choose an address of the management network',
-        )  # fmt: skip
+    yield from exposed(clear_text.of_api(conf))
+    if any(listeners.metrics(conf, g).first for g in PROGRAMS):
+        yield from exposed(clear_text.of_metrics(conf))
     port, workers = conf.metrics_port, conf.scheduler.workers
     if not port:
         yield note(
@@ -79,12 +78,13 @@ def clashes(conf: Any) -> Iterator[Finding]:
 def rules(conf: Any) -> Iterator[Finding]:
     """Filters and weighers."""
     filters = conf.filters
+    enabled = chosen(conf)[plugins.FILTERS]
     for name in plugins.DEFAULT_FILTERS:
-        if name in filters.enabled_filters:
+        if name in enabled:
             continue
         told = _NEEDED.get(name)
         yield (error if told else warning)(
-            '[filters] enabled_filters', ', '.join(filters.enabled_filters),
+            '[filters] enabled_filters', ', '.join(enabled),
             f'{name} is missing: {told or "what requests ask of it is not looked at"}',
             f'Add {name}',
         )  # fmt: skip

@@ -281,7 +281,7 @@ class ThisMachine:
         # Files, not pipes: a guest that keeps a pipe open must not keep us waiting.
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             try:
-                process = subprocess.Popen(
+                process = subprocess.Popen(  # nosec B603 # no shell, the operator's command
                     words, env=os.environ | environment, stdin=subprocess.DEVNULL,
                     stdout=output, stderr=errors, start_new_session=True,
                     pass_fds=() if lock is None else (lock,),

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """AggregatesFilter: in all the aggregates asked for, in none of the forbidden."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gantt.core.columns import BoolArray
-from gantt.core.filters.base import Filter, has_any
+from gantt.core.columns import BoolArray, IntArray
+from gantt.core.filters.base import Filter, Unknown, has_any, names_of
 from gantt.core.request import RequestSpec
 
 if TYPE_CHECKING:
     from gantt.core.host_table import HostTable
+
+OUTSIDE, FORBIDDEN = 'not in the aggregates asked for', 'in a forbidden aggregate'
 
 
 class AggregatesFilter(Filter):
@@ -23,6 +26,48 @@ class AggregatesFilter(Filter):
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
         return aggregate_mask(hosts, spec.member_of, spec.forbidden_aggregates)
+
+    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+        """Each host is counted for the first condition that it breaks.
+
+        Names are for operators: some of them come from what they keep apart.
+        """
+        bits = hosts.aggregates.take(rows, axis=1)
+        conditions = [(OUTSIDE, names, True) for names in spec.member_of]
+        conditions += [(FORBIDDEN, [name], False) for name in spec.forbidden_aggregates]
+        parts: dict[str, int] = {}
+        told: dict[str, str] = {}
+        for text, names, wanted in conditions:
+            wrong = has_any(bits, hosts.aggregate_bits(names)) != wanted
+            count = int(np.count_nonzero(wrong))
+            if count:
+                shown = f'{text}: {names_of(_names(hosts, names)) or "there is none"}'
+                parts[shown] = parts.get(shown, 0) + count
+                told[shown] = text
+                bits = bits[:, ~wrong]
+        return {'parts': parts, 'told': told}
+
+    def unknown(self, hosts: 'HostTable', spec: RequestSpec) -> Iterable[Unknown]:
+        return unknown_aggregates(hosts, spec.member_of)
+
+
+def unknown_aggregates(hosts: 'HostTable', member_of: list[list[str]]) -> Iterable[Unknown]:
+    """Aggregates that nobody knows and no host reports, of lists in which there is no other."""
+    known = hosts.known_aggregates
+    names = {aggregate.name for aggregate in known.values()}
+    for wanted in member_of:
+        if (
+            known.keys().isdisjoint(wanted)
+            and names.isdisjoint(wanted)
+            and not has_any(hosts.aggregates, hosts.aggregate_bits(wanted)).any()
+        ):
+            yield from (Unknown('aggregate', name, sorted(names)) for name in wanted)
+
+
+def _names(hosts: 'HostTable', wanted: list[str]) -> list[str]:
+    """Names of aggregates that were named by name or uuid."""
+    known = hosts.known_aggregates
+    return [known[one].name if one in known else one for one in wanted]
 
 
 def aggregate_mask(

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """AvailabilityZoneFilter: only hosts of the zone asked for."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gantt.core.columns import BoolArray, IntArray
-from gantt.core.filters.base import Filter, names_of, only
+from gantt.core.filters.base import Filter, Unknown, names_of, only
 from gantt.core.request import RequestSpec
 
 if TYPE_CHECKING:
@@ -42,7 +43,19 @@ class AvailabilityZoneFilter(Filter):
             mask |= hosts.zone == 0
         return mask
 
+    def unknown(self, hosts: 'HostTable', spec: RequestSpec) -> Iterable[Unknown]:
+        wanted, zones = spec.availability_zone, _zones(hosts)
+        if wanted is not None and wanted not in zones:
+            yield Unknown('availability zone', wanted, sorted(zones))
+
     def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
         zones = sorted({hosts.zone_name(int(row)) for row in np.unique(rows)[:1000]})
         many = f'{len(rows)} host{"s" if len(rows) > 1 else ""}'
         return f'fits on {many} in availability zone {names_of(zones)}'
+
+
+def _zones(hosts: 'HostTable') -> set[str]:
+    """Zones that a host is in, or that an aggregate has, be it empty."""
+    codes = np.flatnonzero(np.bincount(hosts.zone)).tolist()
+    named = {a.metadata.get('availability_zone', '') for a in hosts.known_aggregates.values()}
+    return {hosts.zones.names[code] or hosts.default_zone for code in codes} | named - {''}

@@ -5,9 +5,10 @@ A filter is pure: it reads the table and the spec it is given and keeps nothing.
 Its order among others changes cost and counts, never who survives.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
 import numpy as np
 
 from gantt.core.columns import BoolArray, IntArray
@@ -23,6 +24,18 @@ PLACING = frozenset(Purpose) - {Purpose.REBUILD}
 EVERY_PURPOSE = frozenset(Purpose)
 #: Kinds of hosts that one remedy tells apart: the nearest ones.
 _KINDS_MAX = 3
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """Something that a request names and no host has, as a mistyped word would be.
+
+    :ivar kind: what it would be, e.g. ``trait``
+    :ivar known: the names that it could be mistaken for
+    """
+
+    kind: str
+    name: str
+    known: Sequence[str] = ()
 
 
 class Filter(Plugin):
@@ -81,6 +94,20 @@ class Filter(Plugin):
 
     def facts(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> list[str] | None:
         """What of one host it looks at, in words; None: what stands in its columns."""
+        return None
+
+    def unknown(self, hosts: 'HostTable', spec: RequestSpec) -> Iterable[Unknown]:
+        """Names in the request that no host has, each of which alone lets no host pass.
+
+        Asked only where no host was found, and of no more names than are told.
+        """
+        return ()
+
+    def of_host(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> str | None:
+        """What is wrong with the one host that was asked for, to be read after its name.
+
+        None: the reason, with the numbers of that host.
+        """
         return None
 
     def reason_for(self, spec: RequestSpec, detail: dict[str, Any]) -> str:
@@ -143,6 +170,20 @@ class PerHostFilter(Filter):
         if not self.concerns(spec):
             return None
         return self.mask_rows(hosts, spec, np.arange(len(hosts)))
+
+
+def why_one(
+    rule: Filter, hosts: 'HostTable', spec: RequestSpec, row: int, for_asker: bool = False
+) -> str:
+    """Why a filter removes this one host: its reason with the numbers of this host.
+
+    :param for_asker: without what only operators may read
+    """
+    detail = rule.detail(hosts, spec, np.array([row]))
+    parts = detail.get('parts')
+    told = detail.get('told', {}) if for_asker else {}
+    said = ' and '.join(told.get(part, part) for part in parts) if parts else ''
+    return (said or rule.reason_for(spec, detail)).replace('best has', 'has')  # the best of one
 
 
 def only(hosts: 'HostTable', rows: list[int]) -> BoolArray:

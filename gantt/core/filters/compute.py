@@ -55,6 +55,15 @@ class ComputeFilter(Filter):
         }
         return {'parts': {text: count for text, count in parts.items() if count}}
 
+    def of_host(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> str | None:
+        host = hosts.host_state(row)
+        if not host.is_enabled:
+            why = host.disabled_reason
+            return f'is disabled: {why}' if why else 'is disabled'
+        if host.over_committed:
+            return 'is over-committed'
+        return f'has been silent for more than {self.service_down_time} s'
+
     def silent(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> list[str]:
         """The first of those that only have to report again."""
         only = rows[(hosts.open.take(rows)) & ~self._up(hosts).take(rows)]

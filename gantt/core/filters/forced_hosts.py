@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """ForcedHostsFilter: only the hosts and nodes that the request names."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from gantt.core.columns import BoolArray, IntArray
-from gantt.core.filters.base import EVERY_PURPOSE, Filter, names_of, only
+from gantt.core.filters.base import EVERY_PURPOSE, Filter, Unknown, names_of, only
 from gantt.core.request import RequestSpec
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ class ForcedHostsFilter(Filter):
         if spec.force_hosts:
             nodes &= only(hosts, hosts.rows_of_names(spec.force_hosts))
         return nodes
+
+    def unknown(self, hosts: 'HostTable', spec: RequestSpec) -> Iterable[Unknown]:
+        if not hosts.rows_of_names(spec.force_hosts):
+            yield from (Unknown('host', name, hosts.names) for name in spec.force_hosts)
+        if not hosts.rows_of_nodes(spec.force_nodes):
+            yield from (Unknown('node', name) for name in spec.force_nodes)
 
     def relaxed(self, spec: RequestSpec) -> RequestSpec | None:
         """Filters that are left out for forced hosts run again."""

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """RequestedDestinationFilter: the host, node, cell or aggregates of the destination."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from gantt.core.columns import BoolArray
-from gantt.core.filters.aggregates import aggregate_mask
-from gantt.core.filters.base import EVERY_PURPOSE, Filter, only
+from gantt.core.columns import BoolArray, IntArray
+from gantt.core.filters.aggregates import aggregate_mask, unknown_aggregates
+from gantt.core.filters.base import EVERY_PURPOSE, Filter, Unknown, only
 from gantt.core.request import RequestSpec
 
 if TYPE_CHECKING:
@@ -42,3 +43,21 @@ class RequestedDestinationFilter(Filter):
         for other in masks[1:]:
             mask &= other
         return mask
+
+    def unknown(self, hosts: 'HostTable', spec: RequestSpec) -> Iterable[Unknown]:
+        wanted = spec.destination
+        if wanted is None:
+            return
+        if wanted.host is not None and not hosts.rows_of_host(wanted.host):
+            yield Unknown('host', wanted.host, hosts.names)
+        if wanted.node is not None and not hosts.rows_of_nodes([wanted.node]):
+            yield Unknown('node', wanted.node)
+        if wanted.cell is not None and hosts.cells.get(wanted.cell) is None:
+            yield Unknown('cell', wanted.cell)
+        yield from unknown_aggregates(hosts, wanted.aggregates)
+
+    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+        wanted = spec.destination
+        named = (wanted.host or wanted.node) if wanted is not None else None
+        where = hosts.names[int(rows[0])] if len(rows) == 1 else f'{len(rows)} hosts'
+        return f'fits on {where} if it need not be {named or "the requested destination"}'

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class ServerGroupAntiAffinityFilter(PairwiseFilter):
     """Fewer than ``max_per_host`` other members are on the host."""
 
-    reason = 'holds {spec.group.max_per_host} of the server group already'
+    reason = 'with {spec.group.max_per_host} of the server group already'
     public_reason = 'the rule of the server group'
     columns = ('placed', 'names')
     always = True

@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """TraitsFilter: what a host must be able to do, and must not."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gantt.core.columns import BoolArray, IntArray, words_of
-from gantt.core.filters.base import EVERY_PURPOSE, Filter, has_any, names_of, only, told_apart
+from gantt.core.filters.base import (
+    EVERY_PURPOSE,
+    Filter,
+    Unknown,
+    has_any,
+    names_of,
+    only,
+    told_apart,
+)
 from gantt.core.request import RequestSpec
 
 if TYPE_CHECKING:
@@ -54,6 +63,15 @@ class TraitsFilter(Filter):
                 parts[text] = count
                 bits = bits[:, ~wrong]
         return {'parts': parts}
+
+    def unknown(self, hosts: 'HostTable', spec: RequestSpec) -> Iterable[Unknown]:
+        # A trait that was taken from the last host that had it is still a word of the table.
+        words = np.bitwise_or.reduce(hosts.traits, axis=1).tolist()
+        codes = enumerate(hosts.trait_codes.names)
+        had = {name: None for code, name in codes if words[code >> 6] >> (code & 63) & 1}
+        for names in (*([name] for name in spec.required_traits), *spec.any_traits):
+            if had.keys().isdisjoint(names):
+                yield from (Unknown('trait', name, list(had)) for name in names)
 
     def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
         bits = hosts.traits.take(rows, axis=1)

@@ -93,7 +93,8 @@ class TypeAffinityFilter(Filter):
         best = int(np.argmin(counts))
         row = int(rows[best])
         what = names_of(self._in_the_way(hosts, spec, row))
-        return f'fits on {hosts.names[row]} without its {counts[best]} guests of {what}'
+        many = 'guest' if counts[best] == 1 else f'{counts[best]} guests'
+        return f'fits on {hosts.names[row]} without its {many} of {what}'
 
     def _in_the_way(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> list[str]:
         mine = name_of(spec.flavor)

@@ -5,7 +5,6 @@ Those of a host are columns of the host table; those of the request are the same
 every host, so that an operator's rule may depend on who asks for what.
 """
 
-import difflib
 import enum
 import functools
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import numpy as np
 from gantt.core import metrics, nova_facts, resources
 from gantt.core.columns import IntArray
 from gantt.core.host import Aggregate
+from gantt.core.near import near
 from gantt.core.report import Hypervisor
 from gantt.core.request import RequestSpec
 from gantt.core.rules import values
@@ -98,16 +98,15 @@ def resolve(name: str) -> tuple[Fact, str]:
         if fact.key:
             raise Unknown(f'expected {fact.shown}, got {name}')
         raise Unknown(f'{fact.name} has no {key!r}; expected {fact.name} alone')
-    near = difflib.get_close_matches(name, _SHOWN, 1, 0.5)
-    near = near or difflib.get_close_matches(parts[0], _SHOWN, 1, 0.5)
-    hint = f'did you mean {_SHOWN[near[0]]}?' if near else f'known: {", ".join(FACTS)}'
+    meant = near(name, _SHOWN, 1) or near(parts[0], _SHOWN, 1)
+    hint = f'did you mean {_SHOWN[meant[0]]}?' if meant else f'known: {", ".join(FACTS)}'
     raise Unknown(f'there is no fact {name}; {hint}')
 
 
 def _near_class(name: str) -> str:
-    near = difflib.get_close_matches(name.upper(), sorted(resources.STANDARD), 1, 0.6)
-    if near:
-        return f'did you mean {near[0]}?'
+    meant = near(name, sorted(resources.STANDARD), 1)
+    if meant:
+        return f'did you mean {meant[0]}?'
     return f'expected CUSTOM_… or one of {", ".join(sorted(resources.STANDARD))}'
 
 

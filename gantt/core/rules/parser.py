@@ -14,6 +14,7 @@ import functools
 import msgspec
 
 from gantt import exceptions
+from gantt.core.message import in_words
 from gantt.core.rules import lexer, tree
 from gantt.core.rules.expression import Asked, Expression
 from gantt.core.rules.lexer import Word, Wrong
@@ -48,7 +49,7 @@ def from_json(text: str, field: str = 'rule') -> Expression:
     try:
         return checked(tree.from_json(text), field)
     except msgspec.MsgspecError as e:
-        raise _not_json(field, str(e)) from None
+        raise _not_json(field, in_words(str(e))) from None
     except tree.TooLarge as e:
         raise _not_json(field, str(e)) from None
 

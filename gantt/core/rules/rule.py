@@ -17,6 +17,7 @@ import numpy as np
 from gantt import exceptions
 from gantt.core.columns import BoolArray
 from gantt.core.filters.base import has_any
+from gantt.core.message import in_words
 from gantt.core.request import RequestSpec
 from gantt.core.rules import parser, tree
 from gantt.core.rules.expression import Expression
@@ -167,7 +168,7 @@ def _from_json(text: str) -> Rule | tuple[int, str]:
     try:
         form = msgspec.json.decode(text, type=Form)
     except msgspec.MsgspecError as e:
-        return 0, str(e)
+        return 0, in_words(str(e))
     except RecursionError:
         return 0, f'expected at most {tree.DEPTH_MAX} levels of nesting'
     if form.soft is not None and form.drop is not None:

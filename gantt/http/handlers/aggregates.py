@@ -11,6 +11,8 @@ from gantt.core.host import Aggregate
 from gantt.core.message import Message, Name, Text, Uuid
 from gantt.core.request import Names
 from gantt.core.rules import layers
+from gantt.http.dispatch import Created
+from gantt.http.links import Paged, path_of
 from gantt.http.queries import DryRun, Page, unknown_marker
 from gantt.http.world import Caller, World
 from gantt.scheduler.views import Change
@@ -18,11 +20,10 @@ from gantt.scheduler.views import Change
 Metadata = Annotated[dict[Name, Text | None], msgspec.Meta(max_length=256)]
 
 
-class Aggregates(msgspec.Struct, frozen=True):
+class Aggregates(Paged, frozen=True, kw_only=True):
     """A page of aggregates, by name."""
 
     aggregates: list[Aggregate]
-    next_marker: str | None
 
 
 class SetAggregate(Message, frozen=True, kw_only=True):
@@ -55,7 +56,7 @@ def show_aggregate(world: World, caller: Caller, name: str) -> Aggregate:
 
 def set_aggregate(
     world: World, caller: Caller, name: str, query: DryRun, body: SetAggregate
-) -> Change[Aggregate]:
+) -> Created[Change[Aggregate]] | Change[Aggregate]:
     """Create an aggregate or change it."""
     if body.hosts is not None and len(set(body.hosts)) != len(body.hosts):
         raise exceptions.InvalidMessage(
@@ -70,10 +71,14 @@ def set_aggregate(
             what=f'aggregate {name} would be saved',
             now=world.insights.aggregate_if(name, body.metadata, body.hosts, body.uuid),
         )
+    is_new = all(name not in (known.name, known.uuid) for known in world.insights.aggregates())
     saved = world.store.save_aggregate(name, body.metadata, body.hosts, body.uuid)
     world.insights.reload_soon()
     said = ''.join(f'; {problem}' for problem in overrides.problems([saved]))
-    return Change(dry_run=False, what=f'aggregate {saved.name} is saved{said}', now=saved)
+    done = Change(dry_run=False, what=f'aggregate {saved.name} is saved{said}', now=saved)
+    if not is_new:
+        return done
+    return Created(done, path_of('aggregates', saved.name))
 
 
 def remove_aggregate(world: World, caller: Caller, name: str, query: DryRun) -> Change[Aggregate]:

@@ -7,6 +7,8 @@ from gantt import exceptions
 from gantt.core import resources
 from gantt.core.message import Message
 from gantt.core.request import RequestSpec
+from gantt.http.dispatch import Created
+from gantt.http.links import path_of
 from gantt.http.queries import DryRun
 from gantt.http.world import Caller, World
 from gantt.scheduler.views import Capacity, Change
@@ -49,7 +51,16 @@ def list_classes(world: World, caller: Caller) -> ResourceClasses:
     )
 
 
-def set_class(world: World, caller: Caller, name: str, query: DryRun) -> Change[ResourceClass]:
+def show_class(world: World, caller: Caller, name: str) -> ResourceClass:
+    """Show one resource class, standard or declared."""
+    if name not in resources.STANDARD and name not in world.insights.declared_classes():
+        raise exceptions.NotFound(kind='resource class', name=name)
+    return _class(name)
+
+
+def set_class(
+    world: World, caller: Caller, name: str, query: DryRun
+) -> Created[Change[ResourceClass]] | Change[ResourceClass]:
     """Declare a custom resource class; declaring it again changes nothing."""
     if name not in resources.STANDARD and not resources.CUSTOM.match(name):
         raise exceptions.InvalidMessage(
@@ -57,15 +68,20 @@ def set_class(world: World, caller: Caller, name: str, query: DryRun) -> Change[
             problem=f'{name!r} is no name of a custom resource class; expected CUSTOM_ followed '
             'by capital letters, digits and underscores, 255 characters at most',
         )
+    is_new = False
     if name in resources.STANDARD:
         said = f'resource class {name} is a standard one'
     elif query.dry_run:
         said = f'resource class {name} would be declared'
     else:
+        is_new = name not in world.insights.declared_classes()
         world.store.declare_class(name)
         world.insights.reload_soon()
         said = f'resource class {name} is declared'
-    return Change(dry_run=query.dry_run, what=said, now=_class(name))
+    done = Change(dry_run=query.dry_run, what=said, now=_class(name))
+    if not is_new:
+        return done
+    return Created(done, path_of('resource-classes', name))
 
 
 def _class(name: str) -> ResourceClass:

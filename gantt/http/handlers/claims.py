@@ -1,23 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims: resources promised to a consumer on a host."""
 
-import msgspec
-
 from gantt import exceptions
+from gantt.http import asking
+from gantt.http.links import Paged
 from gantt.http.queries import ClaimsQuery, ReleaseQuery
 from gantt.http.world import Caller, World
+from gantt.scheduler import redacting
 from gantt.scheduler.views import Change, ClaimView
 
+UUID_LENGTH = 36
 
-class Claims(msgspec.Struct, frozen=True):
+
+class Claims(Paged, frozen=True, kw_only=True):
     """A page of claims, by id."""
 
     claims: list[ClaimView]
-    next_marker: str | None
 
 
 def list_claims(world: World, caller: Caller, query: ClaimsQuery) -> Claims:
-    """List the claims, tombstones included."""
+    """List the claims of the project, or of all, tombstones included."""
+    if query.host is not None:
+        # Which of one's claims are on a host says where they are.
+        world.policy.check(asking.HOSTS, caller)
     found = world.insights.claims(
         state=query.state.value if query.state else None,
         host=query.host,
@@ -25,14 +30,30 @@ def list_claims(world: World, caller: Caller, query: ClaimsQuery) -> Claims:
         request_id=query.request_id,
         limit=query.limit + 1,
         marker=query.marker,
+        project=caller.only,
     )
-    page = found[: query.limit]
+    page = [_told(world, caller, claim) for claim in found[: query.limit]]
     return Claims(claims=page, next_marker=page[-1].id if len(found) > len(page) else None)
 
 
 def show_claim(world: World, caller: Caller, claim_id: str) -> ClaimView:
     """Show one claim, live or tombstone."""
-    return world.insights.claim(claim_id)
+    return _told(world, caller, _claim(world, caller, claim_id))
+
+
+def _claim(world: World, caller: Caller, claim_id: str) -> ClaimView:
+    """Only whole ids of those of one project: of prefixes others would be told."""
+    if not caller.everywhere and len(claim_id) != UUID_LENGTH:
+        raise exceptions.NotFound(kind='claim', name=claim_id)
+    claim = world.insights.claim(claim_id)
+    if not caller.sees(claim.project_id):
+        raise exceptions.NotFound(kind='claim', name=claim_id)
+    return claim
+
+
+def _told(world: World, caller: Caller, claim: ClaimView) -> ClaimView:
+    """As far as the caller may read it."""
+    return claim if world.policy.allows(asking.HOSTS, caller) else redacting.claim(claim)
 
 
 def release_claim(
@@ -42,7 +63,7 @@ def release_claim(
 
     A guest that goes on running is adopted by the next report of its host.
     """
-    claim = world.insights.claim(claim_id)
+    claim = _claim(world, caller, claim_id)
     if claim.state not in ('reserved', 'confirmed'):
         raise exceptions.Refused(
             f'claim {claim.id} ended before: it is {claim.state}', claim_id=claim.id

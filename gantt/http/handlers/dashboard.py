@@ -18,6 +18,7 @@ from gantt.http.world import Caller, World
 
 PATH = '/dashboard'
 PAGE = 'dashboard.html'
+_AT_THE_ROOT = ('text/html', 'application/json')
 #: File -> what it is.
 TYPES = {
     PAGE: 'text/html; charset=utf-8',
@@ -72,6 +73,11 @@ class OneAddress:
     """falcon middleware: the page names its files beside itself, so it has one address."""
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Send who asks with a slash at the end to the address without."""
+        """Send browsers at the root to the page, and who asks with a slash at its end, too."""
+        if req.method in ('GET', 'HEAD') and req.env.get('PATH_INFO') in ('', '/'):
+            resp.append_header('Vary', 'Accept')
+            # Programs ask for JSON or for anything; browsers name HTML.
+            if 'text/html' in req.accept and req.client_prefers(_AT_THE_ROOT) == 'text/html':
+                raise falcon.HTTPFound(f'{req.prefix}{PATH}')
         if req.env.get('PATH_INFO') == f'{PATH}/':
             raise falcon.HTTPPermanentRedirect('../dashboard')

@@ -5,6 +5,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.http.dispatch import Raw
+from gantt.http.links import Paged
 from gantt.http.queries import DecisionsQuery, ExplainQuery, unknown_marker
 from gantt.http.world import Caller, World
 from gantt.scheduler.decision_reader import Replayed
@@ -15,22 +16,22 @@ from gantt.scheduler.views import DecisionSummary, Explanation
 WHOLE = 'gantt:decisions:explain'
 
 
-class Decisions(msgspec.Struct, frozen=True):
+class Decisions(Paged, frozen=True, kw_only=True):
     """A page of decisions, newest first."""
 
     decisions: list[DecisionSummary]
-    next_marker: str | None
 
 
 def list_decisions(world: World, caller: Caller, query: DecisionsQuery) -> Decisions:
     """List the decisions, newest first."""
     outcome = query.outcome.value if query.outcome else None
+    # Else a page, be it empty, would tell that a decision of another project is kept.
+    if query.marker and not world.insights.is_decision(query.marker, caller.only):
+        raise unknown_marker(query.marker, 'decision')
     found = world.insights.decisions(
         outcome=outcome, project=caller.only, limit=query.limit + 1, marker=query.marker,
         consumer=query.consumer,
     )  # fmt: skip
-    if not found and query.marker and not world.insights.is_decision(query.marker):
-        raise unknown_marker(query.marker, 'decision')
     page = found[: query.limit]
     marker = page[-1].id if len(found) > len(page) else None
     if not world.policy.allows(WHOLE, caller):

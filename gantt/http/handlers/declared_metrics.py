@@ -11,6 +11,8 @@ from gantt.core import message, metrics
 from gantt.core.host_table import HostTable
 from gantt.core.message import Message, Name, Text
 from gantt.core.metrics import DeclaredMetric
+from gantt.http.dispatch import Created
+from gantt.http.links import Paged, path_of
 from gantt.http.queries import DryRun, Page, unknown_marker
 from gantt.http.world import Caller, World
 from gantt.scheduler.views import Change
@@ -36,11 +38,10 @@ class MetricView(msgspec.Struct, frozen=True):
     silent: int
 
 
-class MetricViews(msgspec.Struct, frozen=True):
+class MetricViews(Paged, frozen=True, kw_only=True):
     """A page of metrics, by name."""
 
     metrics: list[MetricView]
-    next_marker: str | None
 
 
 class SetMetric(Message, frozen=True, kw_only=True):
@@ -64,6 +65,14 @@ def list_metrics(world: World, caller: Caller, query: Page) -> MetricViews:
     return MetricViews(metrics=page, next_marker=marker)
 
 
+def show_metric(world: World, caller: Caller, name: str) -> MetricView:
+    """Show one metric that is declared, or that some host reports."""
+    for one in _views(world.insights.table()):
+        if one.name == name:
+            return one
+    raise exceptions.NotFound(kind='metric', name=name)
+
+
 def _views(table: HostTable) -> list[MetricView]:
     found = []
     for name in sorted({*table.declared_metrics, *table.metrics}):
@@ -84,16 +93,20 @@ def _views(table: HostTable) -> list[MetricView]:
 
 def set_metric(
     world: World, caller: Caller, name: str, query: DryRun, body: SetMetric
-) -> Change[DeclaredMetric]:
+) -> Created[Change[DeclaredMetric]] | Change[DeclaredMetric]:
     """Declare a metric, or change what is declared."""
     message.decode(name, Name, inside='name')
     metric = DeclaredMetric(name=name, **msgspec.structs.asdict(body))
     metrics.check(metric)
     if query.dry_run:
         return Change(dry_run=True, what=f'metric {name} would be declared', now=metric)
+    is_new = all(known.name != name for known in world.store.declared_metrics())
     saved = world.store.save_metric(metric)
     world.insights.reload_soon()
-    return Change(dry_run=False, what=f'metric {saved.name} is declared', now=saved)
+    done = Change(dry_run=False, what=f'metric {saved.name} is declared', now=saved)
+    if not is_new:
+        return done
+    return Created(done, path_of('declared-metrics', saved.name))
 
 
 def remove_metric(world: World, caller: Caller, name: str, query: DryRun) -> Change[DeclaredMetric]:

@@ -10,16 +10,18 @@ from gantt.core import group_rule
 from gantt.core.host import Group
 from gantt.core.message import Message, Text, Uuid
 from gantt.core.request import Policy
+from gantt.http.dispatch import Created
+from gantt.http.links import Paged, path_of
 from gantt.http.queries import DryRun, PageOfUuids
 from gantt.http.world import Caller, World
+from gantt.scheduler import wording
 from gantt.scheduler.views import Change
 
 
-class Groups(msgspec.Struct, frozen=True):
+class Groups(Paged, frozen=True, kw_only=True):
     """A page of server groups, by uuid."""
 
     server_groups: list[Group]
-    next_marker: str | None
 
 
 class CreateGroup(Message, frozen=True, kw_only=True):
@@ -45,7 +47,9 @@ def show_group(world: World, caller: Caller, uuid: str) -> Group:
     return _group(world, caller, uuid)
 
 
-def create_group(world: World, caller: Caller, query: DryRun, body: CreateGroup) -> Change[Group]:
+def create_group(
+    world: World, caller: Caller, query: DryRun, body: CreateGroup
+) -> Created[Change[Group]] | Change[Group]:
     """Create a server group, or find that it is there already.
 
     The rule of a group never changes: one that exists with another is refused.
@@ -67,15 +71,28 @@ def create_group(world: World, caller: Caller, query: DryRun, body: CreateGroup)
         project_id=project,
     )
     known = world.store.load_group(body.uuid)
-    if known and not caller.sees(known.project_id):
-        raise exceptions.Refused(f'server group {body.uuid} cannot be created', uuid=body.uuid)
+    _check_own(caller, body.uuid, known)
     if query.dry_run:
         if known:
             group_rule.check(body.uuid, group, known)
+        else:
+            world.insights.quotas.check_groups(project, not caller.everywhere)
         said = 'is there already' if known else 'would be created'
         return Change(dry_run=True, what=f'server group {body.uuid} {said}', now=known or group)
-    saved = world.store.save_group(group)
-    return Change(dry_run=False, what=f'server group {saved.uuid} is there', now=saved)
+    if known is None:
+        # Two at once may both find room: groups of a project pass it by what is in flight.
+        world.insights.quotas.check_groups(project, not caller.everywhere)
+    try:
+        saved = world.store.save_group(group)
+    except exceptions.Refused:
+        _check_own(caller, body.uuid, world.store.load_group(body.uuid))
+        raise
+    # Another project may have made it meanwhile.
+    _check_own(caller, body.uuid, saved)
+    done = Change(dry_run=False, what=f'server group {saved.uuid} is there', now=saved)
+    if known is not None:
+        return done
+    return Created(done, path_of('server-groups', saved.uuid))
 
 
 def remove_group(world: World, caller: Caller, uuid: str, query: DryRun) -> Change[Group]:
@@ -83,14 +100,25 @@ def remove_group(world: World, caller: Caller, uuid: str, query: DryRun) -> Chan
     group = _group(world, caller, uuid)
     if query.dry_run:
         if group.members:
-            raise exceptions.Refused(
-                f'server group {uuid} has {len(group.members)} members with live claims',
+            members = wording.count(len(group.members), 'member')
+            raise exceptions.InUse(
+                f'server group {uuid} has {members} with live claims',
                 uuid=uuid,
                 members=group.members[:20],
             )
         return Change(dry_run=True, what=f'server group {uuid} would be removed', now=group)
     world.store.remove_group(uuid)
     return Change(dry_run=False, what=f'server group {uuid} is removed', now=None)
+
+
+def _check_own(caller: Caller, uuid: str, known: Group | None) -> None:
+    """Refuse the uuid of a group of another project, and say nothing else of it.
+
+    That it is taken nobody can be kept from finding out who may make groups: there is one of each
+    uuid, in whatever project.
+    """
+    if known is not None and not caller.sees(known.project_id):
+        raise exceptions.Refused(f'server group {uuid} cannot be created', uuid=uuid)
 
 
 def _group(world: World, caller: Caller, uuid: str) -> Group:

@@ -6,19 +6,19 @@ from typing import Annotated
 import msgspec
 
 from gantt.core.message import Message, Name
-from gantt.http.queries import DryRun, HostsQuery
+from gantt.http.links import Paged
+from gantt.http.queries import DryRun, HistoryQuery, HostsQuery
 from gantt.http.world import Caller, World
 from gantt.scheduler.host_views import Asked
-from gantt.scheduler.views import Change, HostDetail, HostSummary
+from gantt.scheduler.views import Change, HostDetail, HostDrain, HostHistory, HostSummary
 
 
-class Hosts(msgspec.Struct, frozen=True):
-    """A page of hosts; ``next_marker`` asks for the page after it, None: it was the last."""
+class Hosts(Paged, frozen=True, kw_only=True):
+    """A page of hosts."""
 
     hosts: list[HostSummary]
     total: int
     table_age_seconds: float
-    next_marker: str | None
 
 
 class Disable(Message, frozen=True, kw_only=True):
@@ -54,6 +54,22 @@ def show_host(world: World, caller: Caller, name: str) -> HostDetail:
     return world.insights.host(name)
 
 
+def show_drain(world: World, caller: Caller, name: str) -> HostDrain:
+    """Show how far a host is from being empty: the claims that remain, and what each waits for.
+
+    To drain a host, disable it and ask for this until ``is_empty``.
+    """
+    return world.insights.drain(name)
+
+
+def show_history(world: World, caller: Caller, name: str, query: HistoryQuery) -> HostHistory:
+    """Show what happened to a host lately, newest first, also of one that was forgotten.
+
+    Registrations, what operators did, facts that changed, and claims as long as they are kept.
+    """
+    return world.insights.host_history(name, query.limit)
+
+
 def disable_host(
     world: World, caller: Caller, name: str, query: DryRun, body: Disable
 ) -> Change[HostSummary]:
@@ -76,7 +92,7 @@ def enable_host(world: World, caller: Caller, name: str, query: DryRun) -> Chang
     before = world.insights.host_summary(name)
     if query.dry_run:
         return Change(dry_run=True, what=f'host {name} would be enabled', now=before)
-    world.insights.offer([world.store.enable_host(name)])
+    world.insights.offer([world.store.enable_host(name, caller.user or 'somebody')])
     now = world.insights.host_summary(name)
     return Change(dry_run=False, what=f'host {name} is enabled', now=now)
 

@@ -5,17 +5,22 @@ A write goes through the schedulers, so that there is one way to a claim; a
 dry run and a look are answered from what this process knows.
 """
 
+from typing import Annotated
+
 import msgspec
 
 from gantt import exceptions
 from gantt.core.decision import Answer, for_caller
+from gantt.core.message import Message
 from gantt.core.request import SelectDestinations
-from gantt.http import asking
+from gantt.http import asked_fields, asking
+from gantt.http.dispatch import Created
 from gantt.http.handlers import decisions
-from gantt.http.queries import CancelQuery
+from gantt.http.links import Paged, path_of
+from gantt.http.queries import CancelQuery, DryRun, PageOfUuids
 from gantt.http.world import Caller, World
 from gantt.scheduler import redacting
-from gantt.scheduler.views import Change, ClaimView, Explanation
+from gantt.scheduler.views import Change, ClaimView, Explanation, RequestSummary
 
 _UUID_LENGTH = 36
 #: So long a request waits here at most, whatever its budget: it has one of our threads.
@@ -45,34 +50,76 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     claims: list[ClaimView]
 
 
-def create_request(world: World, caller: Caller, body: SelectDestinations) -> Placement:
+class Requests(Paged, frozen=True, kw_only=True):
+    """A page of requests, by id."""
+
+    requests: list[RequestSummary]
+
+
+class Lease(Message, frozen=True, kw_only=True):
+    """How long the lease of what is reserved shall last from now on, in seconds."""
+
+    seconds: Annotated[int, msgspec.Meta(ge=1, le=86_400)]
+
+
+def create_request(
+    world: World, caller: Caller, body: SelectDestinations
+) -> Created[Placement] | Placement:
     """Ask for a place for every consumer, claimed.
 
     Repeating it with the same request id has the effect of one.  With
     ``dry_run`` nothing is claimed and no scheduler is asked.
     """
+    _check_rate(world, caller, body)
     body = asking.checked(world, caller, body)
     whole = world.policy.allows(decisions.WHOLE, caller)
     try:
         if body.dry_run:
             with world.gates.trials.passing(caller):
-                answer, explanation = world.insights.dry_run(body, public=not whole)
+                # Who could not claim by itself is told what a service would be for its project.
+                own = not caller.everywhere and world.policy.allows(asked_fields.CLAIM, caller)
+                answer, explanation = world.insights.dry_run(body, not whole, own)
             return Placement(answer=_told(world, caller, answer), explanation=explanation)
         if body.budget_ms > BUDGET_MS_MAX:
             body = msgspec.structs.replace(body, budget_ms=BUDGET_MS_MAX)
-        with world.gates.placements.passing(caller):
-            answer = world.client.select_destinations(body)
-    except exceptions.NoValidHost as e:
-        if whole or body.dry_run:
-            raise
-        # The decision, once it is kept, tells this caller what it may know.
-        raise exceptions.NoValidHost(
-            reason='no host fits', decision_id=e.kwargs.get('decision_id', '')
-        ) from None
+        with world.gates.placements.passing(caller, body.spec.project_id):
+            answer = _asked(world, body, whole)
     except exceptions.Refused as e:
         raise asking.refusal(world, caller, body, e) from None
     world.insights.reload_soon()
-    return Placement(answer=_told(world, caller, answer))
+    done = Placement(answer=_told(world, caller, answer))
+    return Created(done, path_of('requests', body.request_id))
+
+
+def _check_rate(world: World, caller: Caller, body: SelectDestinations) -> None:
+    """Count a request of a project.  :raises TooManyRequests:"""
+    project = body.spec.project_id if caller.everywhere else caller.project
+    quotas = world.insights.quotas
+    found = quotas.take(project, not caller.everywhere, quotas.current())
+    if found is not None:
+        raise found.error()
+
+
+def list_requests(world: World, caller: Caller, query: PageOfUuids) -> Requests:
+    """List the requests with claims of the project, or all.
+
+    What was refused is listed with the decisions.
+    """
+    found = world.insights.requests(query.limit + 1, query.marker, caller.only)
+    page = found[: query.limit]
+    marker = page[-1].request_id if len(found) > len(page) else None
+    return Requests(requests=page, next_marker=marker)
+
+
+def _asked(world: World, body: SelectDestinations, whole: bool) -> Answer:
+    """The schedulers' answer; their refusals in general words where ``whole`` is not set.
+
+    The decision, once it is kept, tells every caller what it may know.
+    """
+    try:
+        return world.client.select_destinations(body)
+    except exceptions.GanttError as e:
+        raise (e if whole else redacting.error(e)) from None
 
 
 def show_request(world: World, caller: Caller, request_id: str) -> RequestView:
@@ -96,6 +143,27 @@ def cancel_request(
         world.client.cancel_claims(request_id, query.reason)
     world.insights.reload_soon()
     said = f'request {request_id} is cancelled'
+    return Change(dry_run=False, what=said, now=_view(world, caller, request_id))
+
+
+def extend_lease(
+    world: World, caller: Caller, request_id: str, query: DryRun, body: Lease
+) -> Change[RequestView]:
+    """Lengthen the leases of the reserved claims of a request, never shorten them.
+
+    The schedulers bound how long a lease may be, see ``lease_seconds_max``.
+    """
+    now = _view(world, caller, request_id)
+    request_id = now.request_id
+    reserved = sum(claim.state == 'reserved' for claim in now.claims)
+    if not reserved:
+        raise exceptions.NotFound(kind='request with reserved claims', name=request_id)
+    if query.dry_run:
+        said = f'the leases of {reserved} reserved claims would last {body.seconds} s from now on'
+        return Change(dry_run=True, what=f'request {request_id}: {said}', now=now)
+    with world.gates.placements.passing(caller):
+        world.client.extend_claims(request_id, body.seconds)
+    said = f'request {request_id}: the leases of {reserved} reserved claims are extended'
     return Change(dry_run=False, what=said, now=_view(world, caller, request_id))
 
 

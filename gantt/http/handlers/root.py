@@ -1,34 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is served here, how it is, and its numbers."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from gantt import exceptions
+from gantt.core.since import since
 from gantt.http import microversion
 from gantt.http.dispatch import Raw
+from gantt.http.links import Link
 from gantt.http.world import Caller, World
 from gantt.scheduler.views import Status
 
+#: Who meets it reads what each check found; others whether all is well.
+DETAILS = 'gantt:health:details'
 METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
 
 
-class Link(msgspec.Struct, frozen=True):
-    """Where something is."""
-
-    rel: str
-    href: str
-
-
 class ServedVersion(msgspec.Struct, frozen=True):
-    """A major version, with the microversions it knows."""
+    """A major version, with the microversions it knows.
+
+    :ivar site: what operators call this site, empty where they have not named it
+    """
 
     id: str
     status: str
     min_version: str
     version: str
     links: list[Link]
+    site: Annotated[str, since(3)] = ''
 
 
 class Versions(msgspec.Struct, frozen=True):
@@ -47,7 +48,10 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """The health of this process and of what it depends on."""
+    """The health of this process and of what it depends on.
+
+    :ivar checks: none for those who may not read them: they name servers and their words
+    """
 
     healthy: bool
     checks: list[Check]
@@ -55,35 +59,41 @@ class Health(msgspec.Struct, frozen=True):
 
 def discover(world: World, caller: Caller) -> Versions:
     """Say which versions are served."""
-    return Versions(versions=[_v1()])
+    return Versions(versions=[_v1(world, caller)])
 
 
 def discover_v1(world: World, caller: Caller) -> ServedVersion:
     """Say which microversions of v1 are served."""
-    return _v1()
+    return _v1(world, caller)
 
 
-def _v1() -> ServedVersion:
+def _v1(world: World, caller: Caller) -> ServedVersion:
     return ServedVersion(
         id='v1.0',
         status='CURRENT',
         min_version=str(microversion.LOWEST),
         version=str(microversion.HIGHEST),
-        links=[Link('self', '/v1'), Link('describedby', '/v1/openapi.json')],
+        links=[
+            Link('self', f'{caller.base}/v1'),
+            Link('describedby', f'{caller.base}/v1/openapi.json'),
+        ],
+        site=world.settings.site_name,
     )
 
 
 def status(world: World, caller: Caller) -> Status:
     """Show the service at a glance: hosts, usage, and what was refused lately."""
-    return world.insights.status()
+    return msgspec.structs.replace(world.insights.status(), site=world.settings.site_name)
 
 
 def health(world: World, caller: Caller) -> Health:
     """Check the database, the broker and the age of the host table.
 
-    The status is 503 where one of them is not well.
+    The status is 503 where one of them is not well.  What each found is told to operators.
     """
     found = examine(world)
+    if not world.policy.allows(DETAILS, caller):
+        found = Health(healthy=found.healthy, checks=[])
     if found.healthy:
         return found
     return Raw(msgspec.json.encode(found), 'application/json', 503)  # type: ignore[return-value]

@@ -45,6 +45,7 @@ function wide(element, share) {
 }
 
 const number = (value) => value.toLocaleString('en');
+const count = (value, one) => `${number(value)} ${one}${value === 1 ? '' : 's'}`;
 const words = (code) => (code === 'over_committed' ? 'over-committed' : code.replaceAll('_', ' '));
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -232,8 +233,8 @@ function drawStatus(status) {
   h('span', { class: 'when' }, `${age(group.last_age_seconds)} ago`), h('span', { class: 'why' }, `${group.shape}: ${group.reason}`))));
   const more = status.refusals.length - list.length;
   replaced($('groups'), ...(list.length ? [
-    h('h3', {}, `By what was asked for, in the last ${age(status.window_seconds)}`), h('ul', { class: 'rows' }, list),
-    more > 0 ? h('p', { class: 'quiet' }, `and ${number(more)} more shapes`) : null].filter(Boolean) : []));
+    h('h3', {}, `By what was asked for and what decided, in the last ${age(status.window_seconds)}`), h('ul', { class: 'rows' }, list),
+    more > 0 ? h('p', { class: 'quiet' }, `and ${number(more)} more kinds`) : null].filter(Boolean) : []));
 }
 
 // -- heat map ---------------------------------------------------------------------------------
@@ -432,7 +433,7 @@ function frame(activity, title, most, unit, draw, tip) {
   if (unknown > 0.01) {
     const wide = unknown * (width - left);
     picture.append(svg('rect', { class: 'unknown', x: left, y: top, width: wide, height: height - bottom - top }));
-    if (wide > 70) picture.append(svg('text', { x: left + wide / 2, y: height / 2, 'text-anchor': 'middle' }, 'not kept'));
+    if (wide > 70) picture.append(svg('text', { x: left + wide / 2, y: height / 2, 'text-anchor': 'middle' }, 'before the first'));
   }
   for (const part of [0, 0.5, 1]) {
     const line = y(most * part);
@@ -562,7 +563,7 @@ function funnel(hosts, steps) {
   return h('div', { class: 'bars' }, steps.map((step) => h('div', {},
     h('div', { class: 'top' }, h('span', {}, step.filter), h('b', {}, `−${number(step.removed)}, ${number(step.left)} left`)),
     h('div', { class: 'bar' }, wide(h('i', { class: 'left' }), step.left / hosts), wide(h('i', { class: 'gone' }), step.removed / hosts)),
-    h('div', { class: 'quiet' }, step.reason, step.decisions ? ` (${number(step.decisions)} decisions)` : ''))));
+    h('div', { class: 'quiet' }, step.reason, step.decisions ? ` (${count(step.decisions, 'decision')})` : ''))));
 }
 
 function drawRefused(refused) {
@@ -571,7 +572,7 @@ function drawRefused(refused) {
     return;
   }
   const of = refused.truncated ? `The latest ${number(refused.decisions)}` : number(refused.decisions);
-  put('refused', h('p', {}, `${of} refusals, ${number(refused.hosts)} hosts looked at.`), funnel(refused.hosts || 1, refused.funnel));
+  put('refused', h('p', {}, `${of} ${refused.decisions === 1 ? 'refusal' : 'refusals'}, ${count(refused.hosts, 'host')} looked at.`), funnel(refused.hosts || 1, refused.funnel));
 }
 
 function drawDecisions(answer) {
@@ -616,11 +617,11 @@ function drawExplanation(found) {
     ...found.relaxed.map((line) => h('p', {}, `Given up: ${line}`)),
     ...found.conflicts.slice(0, 5).map((line) => h('p', { class: 'quiet' }, `Lost a race and planned again: ${line}`)),
     ...members.flatMap((member) => drawMember(found, member)),
-    more > 0 ? h('p', {}, `and ${number(more)} more members; “gantt explain ${found.id} -f json” has them all`) : null,
+    more > 0 ? h('p', {}, `and ${count(more, 'more member')}; “gantt explain ${found.id} -f json” has them all`) : null,
     h('h3', {}, 'How it was made'),
     facts([['decision', h('span', { class: 'id' }, found.id)], ['request', h('span', { class: 'id' }, found.request_id)],
       ['written', found.created_at], ['by', found.worker], ['project', found.project_id], ['attempts', number(found.attempts)],
-      ['host table', `${duration(found.table_age_seconds)} old`], ['seed', String(found.seed)], ['configuration', found.config_digest]]),
+      ['oldest report', `${duration(found.oldest_report_age_seconds)} old`], ['seed', String(found.seed)], ['configuration', found.config_digest]]),
     found.lines.length ? h('details', {}, h('summary', {}, 'As text'), h('pre', {}, found.lines.join('\n'))) : null,
   ];
 }
@@ -635,7 +636,7 @@ function drawMember(found, member) {
     member.given_up.length ? h('p', {}, `It does not meet: ${member.given_up.join('; ')}`) : null,
     found.hosts ? h('p', {}, `${number(found.hosts)} hosts were looked at, ${number(member.survivors)} passed every filter.`) : null,
     steps.length ? funnel(found.hosts || 1, steps) : null,
-    quiet ? h('p', { class: 'quiet' }, `${number(quiet)} further filters removed none.`) : null,
+    quiet ? h('p', { class: 'quiet' }, `${count(quiet, 'further filter')} removed none.`) : null,
     member.scores.length ? scores(found, member) : null,
     member.alternates.length ? h('p', { class: 'quiet' }, `Alternates: ${member.alternates.join(', ')}`) : null,
   ];

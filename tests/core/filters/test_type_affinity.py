@@ -89,7 +89,7 @@ def test_what_was_in_the_way_is_named():
     assert RULE.detail(table, spec, rows) == {
         'parts': {'has guests of flavor small': 2, 'has guests of flavor large': 2}
     }
-    assert RULE.remedy(table, spec, rows) == 'fits on cmp-2 without its 1 guests of flavor large'
+    assert RULE.remedy(table, spec, rows) == 'fits on cmp-2 without its guest of flavor large'
     assert RULE.detail(table, asking('small').spec, np.array([3])) == {
         'parts': {'has guests of no known flavor': 1}
     }

@@ -90,9 +90,9 @@ def test_an_error_names_the_character_and_what_was_expected(text, at, said):
 
 
 WRONG_TREES = [
-    ('[]', 'Expected `object`'),
+    ('[]', 'expected an object'),
     ('{"op": "xor"}', "Invalid value 'xor'"),
-    ('{"op": "and", "of": 3}', 'Expected `array`'),
+    ('{"op": "and", "of": 3}', 'expected a list'),
     ('{"op": "known", "fact": "zone", "x": 1}', 'unknown field `x`'),
     ('{"op": "and", "of": [{"op": "==", "fact": "zome", "value": "a"}]}', 'did you mean zone?'),
     ('{"op": ">", "fact": "free.VCPU", "value": "a"}', 'free.VCPU > "a"'),

@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt aggregate export|diff|apply`` and the same of groups: what there is, as a file.
+
+    aggregates:
+      ssd:
+        metadata: {availability_zone: az-1, rack: '7'}
+        hosts: [cmp-1, cmp-2]
+
+``diff`` says what ``apply`` would do.  ``apply`` brings what there is in line with the file
+and may be repeated; it writes nothing where any part of the file is refused, and deletes what
+the file has not only with ``--delete``.
+"""
+
+import argparse
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from gantt import exceptions
+from gantt.cli import base
+from gantt.cli.endpoint import Endpoint, Exit, Failure, load_body
+from gantt.core import message
+from gantt.core.message import Message, Name, Text, Uuid
+from gantt.core.request import Names, Policy
+
+#: Of a file: entries, bytes.
+ENTRIES_MAX = 10_000
+BYTES_MAX = 16 << 20
+PAGE = 500
+_LINES_SHOWN = 1000
+
+
+class AggregateEntry(Message, frozen=True, kw_only=True):
+    """An aggregate of a file; what is left out stays as it is.
+
+    :ivar metadata: all of it
+    :ivar hosts: all of them
+    """
+
+    metadata: Annotated[dict[Name, Text], msgspec.Meta(max_length=256)] | None = None
+    hosts: Names | None = None
+    uuid: Uuid | None = None
+
+
+class GroupEntry(Message, frozen=True, kw_only=True):
+    """A server group of a file: its rule, which never changes."""
+
+    policy: Policy
+    name: Text = ''
+    max_per_host: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
+    project_id: Text | None = None
+
+
+class Aggregates(Message, frozen=True, kw_only=True):
+    """A file of aggregates, by name."""
+
+    aggregates: Annotated[dict[Name, AggregateEntry], msgspec.Meta(max_length=ENTRIES_MAX)]
+
+
+class Groups(Message, frozen=True, kw_only=True):
+    """A file of server groups, by uuid."""
+
+    server_groups: Annotated[dict[Uuid, GroupEntry], msgspec.Meta(max_length=ENTRIES_MAX)]
+
+
+class Difference(NamedTuple):
+    """What is to be done about one entry.
+
+    :ivar action: create | change | delete
+    :ivar lines: what of it, each with ``+``, ``-`` or ``~`` before it
+    :ivar body: what is sent
+    """
+
+    action: str
+    name: str
+    lines: list[str]
+    body: dict[str, Any]
+
+
+class Kind:
+    """What is in a file: how it is read, compared and written."""
+
+    noun = ''
+    key = ''  # of the file, and of the interface's list
+    path = ''
+    form: type[Message] = Message
+
+    def read(self, path: str) -> dict[str, Any]:
+        """The entries of a file by name.
+
+        :raises Failure: names the file, the entry and what was expected there
+        """
+        if path != '-' and os.path.exists(path) and os.path.getsize(path) > BYTES_MAX:
+            raise Failure(f'{path}: expected at most {BYTES_MAX >> 20} MiB', Exit.USAGE)
+        try:
+            found = message.decode(load_body(path), self.form, inside=path)
+        except exceptions.GanttError as e:
+            raise Failure(e.message, Exit.USAGE) from None
+        return dict(getattr(found, self.key))
+
+    def there(self, endpoint: Endpoint) -> dict[str, dict[str, Any]]:
+        """What there is, by name.  :raises Failure:"""
+        rows: list[dict[str, Any]] = []
+        marker = None
+        while len(rows) < base.ROWS_MAX:
+            page = endpoint.get(self.path, limit=PAGE, marker=marker)
+            rows.extend(page[self.key])
+            marker = page['next_marker']
+            if marker is None:
+                break
+        return {self.name_of(row): row for row in rows}
+
+    def name_of(self, row: dict[str, Any]) -> str:
+        """Under what it stands in a file."""
+        raise NotImplementedError
+
+    def entry(self, row: dict[str, Any]) -> dict[str, Any]:
+        """As it stands in a file."""
+        raise NotImplementedError
+
+    def compare(self, name: str, row: dict[str, Any] | None, entry: Any) -> Difference | None:
+        """What is to be done so that it is as the file says; None: nothing.
+
+        :raises Failure: it cannot be done
+        """
+        raise NotImplementedError
+
+    def send(self, endpoint: Endpoint, one: Difference, dry_run: bool) -> str:
+        """Do it, or ask whether it could be done; what was done.  :raises Failure:"""
+        raise NotImplementedError
+
+    def differences(
+        self, entries: dict[str, Any], there: dict[str, dict[str, Any]], delete: bool
+    ) -> Iterator[Difference]:
+        """In the order of names; deletions last.  :raises Failure:"""
+        for name in sorted(entries):
+            found = self.compare(name, there.get(name), entries[name])
+            if found is not None:
+                yield found
+        if delete:
+            for name in sorted(there.keys() - entries.keys()):
+                yield Difference('delete', name, [], {})
+
+
+class OfAggregates(Kind):
+    """Aggregates by their names."""
+
+    noun, key, path, form = 'aggregate', 'aggregates', '/v1/aggregates', Aggregates
+
+    def name_of(self, row: dict[str, Any]) -> str:
+        return row['name']
+
+    def entry(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {
+            'uuid': row['uuid'],
+            'metadata': dict(sorted(row['metadata'].items())),
+            'hosts': sorted(row['hosts']),
+        }
+
+    def compare(
+        self, name: str, row: dict[str, Any] | None, entry: AggregateEntry
+    ) -> Difference | None:
+        before = row or {'uuid': None, 'metadata': {}, 'hosts': []}
+        lines: list[str] = []
+        body: dict[str, Any] = {}
+        if entry.uuid is not None and entry.uuid != before['uuid']:
+            lines.append(f'{"~" if row else "+"} uuid = {entry.uuid}')
+            body['uuid'] = entry.uuid
+        old, new = before['metadata'], before['metadata']
+        if entry.metadata is not None:
+            new = entry.metadata
+        for key in sorted(old.keys() | new.keys()):
+            if key not in new:
+                lines.append(f'- {key} = {old[key]}')
+            elif key not in old:
+                lines.append(f'+ {key} = {new[key]}')
+            elif old[key] != new[key]:
+                lines.append(f'~ {key} = {new[key]} (was {old[key]})')
+        changed = {key: new.get(key) for key in old.keys() | new.keys()}
+        body['metadata'] = {k: v for k, v in changed.items() if old.get(k) != v}
+        if entry.hosts is not None and set(entry.hosts) != set(before['hosts']):
+            lines += [f'- host {host}' for host in sorted({*before['hosts']} - {*entry.hosts})]
+            lines += [f'+ host {host}' for host in sorted({*entry.hosts} - {*before['hosts']})]
+            body['hosts'] = list(entry.hosts)
+        if row is not None and not lines:
+            return None
+        return Difference('change' if row else 'create', name, lines, body)
+
+    def send(self, endpoint: Endpoint, one: Difference, dry_run: bool) -> str:
+        path = f'{self.path}/{base.path_part(one.name)}'
+        if one.action == 'delete':
+            return endpoint.delete(path, dry_run=dry_run)['what']
+        return endpoint.put(path, one.body, dry_run=dry_run)['what']
+
+
+class OfGroups(Kind):
+    """Server groups by their uuids."""
+
+    noun, key, path, form = 'server group', 'server_groups', '/v1/server-groups', Groups
+
+    def name_of(self, row: dict[str, Any]) -> str:
+        return row['uuid']
+
+    def entry(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {key: row[key] for key in ('name', 'policy', 'max_per_host', 'project_id')}
+
+    def compare(
+        self, name: str, row: dict[str, Any] | None, entry: GroupEntry
+    ) -> Difference | None:
+        wanted = msgspec.to_builtins(entry)
+        if row is None:
+            lines = [f'+ {key} = {value}' for key, value in wanted.items() if value is not None]
+            return Difference('create', name, lines, {'uuid': name, **wanted})
+        for key in ('policy', 'max_per_host'):
+            if row[key] != wanted[key]:
+                raise Failure(
+                    f'server_groups.{name}.{key}: the rule of a server group never changes: it '
+                    f'is {row[key]}, the file has {wanted[key]}; make another group',
+                    Exit.USAGE,
+                )
+        return None
+
+    def send(self, endpoint: Endpoint, one: Difference, dry_run: bool) -> str:
+        if one.action == 'delete':
+            path = f'{self.path}/{base.path_part(one.name)}'
+            return endpoint.delete(path, dry_run=dry_run)['what']
+        return endpoint.post(self.path, one.body, dry_run=dry_run)['what']
+
+
+class Export(base.Base):
+    """What there is, as a file."""
+
+    forms = ('yaml', 'json')
+    kind: Kind
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Where to."""
+        parser.add_argument('file', nargs='?', default='-', metavar='FILE',
+                            help='the file to make; - (default): standard output')  # fmt: skip
+        parser.add_argument('--force', action='store_true', help='although the file is there')
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Fetch and write."""
+        rows = self.kind.there(self.endpoint)
+        data = {self.kind.key: {name: self.kind.entry(rows[name]) for name in sorted(rows)}}
+        if parsed_args.file == '-':
+            return self.show(parsed_args.form, data, [])
+        path = pathlib.Path(parsed_args.file)
+        try:
+            with path.open('w' if parsed_args.force else 'x', encoding='utf-8') as file:
+                file.write(base.dumped(parsed_args.form, data))
+        except FileExistsError:
+            raise Failure(f'{path} is there already; --force replaces it', Exit.USAGE) from None
+        except OSError as e:
+            raise Failure(f'{path}: {e.strerror or e}') from None
+        return int(Exit.PLACED)
+
+
+class _OfFile(base.Base):
+    kind: Kind
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which file."""
+        parser.add_argument('file', metavar='FILE', help='YAML or JSON; - reads standard input')
+        parser.add_argument('--delete', action='store_true',
+                            help='also delete what there is and the file has not')  # fmt: skip
+
+    def differences(self, args: argparse.Namespace) -> list[Difference]:
+        """What is to be done.  :raises Failure:"""
+        entries = self.kind.read(args.file)
+        return list(self.kind.differences(entries, self.kind.there(self.endpoint), args.delete))
+
+    def lines_of(self, found: list[Difference]) -> list[str]:
+        """For people."""
+        signs = {'create': '+', 'change': '~', 'delete': '-'}
+        lines = []
+        for one in found:
+            lines.append(f'{signs[one.action]} {self.kind.noun} {one.name}')
+            lines += [f'    {line}' for line in one.lines]
+        more = len(lines) - _LINES_SHOWN
+        return lines[:_LINES_SHOWN] + ([f'and {more} more lines'] if more > 0 else [])
+
+
+class Diff(_OfFile):
+    """Say what ``apply`` would do."""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Compare and print."""
+        found = self.differences(parsed_args)
+        for one in found:
+            self.kind.send(self.endpoint, one, dry_run=True)
+        data = [{'action': d.action, 'name': d.name, 'lines': d.lines} for d in found]
+        lines = self.lines_of(found) or ['there is nothing to change']
+        return self.show(parsed_args.form, data, lines)
+
+
+class Apply(_OfFile):
+    """Make what there is as the file says."""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Ask of everything whether it could be done, then do it."""
+        found = self.differences(parsed_args)
+        for one in found:
+            self.kind.send(self.endpoint, one, dry_run=True)
+        done: list[str] = []
+        for one in found:
+            try:
+                done.append(self.kind.send(self.endpoint, one, dry_run=False))
+            except Failure as e:
+                e.notes += [f'done before: {what}' for what in done]
+                e.notes.append('the same command goes on from there')
+                raise
+            self.made = done
+        return self.show(parsed_args.form, done, done or ['there is nothing to change'])
+
+
+class AggregateExport(Export):
+    """Write the aggregates as a file that "gantt aggregate apply" takes."""
+
+    kind = OfAggregates()
+
+
+class AggregateDiff(Diff):
+    """Say what "gantt aggregate apply" would change; change nothing."""
+
+    kind = OfAggregates()
+
+
+class AggregateApply(Apply):
+    """Make the aggregates as a file says; those that it has not stay without --delete."""
+
+    kind = OfAggregates()
+
+
+class GroupExport(Export):
+    """Write the server groups and their rules as a file that "gantt group apply" takes."""
+
+    kind = OfGroups()
+
+
+class GroupDiff(Diff):
+    """Say what "gantt group apply" would change; change nothing."""
+
+    kind = OfGroups()
+
+
+class GroupApply(Apply):
+    """Create the server groups of a file; those that it has not stay without --delete."""
+
+    kind = OfGroups()

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which columns and which rows of a list: one way for all lists.
+
+A column is named by its title in the table (``FREE CPU``, also ``free_cpu``), and shows what
+the table shows; or by a key of the interface's objects (``name``, ``free.VCPU``,
+``metadata.rack``), as ``-f json`` has them, and shows what is there.
+"""
+
+import argparse
+import fnmatch
+import functools
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from gantt.cli import text
+from gantt.cli.endpoint import Exit, Failure
+from gantt.core.near import did_you_mean, near
+
+Row = dict[str, Any]
+#: Rows that are looked at for the keys that there are.
+_LOOKED_AT = 1000
+#: Columns that a refusal names.
+_NAMED_MAX = 40
+_DIGITS = re.compile(r'(\d+)')
+_PAIR = re.compile(r'([^=!]+)(!?=)(.*)', re.DOTALL)
+
+
+class Field(NamedTuple):
+    """A column that somebody chose.
+
+    :ivar name: as it is called in the answer
+    :ivar column: of the table
+    :ivar value: of a row, for programs
+    :ivar rank: of a row, in an order
+    """
+
+    name: str
+    column: text.Column
+    value: Callable[[Row], Any]
+    rank: Callable[[Row], Any]
+
+
+class Filter(NamedTuple):
+    """``KEY=VALUE``, or ``KEY!=VALUE``; the value may have ``*`` and ``?`` in it."""
+
+    name: str
+    equals: bool
+    value: str
+
+
+def arguments(parser: argparse.ArgumentParser, sort: str = '') -> None:
+    """Declare the options.
+
+    :param sort: more about the keys of ``--sort``
+    """
+    parser.add_argument(
+        '-c',
+        '--columns',
+        action='append',
+        default=[],
+        metavar='NAME[,NAME...]',
+        help='only these columns, in this order: titles of the table, or keys as -f json has '
+        'them, such as name or free.VCPU (may be repeated)',
+    )
+    parser.add_argument(
+        '--filter',
+        action='append',
+        default=[],
+        type=_filter,
+        metavar='KEY=VALUE',
+        help='only rows where this column is so; * and ? stand for any characters, != for all '
+        'others, and KEY= for nothing there (may be repeated: all must hold)',
+    )
+    parser.add_argument(
+        '--sort', metavar='KEY', help=f'in the order of this column{sort} (default: as listed)'
+    )
+    parser.add_argument('-r', '--reverse', action='store_true', help='the other way round')
+
+
+def _filter(value: str) -> Filter:
+    """An argument type."""
+    found = _PAIR.fullmatch(value)
+    if found is None:
+        raise argparse.ArgumentTypeError(f'expected KEY=VALUE or KEY!=VALUE, got {value!r}')
+    return Filter(found[1].strip(), found[2] == '=', found[3])
+
+
+def columns(
+    names: Iterable[str], titles: Sequence[text.Column], rows: Sequence[Row]
+) -> list[Field]:
+    """The columns of ``--columns``; none named: none.
+
+    :raises Failure: there is no such column; names those that there are
+    """
+    wanted = [name.strip() for some in names for name in some.split(',') if name.strip()]
+    return [find('--columns', name, titles, rows) for name in wanted] if wanted else []
+
+
+def matching(
+    filters: Sequence[Filter], titles: Sequence[text.Column], rows: list[Row]
+) -> list[Row]:
+    """The rows for which every filter holds.  :raises Failure: as :func:`columns`"""
+    for one in filters:
+        field = find('--filter', one.name, titles, rows)
+        holds = functools.partial(_holds, field, re.compile(fnmatch.translate(one.value)))
+        rows = [row for row in rows if holds(row) is one.equals]
+    return rows
+
+
+def ordered(name: str, reverse: bool, titles: Sequence[text.Column], rows: list[Row]) -> list[Row]:
+    """The rows in the order of a column; those with nothing there are last, either way round.
+
+    :raises Failure: as :func:`columns`
+    """
+    rank = find('--sort', name, titles, rows).rank
+    full = [row for row in rows if rank(row) is not None]
+    empty = [row for row in rows if rank(row) is None]
+    return sorted(full, key=lambda row: _order(rank(row)), reverse=reverse) + empty
+
+
+def find(option: str, name: str, titles: Sequence[text.Column], rows: Sequence[Row]) -> Field:
+    """A column by its title or its key; as it is written first, then whatever its capitals."""
+    fields = [_of_title(column, rows) for column in titles]
+    fields += [_of_key(key) for key in _keys(rows)]
+    for same in (str, _plain):
+        for field in fields:
+            if same(field.name) == same(name):
+                return field
+    if not rows:
+        return _of_key(name)  # whether there is such a key, no row says
+    known = [field.name for field in fields]
+    meant = did_you_mean(near(name, known))
+    shown = ', '.join(known[:_NAMED_MAX])
+    more = f' and {len(known) - _NAMED_MAX} more' if len(known) > _NAMED_MAX else ''
+    raise Failure(f'{option}: no column {name!r}{meant or ";"} known are {shown}{more}', Exit.USAGE)
+
+
+def flat(value: Any) -> str:
+    """A value as text on one line: what is nested, as JSON."""
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return 'true' if value else 'false'
+    return '' if value is None else str(value)
+
+
+def _plain(name: str) -> str:
+    return name.casefold().replace(' ', '_').replace('-', '_')
+
+
+def _keys(rows: Sequence[Row]) -> list[str]:
+    found: dict[str, None] = {}
+    for row in rows[:_LOOKED_AT]:
+        for key, value in row.items():
+            found[key] = None
+            if isinstance(value, dict):
+                found.update({f'{key}.{name}': None for name in value})
+    return list(found)
+
+
+def _of_title(column: text.Column, rows: Sequence[Row]) -> Field:
+    rank = functools.partial(_dig, column.by) if column.by else _natural(column.show)
+    return Field(column.title, column, column.show, rank)
+
+
+def _of_key(key: str) -> Field:
+    value = functools.partial(_dig, key)
+    column = text.Column(key.upper(), lambda row: flat(value(row)) or '-', least=12)
+    return Field(key, column, value, value)
+
+
+def _dig(key: str, row: Row) -> Any:
+    if key in row:
+        return row[key]
+    first, _, rest = key.partition('.')
+    inner = row.get(first)
+    return inner.get(rest) if isinstance(inner, dict) else None
+
+
+def _natural(show: Callable[[Row], str]) -> Callable[[Row], Any]:
+    def rank(row: Row) -> str | None:
+        shown = show(row)
+        return None if shown in ('', '-') else shown
+
+    return rank
+
+
+def _order(value: Any) -> tuple[Any, ...]:
+    """Numbers before texts; in texts numbers count as such: cmp-9 is before cmp-10."""
+    if isinstance(value, (int, float)):
+        return (0, value)
+    parts = _DIGITS.split(flat(value).casefold())
+    return (1, [(int(part), '') if part.isdecimal() else (-1, part) for part in parts])
+
+
+def _holds(field: Field, pattern: re.Pattern[str], row: Row) -> bool:
+    value = field.value(row)
+    if isinstance(value, list):
+        return any(pattern.match(flat(one)) for one in value or [''])
+    shown = flat(value)
+    return bool(pattern.match('' if shown == '-' else shown))

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt host drain`` and ``gantt host undrain``: empty a host, and take that back."""
+
+import argparse
+import time
+from typing import Any
+
+from gantt.cli import base, text
+from gantt.cli.endpoint import Exit, Failure
+from gantt.cli.hosts import HostDisable, HostEnable
+from gantt.cli.text import Column
+
+#: Claims that are listed; the rest is counted.
+SHOWN_MAX = 20
+#: Looks in a row that may fail while it waits.
+FAILURES_MAX = 5
+_WORDS = {
+    'running': 'run here',
+    'allocated': 'written by the API',
+    'moving': 'being moved',
+    'in_flight': 'not confirmed yet',
+}
+
+
+class HostDrain(HostDisable):
+    """Empty a host: let nothing new land there, and show what is left until nothing is."""
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which host, why, for how long."""
+        parser.add_argument('host')
+        parser.add_argument(
+            '--reason', default='draining', help='why; shown in every verdict (default: draining)'
+        )
+        parser.add_argument('--by', help='who says so (default: the user who runs this)')
+        parser.add_argument(
+            '--wait', action='store_true', help='end when the host is empty, and show progress'
+        )
+        parser.add_argument(
+            '--interval', metavar='SECONDS', type=base.number(0.1, 3600), default=5.0,
+            help='with --wait: between two looks (default: 5)',
+        )  # fmt: skip
+        parser.add_argument(
+            '--for', dest='seconds', metavar='SECONDS', type=base.number(0, 604_800),
+            default=3600.0,
+            help='with --wait: give up after so long; the host stays disabled (default: 3600)',
+        )  # fmt: skip
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Disable it, look, and wait where asked."""
+        args = parsed_args
+        done = self.change(args)
+        self.made = [done['what']]
+        is_text = args.form == 'text'
+        if is_text:
+            self.say(f'dry run: {done["what"]}' if done['dry_run'] else done['what'])
+        state = self._look(args.host)
+        if args.wait and not done['dry_run']:
+            state = self._wait(args, state)
+        self.show(args.form, {'change': done, **state}, _lines(state, self.width))
+        if args.wait and not done['dry_run'] and not state['is_empty']:
+            raise Failure(
+                f'host {args.host} is not empty after {args.seconds:g} s; it stays disabled: '
+                f'"gantt host drain {args.host} --wait" goes on, '
+                f'"gantt host undrain {args.host}" takes it back'
+            )
+        return Exit.PLACED
+
+    def _look(self, host: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.endpoint.get(f'/v1/hosts/{base.path_part(host)}/drain')
+        return found
+
+    def _wait(self, args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
+        """:raises Failure: it was enabled meanwhile, or nobody can say how it is"""
+        end, failures = time.monotonic() + args.seconds, 0
+        before: dict[str, Any] = {}
+        while not state['is_empty']:
+            if not state['is_draining']:
+                raise Failure(f'host {args.host} was enabled meanwhile: it is not drained any more')
+            if args.form == 'text' and state['remaining'] != before:
+                self.say(_progress(state))
+                self.app.stdout.flush()
+            before = state['remaining']
+            left = end - time.monotonic()
+            if left <= 0:
+                break
+            time.sleep(min(args.interval, left))
+            try:
+                state, failures = self._look(args.host), 0
+            except Failure:
+                failures += 1
+                if failures >= FAILURES_MAX:
+                    raise
+        return state
+
+
+class HostUndrain(HostEnable):
+    """Take a drain back: let new claims land on a host again."""
+
+
+def _progress(state: dict[str, Any]) -> str:
+    more = 'more than ' if state['obstacles_truncated'] else ''
+    parts = ', '.join(
+        f'{n} {_WORDS.get(kind, kind)}' for kind, n in state['remaining'].items() if n
+    )
+    claims = text.count(state['claims'], 'claim remains', 'claims remain')
+    return f'{more}{claims}: {parts}'
+
+
+_OBSTACLES = (
+    Column('CLAIM', lambda r: text.short_id(r['claim']['id'])),
+    Column('CONSUMER', lambda r: r['claim']['consumer'], least=8),
+    Column('AGE', lambda r: text.age(r['claim']['age_seconds']), right=True),
+    Column('WAITS FOR', text.key('remedy'), least=20),
+)
+
+
+def _lines(state: dict[str, Any], width: int) -> list[str]:
+    name = state['host']['name']
+    lines = []
+    if state['is_empty']:
+        lines.append(f'host {name} is empty')
+    else:
+        shown = state['obstacles'][:SHOWN_MAX]
+        lines += [_progress(state), *text.table(_OBSTACLES, shown, width)]
+        if state['claims'] > len(shown):
+            lines.append(f'there are more: gantt claim list --host {name}')
+    if state['foreign']:
+        used = ', '.join(text.amount(kind, n) for kind, n in state['foreign'].items())
+        lines += text.wrap(
+            f'what runs there outside any claim uses {used}: no drain ends it', width
+        )
+    return lines

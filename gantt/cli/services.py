@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt site`` and ``gantt service list``: which site this is, and what runs there."""
+
+import argparse
+import collections
+from typing import Any
+
+from gantt.cli import base, text
+from gantt.cli.endpoint import Failure
+from gantt.cli.text import Column
+from gantt.version import version_string
+
+
+def _age(name: str) -> Any:
+    return lambda row: '-' if row[name] is None else text.age(row[name])
+
+
+class ServiceList(base.Lister):
+    """List the processes of the site: schedulers, APIs and sources, and whether they agree."""
+
+    path = '/v1/services'
+    member = 'services'
+    nothing = 'no process has noted itself'
+    columns = (
+        Column('KIND', text.key('kind')),
+        Column('NAME', text.key('name'), least=16),
+        Column('STATE', lambda r: 'silent' if r['is_silent'] else 'up'),
+        Column('SEEN', _age('seen_seconds'), right=True, by='seen_seconds'),
+        Column('UP', _age('up_seconds'), right=True, by='up_seconds'),
+        Column('VERSION', text.key('version'), least=8),
+        Column('CONFIG', lambda r: (r['configuration'][:8] or '-') + ('!' if r['differs'] else '')),
+        Column('READ', _age('configured_seconds'), right=True, by='configured_seconds'),
+    )
+
+    def fetch(
+        self, args: argparse.Namespace, most: int
+    ) -> tuple[list[dict[str, Any]], dict[str, Any], bool]:
+        """All at once: they are few."""
+        found = self.endpoint.get(self.path)
+        rows = found[self.member]
+        return rows[:most], found, len(rows) > most
+
+    def note(self, row: dict[str, Any]) -> str:
+        """What it was told to take over, and did not."""
+        return f'its configuration was not taken over: {row["problem"]}' if row['problem'] else ''
+
+    def footer(self, rows: list[dict[str, Any]], last: dict[str, Any], more: bool) -> str:
+        """What is not alike among all of them."""
+        further = super().footer(rows, last, more)
+        return '\n'.join([*_summary(last[self.member], self.width), *filter(None, [further])])
+
+
+def _summary(rows: list[dict[str, Any]], width: int) -> list[str]:
+    """What is not alike; nothing where all is."""
+    alive = [row for row in rows if not row['is_silent']]
+    lines: list[str] = []
+    for key, what, remedy in (
+        ('configuration', 'configurations', 'the one that differs is marked with "!"; SIGHUP '
+         'the schedulers or start them again, start gantt-api again'),
+        ('version', 'versions', 'finish the upgrade'),
+    ):  # fmt: skip
+        counts = collections.Counter(row[key] for row in alive if row[key])
+        if len(counts) > 1:
+            each = ', '.join(f'{value[:16]} ({n})' for value, n in counts.most_common(5))
+            lines += text.wrap(f'{len(counts)} {what} run: {each}: {remedy}', width)
+    return lines
+
+
+class Site(base.Base):
+    """Show which site is asked: its name and address, and the versions on both sides."""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Fetch and print."""
+        endpoint = self.endpoint
+        served = endpoint.get('/v1')
+        try:
+            version = endpoint.get('/v1/status')['version']
+        except Failure:
+            version = ''  # who asks may not see it
+        facts = {
+            'site': served.get('site', ''),
+            'url': endpoint.url,
+            'version': version,
+            'interface': f'{served["min_version"]} to {served["version"]}',
+            'client': version_string(),
+        }
+        lines = [
+            f'Site       {facts["site"] or "has no name: [api] site_name"}',
+            f'URL        {facts["url"]}',
+            f'Version    {facts["version"] or "is for operators"}',
+            f'Interface  {facts["interface"]}',
+            f'Client     {facts["client"]}',
+        ]
+        return self.show(parsed_args.form, facts, lines)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt usage``: what the live claims of projects take."""
+
+import argparse
+from typing import Any
+
+from gantt.cli import base, text
+from gantt.cli.text import Column
+
+
+def _others(row: dict[str, Any]) -> str:
+    rest = {k: v for k, v in row['amounts'].items() if k not in _SHOWN}
+    return ', '.join(f'{v} {k}' for k, v in sorted(rest.items())) or '-'
+
+
+def _amount(name: str) -> Any:
+    def show(row: dict[str, Any]) -> str:
+        amount = row['amounts'].get(name, 0)
+        return str(amount) if name == 'VCPU' else text.amount(name, amount)
+
+    return show
+
+
+_SHOWN = ('VCPU', 'MEMORY_MB', 'DISK_GB')
+COLUMNS = (
+    Column('PROJECT', lambda r: r['project_id'] or '(none)', least=12),
+    Column('GUESTS', lambda r: str(r['consumers']), right=True),
+    Column('CLAIMS', lambda r: str(r['claims']), right=True),
+    Column('IN FLIGHT', lambda r: str(r['claims_in_flight']), right=True),
+    *(Column(text.SHORT.get(name, name), _amount(name), right=True) for name in _SHOWN),
+    Column('OTHERS', _others, least=8),
+)
+
+
+class UsageList(base.Lister):
+    """List what the live claims of each project take; a member sees its own project."""
+
+    path = '/v1/usages'
+    member = 'usages'
+    nothing = 'there is no live claim'
+    columns = COLUMNS
+
+
+class UsageShow(base.Base):
+    """Show what the live claims of one project take."""
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which project."""
+        parser.add_argument('project', help='its id')
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Fetch and print."""
+        found = self.endpoint.get(f'/v1/usages/{base.path_part(parsed_args.project)}')
+        lines = [
+            f'project {found["project_id"]}: {text.count(found["consumers"], "guest")} with '
+            f'{text.count(found["claims"], "live claim")}, {found["claims_in_flight"]} of them not '
+            'confirmed yet',
+            *(f'  {name:<20} {text.amount(name, amount)}'
+              for name, amount in sorted(found['amounts'].items())),
+        ]  # fmt: skip
+        return self.show(parsed_args.form, found, lines)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signs messages of hosts as they are sent: the clients of this package ask a signer."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gantt.core import host_keys
+from gantt.core.host_keys import NUMBER_MOST, Parts
+from gantt.ed25519 import PrivateKey
+
+
+class Signer:
+    """One key; it may speak for any number of hosts, from any thread.
+
+    :param older: keys before it, the newest first, each with its signature over the next one
+    :param wall: seconds of a clock that goes on over restarts
+    """
+
+    def __init__(
+        self, key: PrivateKey, older: tuple[tuple[bytes, bytes], ...] = (),
+        wall: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self._key = key
+        self._older = older
+        self._wall = wall
+        self._number = 0
+        self._lock = threading.Lock()
+
+    @property
+    def fingerprint(self) -> str:
+        """The key as people compare it."""
+        return host_keys.fingerprint(host_keys.text(self._key.public))
+
+    def message(self, method: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The body of a report or of a message about claims, with its signature."""
+        said = host_keys.signed_bytes(method, body['name'], body['epoch'], body['sequence'], body)
+        return {**body, 'signature': host_keys.text(self._key.sign(said))}
+
+    def registration(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The body of a registration, with its proof; no two have the same number."""
+        number = self._next()
+        said = host_keys.signed_bytes('register_host', body['name'], 0, number, body)
+        parts = Parts(
+            number=number, key=self._key.public, signature=self._key.sign(said), older=self._older
+        )
+        return {**body, 'proof': host_keys.written(parts)}
+
+    def follow(self, number: object) -> bool:
+        """Go on after a number that the scheduler has seen; False where that is no way out."""
+        if not isinstance(number, int) or not 0 < number < NUMBER_MOST - 1:
+            return False
+        with self._lock:
+            self._number = max(self._number, number)
+        return True
+
+    def _next(self) -> int:
+        with self._lock:
+            self._number = max(self._number + 1, int(self._wall() * 1_000_000))
+            return self._number

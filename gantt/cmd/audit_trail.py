@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt-manage audit-trail``, and the entries of what operators do by ``gantt-manage``."""
+
+import contextlib
+import datetime
+import getpass
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from gantt import exceptions
+from gantt.cmd import wiring
+from gantt.cmd.say import say
+from gantt.core import trail
+
+#: Entries that are shown at most.
+SHOWN_MAX = 100_000
+
+
+def show(conf: Any) -> int:
+    """Who changed what by HTTP or by gantt-manage, as this machine has it, newest last."""
+    if not conf.audit_trail.file:
+        raise exceptions.Misconfigured(
+            option='[audit_trail] file',
+            problem='is not set: entries are in the log only, under the name gantt.audit_trail',
+            fix='Set it to a file that gantt-api and operators may write',
+        )
+    found = wiring.trail_file(conf).newest(conf.command.limit)
+    if conf.command.format == 'json':
+        print(json.dumps([msgspec.to_builtins(entry) for entry in found]))
+        return 0
+    for entry in found:
+        say(_sentence(entry))
+    return 0
+
+
+def _sentence(entry: trail.Entry) -> str:
+    who = entry.initiator
+    name = who.user_name or who.user_id or 'somebody'
+    of = f' of project {who.project_id}' if who.project_id else ''
+    ended = entry.outcome + (f' ({entry.reason})' if entry.reason else '')
+    what = f': {entry.what}' if entry.what else ''
+    return f'{entry.time} {name}{of} {entry.action} {entry.target} {ended}{what}'
+
+
+@contextlib.contextmanager
+def recorded(conf: Any, run: Callable[[Any], int], argv: list[str]) -> Iterator[list[int]]:
+    """Keep an entry of a command that changes something; into the list goes its exit code."""
+    code: list[int] = []
+    reason = 'gantt.bug'
+    try:
+        yield code
+        reason = 'exit code 1'
+    except exceptions.GanttError as e:
+        reason = e.code
+        raise
+    finally:
+        if is_on_trail(run) and not _only_shows(conf.command):
+            is_fine = code == [0]
+            _keep(conf, argv, '' if is_fine else reason)
+
+
+def _only_shows(command: Any) -> bool:
+    return getattr(command, 'dry_run', False) or not getattr(command, 'apply', True)
+
+
+def on_trail(run: Callable[[Any], int]) -> Callable[[Any], int]:
+    """Mark a command that changes something."""
+    run.is_on_trail = True  # type: ignore[attr-defined]
+    return run
+
+
+def is_on_trail(run: Callable[[Any], int]) -> bool:
+    """Whether a command is marked."""
+    return getattr(run, 'is_on_trail', False)
+
+
+def _keep(conf: Any, argv: list[str], reason: str) -> None:
+    try:
+        account = getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, as containers have it
+        account = str(os.getuid())
+    entry = trail.Entry(
+        time=datetime.datetime.now(datetime.UTC).isoformat(timespec='milliseconds'),
+        action=' '.join(filter(None, ['gantt-manage', conf.command.name, _verb(conf)])),
+        target=' '.join(argv)[:1000],
+        outcome=trail.FAILURE if reason else trail.SUCCESS,
+        reason=reason,
+        initiator=trail.Initiator(
+            # sudo says who it was before.
+            user_id=os.environ.get('SUDO_USER') or account,
+            user_name=account,
+            address=socket.gethostname(),
+        ),
+    )
+    # Where the log is the terminal it would stand among what the command prints.
+    wiring.trail_file(conf).write(entry, to_log=bool(conf.log_file or conf.log_dir))
+
+
+def _verb(conf: Any) -> str:
+    return getattr(conf.command, 'action', None) or ''

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt-manage bundle``: what one wants to know of a site of which something is reported.
+
+Versions, configuration, doctor, audit, metrics and the ends of the logs, in one file of a
+bounded size.  No secret is in it: options that are one are told as set or not set, and what
+they have is taken out of every text, wherever it stands.
+"""
+
+import contextlib
+import importlib.metadata
+import io
+import json
+import os
+import pathlib
+import platform
+import re
+import socket
+import sys
+import tarfile
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from oslo_config import cfg
+from sqlalchemy import exc as sqlalchemy_errors
+
+from gantt import exceptions, plugins
+from gantt.cmd import doctor, wiring
+from gantt.conf import files, listeners, unknown
+from gantt.db import migration, session, store
+from gantt.telemetry import log
+from gantt.version import version_string
+
+#: Of a part of the bundle, of all logs together, and of what one server answers, in bytes.
+PART_MAX, LOGS_MAX, LOG_MAX = 4 << 20, 16 << 20, 1 << 20
+ANSWER_SECONDS = 5.0
+HEADERS = {'OpenStack-API-Version': 'scheduler latest', 'Accept': '*/*'}
+#: A shorter one stands in texts where it is none.
+SECRET_LEAST = 4
+#: Passwords that everybody knows: to take them out everywhere tells nobody less.
+_COMMON = frozenset({'guest', 'none', 'true', 'false'})
+#: Options and keys of files that are secret by their names.
+_NAMED = re.compile(r'(?i)password|passwd|passphrase|secret|token|credential|private_?key')
+#: Whatever stands before the last "@" of a url, also where the url is wrong.
+_USERINFO = re.compile(r'://[^/\s:]*:(\S*)@')
+#: The same of one of several brokers in one url.
+_FURTHER = re.compile(r'^[^/\s:@]*:(\S*)@')
+
+
+class Secrets:
+    """What may stand in no text.
+
+    :param values: options that are secret, urls with a password among them
+    """
+
+    def __init__(self, values: Iterator[str]) -> None:
+        found: set[str] = set()
+        for value in values:
+            found.update(_forms(value))
+        self._found = sorted(
+            (one for one in found if len(one) >= SECRET_LEAST and one.lower() not in _COMMON),
+            key=len, reverse=True,
+        )  # fmt: skip
+
+    def out_of(self, text: str) -> str:
+        """``text`` without them, and without what looks like one."""
+        for one in self._found:
+            text = text.replace(one, '***')
+        return log.masked(text)
+
+
+def _forms(value: str) -> Iterator[str]:
+    """A secret as it may be written; of a url its password alone as well."""
+    for one in (value, *_passwords(value)):
+        yield one
+        yield urllib.parse.unquote(one)
+        yield urllib.parse.quote(one, safe='')
+        yield json.dumps(one)[1:-1]
+
+
+def _passwords(text: str) -> Iterator[str]:
+    """Those in the urls of a text."""
+    if '://' not in text:
+        return
+    yield from _USERINFO.findall(text)
+    first, *further = text.split(',')
+    yield from _USERINFO.findall(first)
+    for one in further:
+        yield from _FURTHER.findall(one)
+
+
+def is_secret(name: str, value: Any, option: Any = None) -> bool:
+    """Whether what an option has is for nobody else: it is told to be, or called so.
+
+    What is called so and has a number, such as how long a token is good, is none.
+    """
+    if getattr(option, 'secret', False):
+        return True
+    is_number = not isinstance(value, str | list) or str(value).isdecimal()
+    return bool(_NAMED.search(name)) and ('pass' in name.lower() or not is_number)
+
+
+def run(conf: Any) -> int:
+    """Gather what a report of a defect needs, without secrets, in one file.
+
+    A part that cannot be had is told as such in its place.
+    """
+    secrets = Secrets(_secret_values(conf))
+    name = f'gantt-bundle-{socket.gethostname()}-{time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())}'
+    path = pathlib.Path(conf.command.output or f'{name}.tar.gz')
+    try:
+        file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'wb')
+    except OSError as e:
+        raise exceptions.Misconfigured(
+            option=f'--output {path}', problem=e.strerror or str(e),
+            fix='Name a file that is not there yet, where this user may write',
+        ) from None  # fmt: skip
+    with file, tarfile.open(fileobj=file, mode='w:gz') as bundle:
+        for part, text in _parts(conf):
+            data = secrets.out_of(text).encode(errors='replace')[-PART_MAX:]
+            entry = tarfile.TarInfo(f'{name}/{part}')
+            entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o600
+            bundle.addfile(entry, io.BytesIO(data))
+            print(f'{part:<24} {len(data):>9} bytes')
+    print(f'{path} is made: look into it before you give it away')
+    return 0
+
+
+def _parts(conf: Any) -> Iterator[tuple[str, str]]:
+    """Name and text of each part."""
+    parts: list[tuple[str, Callable[[Any], str]]] = [
+        ('versions.txt', _versions),
+        ('configuration.txt', _configuration),
+        ('plugins.txt', _plugins),
+        ('schema.txt', _schema),
+        ('doctor.txt', _doctor),
+        ('upgrade-check.txt', _upgrade_check),
+        ('audit.json', _audit),
+    ]
+    for name, make in parts:
+        yield name, _or_why_not(make, conf)
+    for name, url in _listeners(conf):
+        yield name, _or_why_not(_asked, url)
+    left = LOGS_MAX
+    for log_file in _logs(conf):
+        text = _or_why_not(_end_of, log_file)
+        left -= len(text)
+        if left < 0:
+            return
+        yield f'logs/{log_file.name}', text
+
+
+def _or_why_not(make: Callable[[Any], str], of: Any) -> str:
+    try:
+        return make(of)
+    except (exceptions.GanttError, cfg.Error) as e:
+        return f'cannot be had: {files.said(e)}\n'
+    except (OSError, ValueError, sqlalchemy_errors.SQLAlchemyError) as e:
+        return f'cannot be had: {type(e).__name__}: {e}\n'
+
+
+def _versions(_: Any) -> str:
+    lines = [
+        f'gantt {version_string()}', f'python {sys.version}', f'on {platform.platform()}', '',
+    ]  # fmt: skip
+    found = {f'{one.metadata["Name"]}=={one.version}' for one in importlib.metadata.distributions()}
+    return '\n'.join([*lines, *sorted(found, key=str.casefold)]) + '\n'
+
+
+def _configuration(conf: Any) -> str:
+    """Every option as it is now, and what stands in the files; nothing of those that are secret."""
+    lines = ['# As it is now.']
+    last = ''
+    listed = unknown.listed()
+    for group, option in listed:
+        try:
+            value = _value(conf, group, option)
+        except cfg.NoSuchOptError:
+            continue  # of a library that reads it when it is used
+        if group != last:
+            lines += ['', f'[{group}]']
+        last = group
+        lines.append(f'{option.dest} = {_told(option.dest, value, option)}')
+    known = {(group, option.dest): option for group, option in listed}
+    for number, sections in enumerate(unknown.parsed(conf), 1):
+        lines += ['', f'# As file {number} of {", ".join(conf.config_file or [])} has it.']
+        for group, options in sections.items():
+            lines += ['', f'[{group}]']
+            for name, values in options.items():
+                option = known.get((group, name.replace('-', '_')))
+                lines += [f'{name} = {_told(name, value, option)}' for value in values]
+    return '\n'.join(lines) + '\n'
+
+
+def _told(name: str, value: Any, option: Any) -> Any:
+    if not is_secret(name, value, option):
+        return value
+    return '(set; secret)' if value else '(not set; secret)'
+
+
+def _value(conf: Any, group: str, option: Any) -> Any:
+    """:raises NoSuchOptError: nobody has registered it"""
+    try:
+        holder = conf if group == 'DEFAULT' else conf[group]
+        return holder[option.dest]
+    except (cfg.NoSuchOptError, cfg.NoSuchGroupError):
+        raise cfg.NoSuchOptError(option.dest) from None
+    except (cfg.Error, ValueError) as e:
+        return f'(cannot be read: {files.said(e)})'
+
+
+def _secret_values(conf: Any) -> Iterator[str]:
+    """Of options, of what stands in the files whoever reads it, and of the environment."""
+    listed = unknown.listed()
+    known = {(group, option.dest): option for group, option in listed}
+    found: list[tuple[str, Any, Any]] = []
+    for group, option in listed:
+        with contextlib.suppress(cfg.NoSuchOptError):
+            found.append((option.dest, _value(conf, group, option), option))
+    for sections in unknown.parsed(conf):
+        for group, options in sections.items():
+            for name, values in options.items():
+                option = known.get((group, name.replace('-', '_')))
+                found += [(name, value, option) for value in values]
+    found += [(name, value, None) for name, value in os.environ.items()]
+    for name, value, option in found:
+        for one in map(str, value if isinstance(value, list) else [value]):
+            if value and is_secret(name, one, option):
+                yield one
+            yield from _passwords(one)
+
+
+def _plugins(conf: Any) -> str:
+    return json.dumps(plugins.from_conf(conf).described(), indent=2, default=str) + '\n'
+
+
+def _schema(conf: Any) -> str:
+    engine = session.engine_from_conf(conf)
+    try:
+        found = migration.version(engine)
+        return (
+            f'{session.family(engine)} at {wiring.database_shown(conf)}\n'
+            f'schema {found}, needed {migration.expected()}\n'
+        )
+    finally:
+        engine.dispose()
+
+
+def _doctor(conf: Any) -> str:
+    """As ``gantt-manage config doctor`` prints it."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        doctor.run(conf)
+    return out.getvalue()
+
+
+def _upgrade_check(conf: Any) -> str:
+    """As ``gantt-status upgrade check`` prints it."""
+    from gantt.cmd import status  # which takes its check of the options from gantt-manage
+
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        status.Checks(conf).check()
+    return out.getvalue()
+
+
+def _audit(conf: Any) -> str:
+    return json.dumps(store.connect(conf).audit(), indent=2, default=str) + '\n'
+
+
+def _listeners(conf: Any) -> Iterator[tuple[str, str]]:
+    """What the processes of this machine say of themselves."""
+    for group, program in listeners.PROGRAMS.items():
+        ports = listeners.metrics(conf, group)
+        for number in range(ports.number if ports.first else 0):
+            at = f'http://{_local(ports.host)}:{ports.first + number}'
+            yield f'metrics/{program}-{number}.txt', f'{at}/metrics'
+            yield f'health/{program}-{number}.json', f'{at}/health'
+    at = f'http://{_local(str(conf.api.host))}:{conf.api.port}'
+    yield 'metrics/gantt-api.txt', f'{at}/metrics'
+    yield 'health/gantt-api.json', f'{at}/healthcheck'
+    yield 'status.json', f'{at}/v1/status'
+    yield 'services.json', f'{at}/v1/services'
+
+
+def _local(host: str) -> str:
+    # Asked at, not bound to.
+    host = {'0.0.0.0': '127.0.0.1', '::': '::1', '': '127.0.0.1'}.get(host, host)  # nosec B104
+    return f'[{host}]' if ':' in host else host
+
+
+def _asked(url: str) -> str:
+    """What a server answers, as far as there is room for it."""
+    import httpx  # nothing else here needs it
+
+    data, end = b'', time.monotonic() + ANSWER_SECONDS
+    try:
+        with httpx.stream(
+            'GET', url, headers=HEADERS, timeout=ANSWER_SECONDS, trust_env=False
+        ) as answer:
+            for piece in answer.iter_bytes(65_536):
+                data += piece
+                if len(data) >= PART_MAX or time.monotonic() > end:
+                    data = data.rpartition(b'\n')[0]  # no secret is cut in two
+                    break
+    except httpx.HTTPError as e:
+        return f'cannot be had from {url}: {e or type(e).__name__}\n'
+    return f'{answer.status_code} {url}\n{data.decode(errors="replace")}'
+
+
+def _logs(conf: Any) -> Iterator[pathlib.Path]:
+    folder = pathlib.Path(conf.log_dir) if conf.log_dir else None
+    if conf.log_file:
+        yield folder / conf.log_file if folder else pathlib.Path(conf.log_file)
+    if folder is not None:
+        named = folder / conf.log_file if conf.log_file else None
+        yield from (path for path in sorted(folder.glob('gantt*.log')) if path != named)
+
+
+def _end_of(path: pathlib.Path) -> str:
+    """The last whole lines of a log: of one that is cut, a secret could be left in part."""
+    with path.open('rb') as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - LOG_MAX))
+        data = file.read(LOG_MAX)
+    if size > LOG_MAX:
+        data = data.partition(b'\n')[2]
+    return data.decode(errors='replace')

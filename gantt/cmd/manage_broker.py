@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt-manage broker users``: a user of the broker for each role and each compute host.
+
+Dry unless told to apply.  Then each user's url is written to a file of its own, with a
+password that is made for it, and all users and permissions are handed to rabbitmqctl at
+once, on its standard input: passwords are on no command line, and only their hashes go
+there.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import pathlib
+import secrets
+import shlex
+import subprocess
+import urllib.parse
+from collections.abc import Iterator
+from typing import Any
+
+from gantt import exceptions
+from gantt.cmd import manage_hosts
+from gantt.core.host import Kind
+from gantt.db import store
+from gantt.rpc import driver, permissions, transport
+from gantt.rpc.permissions import Grant, User
+
+#: For rabbitmqctl: it starts a virtual machine, and a broker with thousands of users is slow.
+CTL_SECONDS = 300
+HASHING = 'rabbit_password_hashing_sha256'
+_SALT_BYTES = 4
+_URL = 'transport_url = '
+
+
+def add_commands(add: Any, group: Any) -> None:
+    """``broker users``."""
+    made = add(group('broker', 'The message broker.'), 'users', users, json_too=True, writes=True)
+    made.add_argument(
+        '--role', action='append', choices=list(permissions.ROLES), default=None,
+        help=f'once for each ({", ".join(permissions.USUAL)}; none where hosts are named)',
+    )  # fmt: skip
+    made.add_argument(
+        '--host', action='append', default=[], metavar='NAME', dest='compute_hosts',
+        help='a compute host, once for each',
+    )  # fmt: skip
+    made.add_argument(
+        '--all-hosts', action='store_true', help='each compute host that the database knows'
+    )
+    made.add_argument('--prefix', default='gantt', help='how the names of the users begin (gantt)')
+    made.add_argument('--apply', action='store_true', help='make them; else they are only shown')
+    made.add_argument(
+        '--files', metavar='DIRECTORY',
+        help='with --apply: where the url of each user is written to, a file each; a password '
+        'that is there already is kept',
+    )  # fmt: skip
+    made.add_argument(
+        '--new-passwords', action='store_true', help='with --apply: also in place of these'
+    )
+    made.add_argument(
+        '--rabbitmqctl', default='rabbitmqctl', metavar='COMMAND',
+        help='how it is run, e.g. "sudo rabbitmqctl" (rabbitmqctl)',
+    )  # fmt: skip
+
+
+def users(conf: Any) -> int:
+    """Users of the message broker by role and compute host: show how they are made, or make them.
+
+    Each may do what its role needs and no more. Shows the commands of rabbitmqctl; with --apply
+    makes the users, or brings their permissions up to date.
+    """
+    told = conf.command
+    if told.apply and not told.files:
+        raise exceptions.Misconfigured(
+            option='--files', problem='--apply makes passwords, and there is no place to keep them',
+            fix='Name a directory, e.g. /etc/gantt/broker',
+        )  # fmt: skip
+    site = Site(conf, told)
+    if told.apply:
+        return _apply(site, told)
+    if told.format == 'json':
+        print(json.dumps(definitions(site, {}), indent=2))
+        return 0
+    for user in site.users:
+        print(*_commands(site, user, told.rabbitmqctl), sep='\n')
+    print(f'# {len(site.users)} users; nothing was changed: --apply makes them')
+    return 0
+
+
+class Site:
+    """What the configuration and the command line name.
+
+    :ivar nova_elsewhere: Nova's topic is on another broker, which rabbitmqctl here does not reach
+    :ivar vhosts: of this broker
+    """
+
+    def __init__(self, conf: Any, told: Any) -> None:
+        self.url = driver.transport_url(conf)
+        carrier = transport.own_transport(conf, guarded=False)
+        try:
+            own = driver.options(carrier)[0]
+        finally:
+            carrier.cleanup()
+        hosts = _hosts(conf, told)
+        roles = told.role or ([] if hosts else list(permissions.USUAL))
+        self.nova_url, nova = '', None
+        if conf.rpc.nova_enabled or 'shadow' in roles:
+            self.nova_url = conf.rpc.nova_transport_url or ''
+            nova = own.virtual_host or '/'
+        if self.nova_url:
+            nova = urllib.parse.unquote(urllib.parse.urlsplit(self.nova_url).path[1:]) or '/'
+        self.nova_elsewhere = bool(self.nova_url) and _places(self.nova_url) != _places(self.url)
+        names = permissions.names_from(conf.rpc, told.prefix, own.virtual_host or '/', nova)
+        self.users = permissions.users(names, roles, hosts)
+        self.vhosts = [names.vhost]
+
+    def grants(self, user: User) -> list[Grant]:
+        """Those at the broker of ``transport_url``."""
+        return [user.own] if self.nova_elsewhere else user.grants
+
+    def text(self, user: User, password: str) -> str:
+        """The configuration file of a user."""
+        lines = [
+            f'# {user.about}: made by gantt-manage broker users',
+            '[DEFAULT]', f'{_URL}{_as_user(self.url, user.name, password)}',
+        ]  # fmt: skip
+        if user.nova is not None and self.nova_url and not self.nova_elsewhere:
+            url = _as_user(self.nova_url, user.name, password)
+            lines += ['[rpc]', f'nova_transport_url = {url}']
+        return '\n'.join(lines) + '\n'
+
+
+def _hosts(conf: Any, told: Any) -> list[str]:
+    for name in told.compute_hosts:
+        if not manage_hosts.HOST_NAME.fullmatch(name):
+            raise exceptions.Misconfigured(
+                option='--host', problem=f'{name!r} is no name of a host',
+                fix='Expected letters, digits, ".", "_" and "-", as [DEFAULT] host of its agent',
+            )  # fmt: skip
+    if not told.all_hosts:
+        return list(told.compute_hosts)
+    rows = (change.row for change in store.connect(conf).load_everything().hosts)
+    known = sorted(row.name for row in rows if row is not None and row.kind is Kind.HOST)
+    return [*told.compute_hosts, *known]
+
+
+def _commands(site: Site, user: User, ctl: str) -> Iterator[str]:
+    yield f'# {user.about}; its password is asked for, or read from standard input'
+    yield f'{ctl} add_user {user.name}'
+    for grant in site.grants(user):
+        yield from _granting(user, grant, ctl)
+    if site.nova_elsewhere and user.nova is not None:
+        yield f'# the same user on the broker of Nova, {driver.masked(site.nova_url)}'
+        yield f'#   {ctl} add_user {user.name}'
+        yield from (f'#   {line}' for line in _granting(user, user.nova, ctl))
+    yield ''
+
+
+def _granting(user: User, grant: Grant, ctl: str) -> Iterator[str]:
+    where = f'-p {shlex.quote(grant.vhost)} {user.name}'
+    words = (_quoted(word) for word in (grant.configure, grant.write, grant.read))
+    yield f'{ctl} set_permissions {where} {" ".join(words)}'
+    for topic in grant.topics:
+        words = (_quoted(word) for word in (topic.write, topic.read))
+        name = shlex.quote(topic.exchange)
+        yield f'{ctl} set_topic_permissions {where} {name} {" ".join(words)}'
+
+
+def _quoted(text: str) -> str:
+    return text if text == '' else "'" + text.replace("'", "'\"'\"'") + "'"
+
+
+def definitions(site: Site, hashes: dict[str, str]) -> dict[str, Any]:
+    """What ``rabbitmqctl import_definitions`` reads; what is there and not named stays.
+
+    :param hashes: of passwords, by user
+    """
+    given = [(user, grant) for user in site.users for grant in site.grants(user)]
+    return {
+        'vhosts': [{'name': name} for name in site.vhosts],
+        'users': [
+            {'name': user.name, 'tags': ''}
+            | (
+                {'password_hash': hashes[user.name], 'hashing_algorithm': HASHING}
+                if user.name in hashes
+                else {}
+            )
+            for user in site.users
+        ],
+        'permissions': [
+            {
+                'user': user.name, 'vhost': grant.vhost, 'configure': grant.configure,
+                'write': grant.write, 'read': grant.read,
+            }
+            for user, grant in given
+        ],
+        'topic_permissions': [
+            {
+                'user': user.name, 'vhost': grant.vhost, 'exchange': topic.exchange,
+                'write': topic.write, 'read': topic.read,
+            }
+            for user, grant in given
+            for topic in grant.topics
+        ],
+    }  # fmt: skip
+
+
+def _apply(site: Site, told: Any) -> int:
+    folder, hashes = pathlib.Path(told.files), {}
+    for user in site.users:
+        path = folder / f'{user.about}.conf'
+        password = None if told.new_passwords else _kept(path, user)
+        if password is None:
+            password = secrets.token_urlsafe(32)
+        _write(path, site.text(user, password))
+        hashes[user.name] = hashed(password, os.urandom(_SALT_BYTES))
+        print(f'{user.name}: {path}')
+    said = definitions(site, hashes)
+    _import(shlex.split(told.rabbitmqctl), json.dumps(said))
+    print(f'{len(site.users)} users have their permissions')
+    for user in site.users:
+        if site.nova_elsewhere and user.nova is not None:
+            print(f'not made: {user.name} on {driver.masked(site.nova_url)}; without --apply it is '
+                  'said how')  # fmt: skip
+    return 0
+
+
+def _kept(path: pathlib.Path, user: User) -> str | None:
+    """The password of a file that was written before.
+
+    :raises Misconfigured: there is a file, and it is none of this user
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeError) as e:
+        raise _unusable(path, str(e)) from None
+    for line in lines:
+        found = urllib.parse.urlsplit(line.removeprefix(_URL)) if line.startswith(_URL) else None
+        # Of several nodes each has the same.
+        name, _, password = (found.netloc if found else '').partition('@')[0].partition(':')
+        if name == user.name and password:
+            return urllib.parse.unquote(password)
+    raise _unusable(path, f'it has no url of user {user.name}')
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+    """Whole or not at all; others than the owner and the group of the directory cannot read it."""
+    new = path.with_name(path.name + '.new')
+    try:
+        path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.parent.exists():
+            path.parent.mkdir(mode=0o700)
+        new.unlink(missing_ok=True)
+        with open(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o640), 'w') as file:
+            file.write(text)
+        new.replace(path)
+    except OSError as e:
+        raise _unusable(path, e.strerror or str(e)) from None
+
+
+def _unusable(path: pathlib.Path, problem: str) -> exceptions.Misconfigured:
+    return exceptions.Misconfigured(
+        option='--files', problem=f'{path}: {problem}', fix='Name a directory for these files'
+    )
+
+
+def hashed(password: str, salt: bytes) -> str:
+    """A password as the broker keeps it: salted SHA-256."""
+    digest = hashlib.sha256(salt + password.encode()).digest()
+    return base64.b64encode(salt + digest).decode()
+
+
+def _import(ctl: list[str], text: str) -> None:
+    try:
+        done = subprocess.run(  # nosec B603 # no shell, the operator's console of the broker
+            [*ctl, '-q', 'import_definitions'], input=text, capture_output=True, text=True,
+            timeout=CTL_SECONDS, check=False,
+        )  # fmt: skip
+        problem = '' if done.returncode == 0 else _first_line(done.stderr, done.stdout)
+    except subprocess.TimeoutExpired:
+        problem = f'it has not ended within {CTL_SECONDS} s'
+    except (OSError, ValueError) as e:
+        problem = str(e)
+    if problem:
+        raise exceptions.Misconfigured(
+            option='--rabbitmqctl', problem=f'{shlex.join(ctl)} import_definitions: {problem}',
+            fix='Run it where the broker is, as root or its user; RabbitMQ 3.8.2 or newer has it',
+        )  # fmt: skip
+
+
+def _first_line(*texts: str) -> str:
+    lines = (line.strip() for text in texts for line in text.splitlines())
+    return next((line for line in lines if line), 'it failed and says nothing')
+
+
+def _places(url: str) -> set[str]:
+    """Addresses of the nodes of a broker."""
+    hosts = urllib.parse.urlsplit(url).netloc.split(',')
+    places = (host.rpartition('@')[2] or 'localhost' for host in hosts)
+    return {place if ':' in place else f'{place}:5672' for place in places}
+
+
+def _as_user(url: str, user: str, password: str) -> str:
+    """A url of the broker with other credentials for each of its nodes."""
+    parts = urllib.parse.urlsplit(url)
+    places = (host.rpartition('@')[2] or 'localhost' for host in parts.netloc.split(','))
+    said = ','.join(f'{user}:{password}@{place}' for place in places)
+    return parts._replace(netloc=said).geturl()

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process notes itself in the database, so that "gantt service list" knows of it.
+
+One thread that writes one row every ``NOTE_SECONDS``, and when the configuration was read
+again.  Nothing waits for it; while the database is away nothing is noted.
+"""
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from gantt import exceptions
+from gantt.conf import digest
+from gantt.core.service import NOTE_SECONDS, ServiceNote
+from gantt.version import version_string
+
+LOG = logging.getLogger(__name__)
+#: To the end of a process its row is deleted within so long, or stays and grows silent.
+FORGET_SECONDS = 2.0
+
+
+class Store(Protocol):
+    """The store, as far as it is needed here."""
+
+    def note_service(self, note: ServiceNote) -> None:
+        """Write the row of a process."""
+
+    def forget_service(self, name: str) -> None:
+        """Delete it."""
+
+
+class Presence:
+    """This process among those of the site.
+
+    :param kind: scheduler | api
+    :param name: makes its name: a fork of the process needs another one
+    :param described: of the pipeline in force
+    """
+
+    def __init__(
+        self,
+        conf: Any,
+        store: Store,
+        kind: str,
+        name: Callable[[], str],
+        described: Callable[[], dict[str, Any]],
+        seconds: float = NOTE_SECONDS,
+    ) -> None:
+        self._conf = conf
+        self._store = store
+        self._kind = kind
+        self._make_name = name
+        self._described = described
+        self._seconds = seconds
+        self._configuration, self._problem = '', ''
+        self._is_failing = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self.name = self._make_name()
+        self._began = self._configured = time.monotonic()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name='presence', daemon=True)
+
+    def start(self) -> 'Presence':
+        """Start the thread."""
+        self._configuration = digest.of(self._conf, self._described())
+        self._thread.start()
+        _running.add(self)
+        return self
+
+    def configured(self, problem: str = '') -> None:
+        """The options were read again.
+
+        :param problem: why they were not taken over, else empty
+        """
+        self._problem = problem
+        if not problem:
+            self._configured = time.monotonic()
+            self._configuration = digest.of(self._conf, self._described())
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Note nothing any more, and leave no row behind."""
+        _running.discard(self)
+        self._stopping = True
+        self._wake.set()
+        self._thread.join(FORGET_SECONDS)
+
+    def forked(self) -> None:
+        """In a child of a process that was started: the thread stayed with the parent."""
+        self._begin()
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._attempt(lambda: self._store.note_service(self._note()))
+            self._wake.wait(self._seconds)
+            self._wake.clear()
+        self._attempt(lambda: self._store.forget_service(self.name))
+
+    def _note(self) -> ServiceNote:
+        now = time.monotonic()
+        return ServiceNote(
+            name=self.name,
+            kind=self._kind,
+            host=str(self._conf.host),
+            version=version_string(),
+            configuration=self._configuration,
+            problem=self._problem,
+            up_seconds=now - self._began,
+            configured_seconds=now - self._configured,
+        )
+
+    def _attempt(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except exceptions.Unavailable as e:
+            if not self._is_failing:
+                LOG.warning('this process is not noted for "gantt service list": %s', e)
+            self._is_failing = True
+        except Exception:
+            if not self._is_failing:
+                LOG.exception('this process is not noted for "gantt service list"')
+            self._is_failing = True
+        else:
+            self._is_failing = False
+
+
+_running: 'weakref.WeakSet[Presence]' = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for one in list(_running):
+        one.forked()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""[audit_trail]: where it is kept who changed what."""
+
+from typing import Any
+
+from oslo_config import cfg
+
+from gantt.conf import groups
+
+GROUP = cfg.OptGroup('audit_trail', title='Who changed what')
+
+OPTS = [
+    cfg.StrOpt(
+        'file',
+        default='',
+        help='File that gantt-api and gantt-manage write a line of JSON to for everything that '
+        'somebody changes by HTTP or by a command: who, what, for which project, and how it '
+        'ended. "gantt-manage audit-trail" shows it. Empty: the line is in the log only, under '
+        'the name gantt.audit_trail.',
+    ),
+    cfg.IntOpt(
+        'file_bytes_max',
+        default=10 << 20,
+        min=4096,
+        max=1 << 30,
+        help='Size of the file in bytes from which on it is called .1, an older one .2, and so on.',
+    ),
+    cfg.IntOpt(
+        'files_kept',
+        default=10,
+        min=0,
+        max=1000,
+        help='How many older files stay. What is to be kept for longer is shipped away.',
+    ),
+]
+
+
+def register_opts(conf: Any) -> None:
+    """Register the options of [audit_trail]."""
+    groups.register(conf, GROUP, OPTS)
+
+
+def list_opts() -> list[tuple[str | None, list[Any]]]:
+    """For oslo.config's generator."""
+    return [(GROUP.name, OPTS)]

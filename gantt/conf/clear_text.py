@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What crosses a network in clear text, or to whoever answers there.
+
+It is said loudly when a process starts, is an error for the doctor, and with
+``[DEFAULT] strict_transport`` the process does not start.
+"""
+
+import logging
+from typing import Any, NamedTuple
+
+from gantt import exceptions
+
+LOG = logging.getLogger(__name__)
+
+#: Addresses from which nobody else can listen in.
+_LOOPBACK = ('', 'localhost', '::1')
+_VERIFIED = ('verify-ca', 'verify-full')
+
+
+class Exposure(NamedTuple):
+    """One connection or listener.
+
+    :ivar option: that is to be changed
+    :ivar value: of it, without secrets
+    :ivar problem: who may do what
+    """
+
+    option: str
+    value: str
+    problem: str
+    fix: str
+
+
+def is_here(host: str | None) -> bool:
+    """Whether a host is this machine, or a socket on it."""
+    host = host or ''
+    return host in _LOOPBACK or host.startswith(('127.', '/'))
+
+
+def of_broker(hosts: list[str | None], rabbit: Any, shown: str) -> Exposure | None:
+    """What is wrong with the way to a broker.
+
+    :param hosts: of its nodes
+    :param rabbit: options of [oslo_messaging_rabbit] in force
+    :param shown: its masked url
+    """
+    if all(map(is_here, hosts)):
+        return None
+    if not rabbit.ssl:
+        return Exposure(
+            '[oslo_messaging_rabbit] ssl', 'False',
+            f'to {shown} the password and every message cross the network in clear, and whoever '
+            'answers at that address is believed',
+            'Set ssl = true and ssl_ca_file',
+        )  # fmt: skip
+    if not rabbit.ssl_ca_file:
+        return Exposure(
+            '[oslo_messaging_rabbit] ssl_ca_file', '(none)',
+            f'the name in the certificate is not compared with that of the broker at {shown}: '
+            'whoever has any certificate of a public authority may be the broker',
+            'Name the file of the authority that signed the certificate of the broker',
+        )  # fmt: skip
+    return None
+
+
+def of_database(url: Any, parameters: str = '') -> Exposure | None:
+    """What is wrong with the way to a database.
+
+    :param url: SQLAlchemy's
+    :param parameters: [database] connection_parameters
+    """
+    if url.get_backend_name() == 'sqlite' or is_here(url.host):
+        return None
+    said = {**url.query, **dict(p.split('=', 1) for p in parameters.split('&') if '=' in p)}
+    if url.get_backend_name() == 'postgresql':
+        is_safe = said.get('sslmode') in _VERIFIED
+        fix = 'Add ?sslmode=verify-full&sslrootcert=FILE'
+    else:
+        is_safe = 'ssl_ca' in said
+        fix = 'Add ?ssl_ca=FILE'
+    if is_safe:
+        return None
+    return Exposure(
+        '[database] connection', url.render_as_string(hide_password=True),
+        'whoever answers at that address is taken for the database, and may read along', fix,
+    )  # fmt: skip
+
+
+def of_listener(option: str, host: str, what: str) -> Exposure | None:
+    """What is wrong with an address that is listened on without TLS.
+
+    :param what: crosses the network there
+    """
+    if is_here(host):
+        return None
+    return Exposure(
+        option, host, f'{what} cross the network in clear',
+        'Listen on 127.0.0.1, behind a proxy on this machine that speaks TLS',
+    )  # fmt: skip
+
+
+def of_api(conf: Any) -> Exposure | None:
+    """What is wrong with the address of gantt-api."""
+    return of_listener('[api] host', str(conf.api.host), 'tokens, requests and answers')
+
+
+def of_metrics(conf: Any) -> Exposure | None:
+    """What is wrong with the address of metrics."""
+    what = 'figures and health, which anybody may ask for,'
+    return of_listener('[DEFAULT] metrics_host', str(conf.metrics_host), what)
+
+
+def guard(conf: Any, found: Exposure | None) -> None:
+    """Warn of it, at the start of a process.
+
+    :raises Misconfigured: [DEFAULT] strict_transport is set
+    """
+    if found is None:
+        return
+    # A client in another program has no such option.
+    if getattr(conf, 'strict_transport', False):
+        raise exceptions.Misconfigured(
+            option=found.option,
+            problem=f'{found.value}: {found.problem}, and [DEFAULT] strict_transport is set',
+            fix=found.fix,
+        )
+    LOG.warning('IN CLEAR TEXT: %s = %s: %s. %s', *found)

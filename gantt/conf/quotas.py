@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""[quotas]: the limits of projects in a cloud that stores no defaults."""
+
+from typing import Any
+
+from oslo_config import cfg
+
+from gantt import exceptions
+from gantt.conf import groups
+from gantt.core import quota, resources
+
+GROUP = cfg.OptGroup('quotas', title='How much one project may have')
+
+_WHOM = (
+    'It binds what members of the project ask for over HTTP; what services such as Nova place '
+    'for the project only a limit that "gantt quota set" gave this very project binds. '
+    '"gantt quota set default" stores another default, which goes before this one. -1: no limit.'
+)
+
+
+def _limit(name: str, default: int, text: str) -> cfg.IntOpt:
+    return cfg.IntOpt(
+        name, mutable=True, default=default, min=quota.UNLIMITED, max=quota.LIMIT_MAX,
+        help=f'{text} {_WHOM}',
+    )  # fmt: skip
+
+
+OPTS = [
+    _limit(quota.CLAIMS_IN_FLIGHT, 100, 'Claims of a project that are reserved and not confirmed.'),
+    _limit(quota.LIVE_CLAIMS, 200, 'Consumers of a project that have a live claim.'),
+    _limit(quota.SERVER_GROUPS, 100, 'Server groups of a project.'),
+    _limit(
+        quota.REQUESTS_PER_MINUTE, 1200,
+        'Requests for places of a project in a minute, dry runs included; so many may come at '
+        'once. Each process of gantt-api and of gantt-scheduler counts what reaches it.',
+    ),
+    cfg.DictOpt(
+        'amounts', mutable=True, default={},
+        help='Amounts of a project by resource class, in the unit of the class: pairs '
+             'CLASS:AMOUNT, as in "VCPU:200, MEMORY_MB:512000". A class that is not named has no '
+             f'limit. {_WHOM}',
+    ),
+]  # fmt: skip
+
+
+def limits(conf: Any) -> dict[str, int]:
+    """Name of a limit -> what the options say of it.
+
+    :raises Misconfigured: an amount is wrong
+    """
+    found = {name: getattr(conf.quotas, name) for name in quota.COUNTS}
+    for name, text in conf.quotas.amounts.items():
+        amount = int(text) if text.removeprefix('-').isdecimal() and len(text) < 20 else None
+        is_class = resources.is_class_name(name)
+        if not is_class or amount is None or not quota.UNLIMITED <= amount <= quota.LIMIT_MAX:
+            raise exceptions.Misconfigured(
+                option='[quotas] amounts',
+                problem=f'{name}:{text} is no pair CLASS:AMOUNT',
+                fix='Give resource classes such as VCPU or CUSTOM_LICENSE, each with a whole '
+                f'number from 0 to {quota.LIMIT_MAX}, or {quota.UNLIMITED} for no limit',
+            )
+        found[f'{quota.CLASS}{name}'] = amount
+    return found
+
+
+def register_opts(conf: Any) -> None:
+    groups.register(conf, GROUP, OPTS)
+
+
+def list_opts() -> list[tuple[str | None, list[Any]]]:
+    return [(GROUP.name, OPTS)]

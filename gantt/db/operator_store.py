@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of the store's port that is about what operators look at."""
+
+from gantt.core.host_event import HostEvent
+from gantt.core.project_usage import ProjectUsage
+from gantt.core.service import Service, ServiceNote
+from gantt.db import host_events, project_usage, services, session
+
+
+class OperatorStore:
+    """For ``SqlStore``, which has what is only named here."""
+
+    database: session.Database
+    reads: session.Database
+
+    def note_service(self, note: ServiceNote) -> None:
+        """See the port."""
+        self.database.write(lambda tx: services.note(tx, note))
+
+    def forget_service(self, name: str) -> None:
+        """See the port."""
+        self.database.write(lambda tx: services.forget(tx, name))
+
+    def services(self) -> list[Service]:
+        """See the port."""
+        return self.reads.read(services.load)
+
+    def usages(
+        self, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[ProjectUsage]:
+        """See the port."""
+        return self.reads.read(
+            lambda tx: project_usage.page(tx, limit, marker, project), patient=True
+        )
+
+    def host_history(self, name: str, limit: int) -> list[HostEvent]:
+        """See the port."""
+        return self.reads.read(lambda tx: host_events.load(tx, name, limit))

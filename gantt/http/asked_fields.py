@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What in a request who may say: an allow-list of fields and keys, and the rule for the rest.
+
+A member of a project says what its guests need and which of its own they are to be near
+to.  What chooses among hosts by what they are lets its caller find out, one question
+after the other, what the hosts are, have and run; what names one takes a place on it.
+A field that is added tomorrow is not on the list, and needs the rule for choosing
+hosts until somebody puts it there.
+"""
+
+import functools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gantt.core import nova_hints, quoting
+from gantt.core.request import Lifecycle, Purpose, SelectDestinations
+
+CLAIM = 'gantt:requests:create:claim'
+MIGRATE = 'gantt:requests:create:migrate'
+RULES = 'gantt:requests:create:rules'
+TRUSTED = 'gantt:requests:create:trusted'
+
+#: Whom each one is for, or what a guest needs: said by whoever may ask at all.
+ALLOWED = frozenset({
+    'body.request_id', 'body.consumers', 'body.alternates', 'body.budget_ms',
+    'body.lease_seconds', 'body.repeat', 'body.origin',
+    'body.only_project',  # replaced where the caller acts for one project
+    'body.spec.resources', 'body.spec.consumer_type', 'body.spec.availability_zone',
+    'body.spec.project_id', 'body.spec.user_id',  # have to be the caller's
+    'body.spec.same_host', 'body.spec.different_host',  # have to be of its project
+    *(f'body.spec.hints.{name}' for name in (*nova_hints.CONSUMERS, nova_hints.GROUP)),
+    'body.spec.group.uuid', 'body.spec.group.policy', 'body.spec.group.max_per_host',
+    'body.spec.flavor.name',
+    'body.spec.image.uuid', 'body.spec.image.disk_format', 'body.spec.volume_backed',
+})  # fmt: skip
+#: What is looked into: each of its fields, or keys, is asked about by itself.
+WITHIN = frozenset({
+    'body.spec', 'body.spec.group', 'body.spec.flavor', 'body.spec.flavor.extra_specs',
+    'body.spec.image', 'body.spec.image.properties', 'body.spec.hints',
+})  # fmt: skip
+#: What takes a place on a host that is named, or is believed as it is said.
+BELIEVED = frozenset({
+    'body.spec.force_hosts', 'body.spec.force_nodes', 'body.spec.destination',
+    'body.spec.group.members', 'body.spec.group.hosts', 'body.spec.move_id',
+})  # fmt: skip
+_PURPOSES = {
+    Purpose.MIGRATE: MIGRATE,
+    Purpose.LIVE_MIGRATE: MIGRATE,
+    Purpose.EVACUATE: TRUSTED,
+}
+_PLAIN_PURPOSES = ', '.join(purpose for purpose in Purpose if purpose not in _PURPOSES)
+
+
+class Need(NamedTuple):
+    """Something in a request that a rule beside that of the route is asked about.
+
+    :ivar field: its path, as the errors of a body have it
+    :ivar expected: of who does not meet the rule
+    """
+
+    field: str
+    rule: str
+    expected: str
+
+
+def needs(body: SelectDestinations) -> Iterator[Need]:
+    """Every field and key that is beyond what a member may say, in the order of the types."""
+    if not body.dry_run:
+        yield Need('body.dry_run', CLAIM, 'true')
+    if body.lifecycle is not Lifecycle.HOST:
+        yield Need('body.lifecycle', TRUSTED, f"'{Lifecycle.HOST}'")
+    purpose = body.spec.purpose
+    if purpose in _PURPOSES:
+        yield Need('body.spec.purpose', _PURPOSES[purpose], f'one of {_PLAIN_PURPOSES}')
+    yield from _beyond('body', body)
+
+
+#: Asked about by their values, above.
+_BY_VALUE = frozenset({'body.dry_run', 'body.lifecycle', 'body.spec.purpose'})
+
+
+def _beyond(path: str, value: Any) -> Iterator[Need]:
+    for name, inner in _said(value):
+        field = f'{path}.{name}'
+        if field in ALLOWED or field in _BY_VALUE:
+            continue
+        if field in WITHIN:
+            yield from _beyond(field, inner)
+        else:
+            shown = f'{path}.{quoting.plain(name, quoting.CHARACTERS_MAX)}'
+            yield Need(shown, TRUSTED if field in BELIEVED else RULES, 'nothing')
+
+
+def _said(value: Any) -> Iterator[tuple[str, Any]]:
+    """Fields and keys that say something: no defaults, no empty lists."""
+    if isinstance(value, dict):
+        yield from ((name, inner) for name, inner in value.items() if inner != [])
+        return
+    for name, default in _defaults(value.__class__):
+        inner = getattr(value, name)
+        if inner != default:
+            yield name, inner
+
+
+@functools.cache
+def _defaults(tp: type) -> tuple[tuple[str, Any], ...]:
+    """Each field with its default; ``NODEFAULT``, which no value equals, where it has none."""
+    return tuple(
+        (field.name, field.default if field.required or field.default is not msgspec.NODEFAULT
+         else field.default_factory())
+        for field in msgspec.structs.fields(tp)
+    )  # fmt: skip

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Examples of the OpenAPI document: they can be sent as they stand to a site with these hosts."""
+
+from typing import Any
+
+HOST = 'cmp-1'
+REQUEST = 'c0b7a9f1-5c1f-4c64-9d2a-6d3f0d4c1a01'
+CONSUMER = '6f1d2a52-0b7e-4f0e-8a55-0d8f6a3e9b02'
+GROUP = '1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4b03'
+
+_SPEC: dict[str, Any] = {'resources': {'VCPU': 2, 'MEMORY_MB': 4096, 'DISK_GB': 20}}
+_PLACEMENT = {'request_id': REQUEST, 'consumers': [CONSUMER], 'spec': _SPEC}
+
+#: operationId -> body.
+BODIES: dict[str, Any] = {
+    'disable_host': {'reason': 'broken fan', 'by': 'ops'},
+    'set_aggregate': {'hosts': [HOST], 'metadata': {'ssd': 'true'}},
+    'create_group': {'uuid': GROUP, 'policy': 'anti-affinity', 'name': 'web'},
+    'create_request': _PLACEMENT,
+    'extend_lease': {'seconds': 300},
+    'replay_decision': {'host_subset_size': 1},
+    'what_if': {'request': {**_PLACEMENT, 'request_id': 'c0b7a9f1-5c1f-4c64-9d2a-6d3f0d4c1a04'}},
+    'capacity': {'spec': _SPEC},
+    'set_quota': {'limits': {'live_claims': 50, 'class:VCPU': 200, 'server_groups': None}},
+    'set_metric': {'unit': 'W', 'lower': 0, 'upper': 2000, 'description': 'power drawn'},
+}
+#: Name of a parameter -> a value, where one suits all operations.
+PARAMETERS: dict[str, Any] = {
+    'request_id': REQUEST,
+    'decision_id': REQUEST,
+    'claim_id': '0d5a3c1e-7f6b-5a4d-8e9c-2b1a0f9e8d05',
+    'uuid': GROUP,
+    'project_id': '5f2d1c7a9b3e4c60a1d2e3f405162738',
+    'consumer': CONSUMER,
+    'host': HOST,
+    'file': 'dashboard.js',
+    'limit': 100,
+    'reason': 'no longer wanted',
+    'resource_class': 'VCPU',
+    'window': 3600,
+    'sort': 'name',
+    'dry_run': False,
+}
+#: Of ``{name}`` by the beginning of the path.
+NAMES = {
+    '/v1/hosts': HOST,
+    '/v1/aggregates': 'rack-1',
+    '/v1/resource-classes': 'CUSTOM_LICENSE',
+    '/v1/declared-metrics': 'power',
+}
+ERROR: dict[str, Any] = {
+    'errors': [
+        {
+            'code': 'gantt.not_found',
+            'title': 'Not found',
+            'detail': "host 'cmp-7' is not known here; did you mean cmp-1?",
+            'status': 404,
+            'request_id': 'req-5e4b1a3f-0f0e-4a52-8f0b-8a6d1c2b3e06',
+            'details': {'kind': 'host', 'name': 'cmp-7', 'near': ['cmp-1']},
+        }
+    ]
+}
+
+
+def parameter(path: str, name: str) -> Any:
+    """A value of a parameter of an operation, None where there is none that suits."""
+    if name == 'name':
+        found = [value for prefix, value in NAMES.items() if path.startswith(f'{prefix}/')]
+        return found[0] if found else None
+    return PARAMETERS.get(name)

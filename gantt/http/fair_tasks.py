@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose request gets the next thread of the server: projects take turns.
+
+Who asks is known only once a thread has looked at its token, so what a token was found to be is
+remembered for the next requests with it.  Requests with tokens that nobody has seen are one
+project together: many new ones are no more than one owner.
+
+A project has as many threads as it leaves free of those for placements, and half of all at most;
+its first request is never held back.  The rule is that of ``gates``, so a request waits here, at
+the cost of a connection, where it would be refused there: refusals at once would be asked again
+at once, and reading them again takes the processor from everybody.
+"""
+
+import collections
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from gantt.core.fair_queue import FairQueue
+
+#: In the environment of a request: the project that its token speaks for.
+PROJECT = 'gantt.project'
+#: Tokens that are remembered.
+KNOWN_MAX = 10_000
+_HEADERS = ('X_AUTH_TOKEN', 'X_PROJECT_ID')
+
+
+class Owners:
+    """Which project tokens speak for; the least recently used are forgotten."""
+
+    def __init__(self) -> None:
+        self._known: collections.OrderedDict[bytes, str] = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, key: bytes) -> str:
+        """The project of a token, as far as it is known.
+
+        :param key: see ``key_of``
+        """
+        with self._lock:
+            found = self._known.get(key)
+            if found is None:
+                return ''
+            self._known.move_to_end(key)
+        return found
+
+    def learn(self, key: bytes, project: str) -> None:
+        """Remember it."""
+        with self._lock:
+            self._known[key] = project
+            self._known.move_to_end(key)
+            if len(self._known) > KNOWN_MAX:
+                self._known.popitem(last=False)
+
+
+def key_of(headers: Mapping[str, Any], prefix: str = '') -> bytes:
+    """What a request says of who asks, as a digest: tokens are not kept.
+
+    :param headers: with their names as WSGI has them, after ``prefix``
+    """
+    said = '\0'.join(str(headers.get(prefix + name, '')) for name in _HEADERS)
+    return hashlib.blake2b(said.encode('latin-1', 'replace'), digest_size=16).digest()
+
+
+class FairTasks:
+    """In place of the queue of waitress's threads, who hold its lock at every call.
+
+    :param most: threads that are shared out; the others are for first requests
+    :param of_one: threads that may be at requests of one owner; further ones are left to others
+    :param dispatcher: has the lock, and threads that wait for a task
+    """
+
+    def __init__(self, owners: Owners, most: int, of_one: int, dispatcher: Any) -> None:
+        self._owners, self._most, self._of_one = owners, most, of_one
+        self._dispatcher = dispatcher
+        self._queue: FairQueue[Turn] = FairQueue()
+        self._begun: collections.Counter[str] = collections.Counter()  # and those in the queue
+        self._all_begun = 0
+        self._held: dict[str, collections.deque[Turn]] = {}
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def append(self, task: Any) -> None:
+        """A connection whose next request is complete."""
+        requests = task.requests
+        owner = self._owners.of(key_of(requests[0].headers)) if requests else ''
+        turn = Turn(self, owner, task)
+        if self._may_begin(owner):
+            self._begin(owner, turn)
+        else:
+            self._held.setdefault(owner, collections.deque()).append(turn)
+
+    def _may_begin(self, owner: str) -> bool:
+        own = self._begun[owner]
+        return not own or own < min(self._of_one, self._most - self._all_begun)
+
+    def _begin(self, owner: str, turn: 'Turn') -> None:
+        self._begun[owner] += 1
+        self._all_begun += 1
+        self._queue.put(owner, turn)
+
+    def popleft(self) -> 'Turn':
+        """The connection whose turn it is.  :raises IndexError: none waits"""
+        return self._queue.pop()
+
+    @property
+    def waiting(self) -> int:
+        """How many have no thread yet."""
+        with self._dispatcher.lock:
+            return len(self._queue) + sum(map(len, self._held.values()))
+
+    def done(self, owner: str) -> None:
+        """A request is at its end; the lock is held."""
+        self._begun[owner] -= 1
+        self._all_begun -= 1
+        if not self._begun[owner]:
+            del self._begun[owner]
+        # Who has least is first; where it may not begin, nobody may.
+        while self._held:
+            least = min(self._held, key=self._begun.__getitem__)
+            if not self._may_begin(least):
+                break
+            held = self._held[least]
+            self._begin(least, held.popleft())
+            if not held:
+                del self._held[least]
+            self._dispatcher.queue_cv.notify()
+
+    def served(self, owner: str) -> None:
+        """The same by a thread that does not hold it."""
+        with self._dispatcher.lock:
+            self.done(owner)
+
+
+class Turn:
+    """A task of waitress, and whose it is."""
+
+    __slots__ = ('_owner', '_task', '_tasks')
+
+    def __init__(self, tasks: FairTasks, owner: str, task: Any) -> None:
+        self._tasks, self._owner, self._task = tasks, owner, task
+
+    def service(self) -> None:
+        """Called by a thread, without the lock."""
+        try:
+            self._task.service()
+        finally:
+            self._tasks.served(self._owner)
+
+    def cancel(self) -> None:
+        """Called where the server ends, with the lock."""
+        self._task.cancel()
+        self._tasks.done(self._owner)
+
+
+def learning(app: Callable[..., Iterable[bytes]], owners: Owners) -> Callable[..., Iterable[bytes]]:
+    """The application, which tells ``owners`` what it found."""
+
+    def called(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        key = key_of(environ, 'HTTP_')  # now: who looks at tokens changes these
+        answer = app(environ, start_response)
+        if PROJECT in environ:
+            owners.learn(key, environ[PROJECT])
+        return answer
+
+    return called

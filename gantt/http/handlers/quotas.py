@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quotas: how much each project may have, and what it has."""
+
+from typing import Annotated
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core import message, quota
+from gantt.core.message import Message, Name
+from gantt.http.links import Paged
+from gantt.http.queries import DryRun, Page
+from gantt.http.world import Caller, World
+from gantt.scheduler.quotas import QuotaView
+from gantt.scheduler.views import Change
+
+#: Of one change.
+_NAMES_MAX = 100
+
+
+class ProjectLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits that are set for a project, by name; -1: none."""
+
+    project_id: str
+    limits: dict[str, int]
+
+
+class QuotaList(Paged, frozen=True, kw_only=True):
+    """A page of projects with limits of their own, by id; ``default`` is all others."""
+
+    quotas: list[ProjectLimits]
+
+
+class SetQuota(Message, frozen=True, kw_only=True):
+    """Limits by name; null takes one away, -1 is no limit, others stay as they are."""
+
+    limits: Annotated[dict[Name, int | None], msgspec.Meta(min_length=1, max_length=_NAMES_MAX)]
+
+
+def list_quotas(world: World, caller: Caller, query: Page) -> QuotaList:
+    """List the limits that are set: of projects, and for all others of the project ``default``."""
+    found: dict[str, dict[str, int]] = {}
+    for one in world.store.quotas():
+        if query.marker is None or one.project_id > query.marker:
+            found.setdefault(one.project_id, {})[one.name] = one.limit
+    projects = sorted(found)
+    page = [ProjectLimits(project_id=p, limits=found[p]) for p in projects[: query.limit]]
+    marker = page[-1].project_id if len(projects) > len(page) else None
+    return QuotaList(quotas=page, next_marker=marker)
+
+
+def show_quota(world: World, caller: Caller, project_id: str) -> QuotaView:
+    """Show the limits of a project in force, where each is from, and what is used."""
+    if not caller.sees(project_id):
+        raise exceptions.NotFound(kind='quota', name=project_id)
+    return world.insights.quotas.shown(project_id)
+
+
+def show_limits(world: World, caller: Caller) -> QuotaView:
+    """Show the limits of the own project and what is used; without a project the defaults."""
+    return world.insights.quotas.shown(caller.project or quota.DEFAULT)
+
+
+def set_quota(
+    world: World, caller: Caller, project_id: str, query: DryRun, body: SetQuota
+) -> Change[QuotaView]:
+    """Set limits of a project by their names; those of ``default`` are of all others.
+
+    Schedulers and API processes know of it within five seconds.
+    """
+    message.decode(project_id, Name, inside='project_id')
+    for name in body.limits:
+        quota.check_name(name, 'body.limits')
+    quota.check(
+        quota.Limit(project_id=project_id, name=name, limit=limit)
+        for name, limit in body.limits.items()
+        if limit is not None
+    )
+    words = ', '.join(f'{name} {_word(body.limits[name])}' for name in sorted(body.limits))
+    if query.dry_run:
+        now = world.insights.quotas.shown(project_id)
+        return Change(dry_run=True, what=f'quota of {project_id} would be: {words}', now=now)
+    world.store.set_quotas(project_id, body.limits)
+    world.insights.quotas.read()
+    now = world.insights.quotas.shown(project_id)
+    return Change(dry_run=False, what=f'quota of {project_id} is set: {words}', now=now)
+
+
+def unset_quota(world: World, caller: Caller, project_id: str, query: DryRun) -> Change[QuotaView]:
+    """Take all limits of a project away: the defaults hold again."""
+    names = [one.name for one in world.store.quotas() if one.project_id == project_id]
+    if not names:
+        raise exceptions.NotFound(kind='quota', name=project_id)
+    words = ', '.join(names)
+    if query.dry_run:
+        now = world.insights.quotas.shown(project_id)
+        said = f'quota of {project_id} would be unset: {words}'
+        return Change(dry_run=True, what=said, now=now)
+    world.store.set_quotas(project_id, dict.fromkeys(names))
+    world.insights.quotas.read()
+    now = world.insights.quotas.shown(project_id)
+    return Change(dry_run=False, what=f'quota of {project_id} is unset: {words}', now=now)
+
+
+def _word(limit: int | None) -> str:
+    if limit is None:
+        return 'unset'
+    return 'unlimited' if limit == quota.UNLIMITED else str(limit)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses of things of this interface, whole, wherever it is mounted."""
+
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode
+
+import falcon
+import msgspec
+
+from gantt.core.since import since
+
+
+class Link(msgspec.Struct, frozen=True):
+    """Where something is.
+
+    :ivar href: a whole address, with the prefix that the interface is mounted under
+    """
+
+    rel: str
+    href: str
+
+
+class Paged(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of a list.
+
+    :ivar next_marker: asks for the page after it, None: it was the last
+    :ivar links: ``next`` is the address of the page after it
+    """
+
+    next_marker: str | None
+    links: Annotated[list[Link], since(3)] = []
+
+
+def base(req: falcon.Request) -> str:
+    """The address of ``/`` as the caller says it, without the slash at the end.
+
+    The prefix is that of the server, or what a proxy says that is believed.
+    """
+    return str(req.prefix).rstrip('/')
+
+
+def path_of(*parts: str) -> str:
+    """``/v1/…`` of a thing, each part escaped whole: names may have slashes."""
+    return '/v1/' + '/'.join(quote(part, safe='') for part in parts)
+
+
+def linked(answer: Any, req: falcon.Request) -> Any:
+    """A page with the address of the page after it; whatever else as it is."""
+    if not isinstance(answer, Paged) or answer.next_marker is None:
+        return answer
+    query = urlencode({**req.params, 'marker': answer.next_marker}, quote_via=quote)
+    link = Link('next', f'{base(req)}{quote(req.path, safe="/")}?{query}')
+    return msgspec.structs.replace(answer, links=[link])

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a browser may not do here in the name of its user, by whatever page it has open.
+
+A page of another site can send many requests without asking first (a form, a script with
+``no-cors``), and by a name of its own that leads to this address (DNS rebinding) it can also
+read the answers.  With tokens neither is of use, since the browser has none to add; under
+``noauth`` whoever reaches the address may do everything.
+"""
+
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+import falcon
+
+from gantt import exceptions
+from gantt.core import message, quoting
+from gantt.http.settings import HttpSettings
+
+_SAFE = ('GET', 'HEAD', 'OPTIONS')
+#: Of ``Sec-Fetch-Site``, which only the browser sets: our own page, or the user.
+_OURS = ('same-origin', 'none')
+_LOCAL = 'localhost'
+
+
+class ForeignOrigin(exceptions.Refused):
+    """A page of another origin asks for a change."""
+
+    code = 'gantt.foreign_origin'
+    http_status = 403
+    template = (
+        'a page of origin {origin} may not change anything here; '
+        '[api] cors_allowed_origins names those that may'
+    )
+
+
+class ForeignHost(exceptions.Refused):
+    """The name that was asked for is not one of ours."""
+
+    code = 'gantt.foreign_host'
+    http_status = 421
+    template = (
+        'host {host} is not served here; without tokens only addresses, localhost and the names '
+        'in [api] served_names are'
+    )
+
+
+class Origins:
+    """falcon middleware: refuses changes by other origins, and foreign names where asked to.
+
+    :param names_matter: callers have no tokens: whoever is led here by a name may do everything
+    """
+
+    def __init__(self, settings: HttpSettings, names_matter: bool) -> None:
+        self._allowed = frozenset(settings.cors_allowed_origins)
+        self._names: frozenset[str] | None = None
+        if names_matter:
+            names = (*settings.served_names, _LOCAL, socket.gethostname())
+            self._names = frozenset(name.lower() for name in names)
+
+    def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """:raises ForeignOrigin, ForeignHost:"""
+        host = req.get_header('Host') or ''
+        if self._names is not None and host and not self._is_served(host):
+            raise ForeignHost(host=quoting.short(host, message.NAME_MAX))
+        if req.method not in _SAFE:
+            self._check_origin(req, host)
+
+    def _is_served(self, host: str) -> bool:
+        try:
+            name = (urlsplit(f'//{host}').hostname or '').rstrip('.')
+        except ValueError:
+            return False
+        if name in (self._names or ()) or name.endswith(f'.{_LOCAL}'):
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    def _check_origin(self, req: falcon.Request, host: str) -> None:
+        origin, site = req.get_header('Origin'), req.get_header('Sec-Fetch-Site')
+        if origin in self._allowed or '*' in self._allowed:
+            return
+        # Browsers leave Sec-Fetch-Site out on plain HTTP to other machines: then the origin says.
+        ours = site in _OURS if site else origin is None or _is_same(origin, req, host)
+        if not ours:
+            raise ForeignOrigin(origin=quoting.short(origin or site, message.NAME_MAX))
+
+
+def _is_same(origin: str, req: falcon.Request, host: str) -> bool:
+    """Whether a page is of the host that is asked; its scheme may have ended at a proxy."""
+    try:
+        found = urlsplit(origin).netloc.lower()
+    except ValueError:
+        return False
+    return bool(found) and found in (host.lower(), req.netloc.lower())

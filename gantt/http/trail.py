@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every change that is asked for over HTTP goes to the audit trail, refused ones too.
+
+Not in it are who has no good token, whom nobody can name, dry runs, and placements, whose
+decisions are kept.
+"""
+
+import datetime
+from collections.abc import Callable
+
+import falcon
+
+from gantt.core import message, quoting
+from gantt.core.trail import FAILURE, SUCCESS, Entry, Initiator
+from gantt.http import errors
+from gantt.http.world import Caller
+
+Keep = Callable[[Entry], None]
+
+
+class Trail:
+    """falcon middleware.
+
+    :param keep: takes each entry
+    """
+
+    def __init__(self, keep: Keep) -> None:
+        self._keep = keep
+
+    def process_response(
+        self, req: falcon.Request, resp: falcon.Response, resource: object, succeeded: bool
+    ) -> None:
+        """Say what became of it."""
+        asked = req.context.get('change')
+        if asked is None or req.context.get('is_dry_run'):
+            return
+        rule, caller = asked
+        failed = (resp.status_code or 500) >= 400
+        self._keep(
+            Entry(
+                time=datetime.datetime.now(datetime.UTC).isoformat(timespec='milliseconds'),
+                action=rule,
+                target=f'{req.method} {quoting.plain(req.path, message.TEXT_MAX)}',
+                outcome=FAILURE if failed else SUCCESS,
+                reason=str(req.context.get('code', '')) if failed else '',
+                what=str(req.context.get('what', '')),
+                request_id=errors.request_id_of(req.env),
+                initiator=_initiator(caller, req.remote_addr or ''),
+            )
+        )
+
+
+def _initiator(caller: Caller, address: str) -> Initiator:
+    return Initiator(
+        user_id=caller.user,
+        user_name=caller.user_name,
+        project_id=caller.project,
+        domain_id=caller.domain,
+        is_system=caller.system,
+        roles=caller.roles,
+        service_roles=caller.service_roles,
+        address=address,
+    )

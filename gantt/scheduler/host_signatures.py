@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a message in the name of a host is that host's: its signature, before all else.
+
+Nothing here runs in a transaction.  A message is verified with the key that is known of its
+host in this process; one that does not match may be signed with a key that another scheduler has
+just taken, so the database is asked, seldom.  A registration is only looked at here: whether
+its key is the host's the store compares, under the lock of the host's row.
+
+What this cannot protect is the other direction: builds and deletes that somebody sends to a
+host.  The permissions of the broker's users do that.
+"""
+
+import collections
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from gantt import ed25519, exceptions
+from gantt.core import host_keys, quoting
+from gantt.core.host_keys import HostKey, Introduced, Mode, Rules
+from gantt.core.report import ClaimWords, HostReport, RegisterHost
+
+LOG = logging.getLogger(__name__)
+
+#: Between two lines of the log about forged messages; those between are counted.
+LOG_EACH = 10.0
+#: Hosts that one line names.
+NAMED_MOST = 5
+#: The database is asked for the key of a host so often, and of all hosts so many a second.
+ASK_EACH, ASKED_A_SECOND = 1.0, 20
+#: Hosts of which it is remembered when they were asked for.
+ASKED_MOST = 10_000
+
+
+class Alarm:
+    """Counts forged messages, and says so in a bounded number of lines."""
+
+    def __init__(self, count: Callable[..., None], monotonic: Callable[[], float]) -> None:
+        self._count = count
+        self._monotonic = monotonic
+        self._hosts: collections.Counter[str] = collections.Counter()
+        self._said_at = float('-inf')
+        self._lock = threading.Lock()
+        self.total = 0
+
+    def raise_(self, method: str, error: exceptions.NotProven) -> None:
+        """Count one more."""
+        self._count('gantt_forged_messages_total', method=method)
+        host = str(error.kwargs.get('host', ''))
+        with self._lock:
+            self.total += 1
+            if len(self._hosts) < ASKED_MOST or host in self._hosts:
+                self._hosts[host] += 1
+            now = self._monotonic()
+            if now - self._said_at < LOG_EACH:
+                return
+            hosts, self._hosts, self._said_at = self._hosts, collections.Counter(), now
+        named = ', '.join(quoting.short(one) for one, _ in hosts.most_common(NAMED_MOST))
+        LOG.error(
+            '%d messages in the name of hosts were not signed with their keys and changed nothing '
+            '(%s%s); the last one, %s: %s', hosts.total(), named,
+            ', ...' if len(hosts) > NAMED_MOST else '', method, quoting.plain(str(error), 500),
+        )  # fmt: skip
+
+
+class HostSignatures:
+    """Verifies messages that come in the name of hosts.
+
+    :param key: of a host, as far as it is known here
+    :param ask: the same out of the database
+    :param rules: the modes as they are now
+    """
+
+    def __init__(
+        self, key: Callable[[str], HostKey | None], ask: Callable[[str], HostKey | None],
+        rules: Callable[[], Rules], count: Callable[..., None], monotonic: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self._key = key
+        self._ask = ask
+        self._rules = rules
+        self._monotonic = monotonic
+        self._asked: collections.OrderedDict[str, float] = collections.OrderedDict()
+        self._second, self._in_second = 0.0, 0
+        self._lock = threading.Lock()
+        self.alarm = Alarm(count, monotonic)
+
+    def mode(self, host: str) -> Mode:
+        """Which messages of a host are taken."""
+        return self._rules().of(host)
+
+    def is_known(self, method: str, said: HostReport | ClaimWords, body: Mapping[str, Any]) -> bool:
+        """Whether a message is taken by what is known here; else :meth:`check` it.  Never waits.
+
+        :param said: the message
+        :param body: the same as it was sent
+        """
+        return self._problem(method, said, body, self._key(said.name)) is None
+
+    def is_free(self, host: str) -> bool:
+        """Whether messages of a host are taken unsigned, by what is known here."""
+        mode, key = self.mode(host), self._key(host)
+        return mode is Mode.OFF or (
+            mode is Mode.KNOWN and (key is None or not (key.public or key.is_revoked))
+        )
+
+    def check(self, method: str, said: HostReport | ClaimWords, body: Mapping[str, Any]) -> None:
+        """A message is the host's.  May wait for the database.
+
+        :raises NotProven: it is not; the alarm was raised
+        """
+        known = self._key(said.name)
+        problem = self._problem(method, said, body, known)
+        if problem is not None and self._may_ask(said.name):
+            asked = self._ask(said.name)
+            if asked != known:
+                problem = self._problem(method, said, body, asked)
+        if problem is not None:
+            self.alarm.raise_(method, problem)
+            raise problem
+
+    def check_unsigned(self, method: str, host: str) -> None:
+        """Messages without a field for a signature are taken of a host that need not sign.
+
+        :raises NotProven: it has to; the alarm was raised
+        """
+        if not self.is_free(host):
+            problem = host_keys.unsigned(host, self._key(host))
+            self.alarm.raise_(method, problem)
+            raise problem
+
+    def introduce(self, said: RegisterHost, body: Mapping[str, Any]) -> RegisterHost:
+        """A registration with what it proves.  Never waits.
+
+        :raises NotProven: its proof is wrong; the alarm was raised
+        """
+        mode = self.mode(said.name)
+        if mode is Mode.OFF:
+            return said
+        proven = None
+        if said.proof is not None:
+            proven = _proven(said, body)
+            if proven is None:
+                problem = exceptions.NotProven(
+                    host=said.name, problem='its proof is not that of a key',
+                    fix='Are its agent and this scheduler of releases that know each other?',
+                )  # fmt: skip
+                self.alarm.raise_('register_host', problem)
+                raise problem
+        return Introduced(**msgspec.structs.asdict(said), mode=mode, proven=proven)
+
+    def _problem(
+        self, method: str, said: HostReport | ClaimWords, body: Mapping[str, Any],
+        key: HostKey | None,
+    ) -> exceptions.NotProven | None:  # fmt: skip
+        mode = self.mode(said.name)
+        if mode is Mode.OFF:
+            return None
+        if key is not None and key.is_revoked:
+            return host_keys.was_revoked(said.name)
+        if key is None or not key.public:
+            return host_keys.unsigned(said.name, key) if mode is Mode.REQUIRED else None
+        if said.signature is None:
+            return host_keys.unsigned(said.name, key)
+        try:
+            signed = host_keys.signed_bytes(method, said.name, said.epoch, said.sequence, body)
+        except ValueError:
+            signed = None
+        if signed is not None and ed25519.is_signed(key.public, said.signature, signed):
+            return None
+        return exceptions.NotProven(
+            host=said.name, problem='the message is not signed with its key',
+            fix='Has the host another key, it must register with it',
+        )  # fmt: skip
+
+    def _may_ask(self, host: str) -> bool:
+        now = self._monotonic()
+        with self._lock:
+            if now - self._second >= 1.0:
+                self._second, self._in_second = now, 0
+            if self._in_second >= ASKED_A_SECOND or now - self._asked.get(host, -1e9) < ASK_EACH:
+                return False
+            self._in_second += 1
+            self._asked[host] = now
+            self._asked.move_to_end(host)
+            while len(self._asked) > ASKED_MOST:
+                self._asked.popitem(last=False)
+        return True
+
+
+def _proven(said: RegisterHost, body: Mapping[str, Any]) -> host_keys.Proof | None:
+    parts = None if said.proof is None else host_keys.parse(said.proof)
+    if parts is None:
+        return None
+    try:
+        signed = host_keys.signed_bytes('register_host', said.name, 0, parts.number, body)
+    except ValueError:
+        return None
+    return ed25519.proven(parts, signed)

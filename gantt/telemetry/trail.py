@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file of the audit trail: written by every process of a machine, and bounded.
+
+The file is opened for each entry under its lock, so that processes share it and none
+writes on in one that was turned: people change things by hand, not a thousand times a second.
+"""
+
+import collections
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+
+from gantt.core import trail
+
+LOG = logging.getLogger(__name__)
+#: The line in the log, which is there with or without the file.
+TRAIL = logging.getLogger('gantt.audit_trail')
+_MODE = 0o640
+
+
+class TrailFile:
+    """See the module docstring.
+
+    :param path: of the newest entries; older files have ``.1``, ``.2`` … behind it.  Empty:
+        entries are lines of the log only
+    :param bytes_max: from this size on the file is turned
+    :param kept: older files that stay
+    """
+
+    def __init__(self, path: str, bytes_max: int, kept: int) -> None:
+        self._path, self._bytes_max, self._kept = path, bytes_max, kept
+
+    def write(self, entry: trail.Entry, to_log: bool = True) -> None:
+        """Keep it.  A file that cannot be written is an error in the log, not of the caller.
+
+        :param to_log: as a line of the log, too
+        """
+        text = trail.line(entry)
+        if to_log:
+            TRAIL.info('%s', text)
+        if not self._path:
+            return
+        try:
+            self._append(f'{text}\n'.encode())
+        except OSError as e:
+            LOG.error('The audit trail cannot be written to %s: %s', self._path, e)
+
+    def _append(self, data: bytes) -> None:
+        lock = os.open(f'{self._path}.lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self._size() + len(data) > self._bytes_max:
+                self._turn()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            file = os.open(self._path, flags, _MODE)
+            try:
+                os.write(file, data)
+            finally:
+                os.close(file)
+        finally:
+            os.close(lock)
+
+    def _size(self) -> int:
+        try:
+            return os.stat(self._path).st_size
+        except FileNotFoundError:
+            return 0
+
+    def _turn(self) -> None:
+        for number in range(self._kept, 0, -1):
+            before = f'{self._path}.{number - 1}' if number > 1 else self._path
+            if os.path.exists(before):
+                os.replace(before, f'{self._path}.{number}')
+        if not self._kept and os.path.exists(self._path):
+            os.remove(self._path)
+
+    def newest(self, most: int) -> list[trail.Entry]:
+        """The last entries, oldest first."""
+        found: collections.deque[trail.Entry] = collections.deque(maxlen=most)
+        found.extend(self._entries())
+        return list(found)
+
+    def _entries(self) -> Iterator[trail.Entry]:
+        for number in range(self._kept, -1, -1):
+            path = f'{self._path}.{number}' if number else self._path
+            if os.path.exists(path):
+                with open(path, encoding='ascii', errors='replace') as file:
+                    yield from filter(None, map(trail.decoded, file))

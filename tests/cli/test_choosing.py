@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns, filters and orders of lists, the same in all of them."""
+
+import csv
+import io
+import json
+
+import pytest
+import yaml
+
+from tests.cli.conftest import Gantt
+from tests.http.site import Site, fixed
+
+
+def _names(done) -> list[str]:
+    assert done.code == 0, done.err
+    return [line.split()[0] for line in done.out.splitlines()]
+
+
+def test_columns_are_titles_of_the_table_or_keys_of_the_objects(gantt: Gantt) -> None:
+    lines = gantt('host', 'list', '-c', 'STATE,name', '-c', 'free.VCPU').out.splitlines()
+    assert lines[0].split() == ['STATE', 'NAME', 'FREE.VCPU']
+    assert lines[1].split() == ['up', 'cmp-1', '16']
+    found = gantt('host', 'list', '-c', 'name,free.VCPU,free_cpu', '-f', 'json')
+    assert json.loads(found.out)[1] == {'name': 'cmp-2', 'free.VCPU': 15, 'FREE CPU': '15/16'}
+    found = gantt('host', 'list', '-c', 'name', '-f', 'yaml', '--limit', '1')
+    assert yaml.safe_load(found.out) == [{'name': 'cmp-1'}]
+    found = gantt('host', 'list', '-c', 'zone,traits,name', '-f', 'csv')
+    assert found.code == 64, 'one that is not there fails, it is not left out'
+    found = gantt('host', 'list', '-c', 'zone,free', '-f', 'csv', '--limit', '1')
+    (row,) = csv.DictReader(io.StringIO(found.out))
+    assert (row['zone'], json.loads(row['free'])['VCPU']) == ('az1', 16)
+
+
+def test_values_alone_are_for_scripts(gantt: Gantt) -> None:
+    found = gantt('host', 'list', '-f', 'value', '-c', 'name,condition', '--limit', '2')
+    assert found.out == 'cmp-1\tup\ncmp-2\tup\n'
+
+
+@pytest.mark.parametrize('option', ['-c', '--sort', '--filter'])
+def test_a_column_that_is_not_there_names_those_that_are(gantt: Gantt, option: str) -> None:
+    done = gantt('host', 'list', option, 'zon=az1' if option == '--filter' else 'zon')
+    assert done.code == 64
+    assert "no column 'zon'; did you mean" in done.err
+    assert 'known are HOST, STATE, ZONE, FREE CPU, RAM' in done.err
+    assert 'condition' in done.err and 'free.VCPU' in done.err
+    assert done.out == ''
+
+
+def test_filters_all_hold(gantt: Gantt) -> None:
+    rows = ('host', 'list', '--no-header', '-c', 'name')
+    assert _names(gantt(*rows, '--filter', 'zone=az2')) == ['cmp-5']
+    assert _names(gantt(*rows, '--filter', 'condition!=up')) == ['cmp-6']
+    assert _names(gantt(*rows, '--filter', 'name=cmp-[12]')) == ['cmp-1', 'cmp-2']
+    some = _names(gantt(*rows, '--filter', 'zone=az1', '--filter', 'name!=cmp-?'))
+    assert some == ['no'], 'no host matches'
+    assert len(_names(gantt(*rows, '--filter', 'reason='))) == 6
+    assert _names(gantt(*rows, '--filter', 'free.VCPU=15')) == ['cmp-2']
+
+
+def test_an_element_of_a_list_is_enough(gantt: Gantt) -> None:
+    assert gantt('aggregate', 'set', 'ssd', '--host', 'cmp-2', '--property', 'rack=7').code == 0
+    assert gantt('aggregate', 'set', 'hdd', '--host', 'cmp-3').code == 0
+    found = gantt('aggregate', 'list', '--filter', 'hosts=cmp-2', '-f', 'value', '-c', 'name')
+    assert found.out == 'ssd\n'
+    found = gantt('aggregate', 'list', '--filter', 'metadata.rack=7', '-f', 'value', '-c', 'name')
+    assert found.out == 'ssd\n'
+
+
+def test_a_filter_looks_at_all_rows_and_then_counts(
+    gantt: Gantt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('gantt.cli.base.PAGE', 2)
+    rows = ('host', 'list', '--no-header', '-c', 'name', '--limit', '1')
+    assert _names(gantt(*rows, '--filter', 'zone=az2')) == ['cmp-5']
+    assert _names(gantt(*rows, '--sort', 'free.MEMORY_MB')) == ['cmp-5']
+
+
+def test_rows_are_sorted_by_what_stands_behind_the_text(site: Site, gantt: Gantt) -> None:
+    rows = ('host', 'list', '-f', 'value', '-c', 'name')
+    assert gantt(*rows, '--sort', 'REPORT', '-r').out.startswith('cmp-6\n'), 'minutes after seconds'
+    assert gantt(*rows, '--sort', 'FREE CPU').out.startswith('cmp-5\n')
+    for number in (1, 2, 3):
+        site.place(number)
+        site.pass_seconds(1)
+    ages = gantt('claim', 'list', '--sort', 'AGE', '-f', 'value', '-c', 'request_id').out.split()
+    assert ages == [fixed(3), fixed(2), fixed(1)]
+
+
+def test_numbers_in_names_count_as_numbers(gantt: Gantt) -> None:
+    for name in ('rack-10', 'rack-9', 'rack-b'):
+        assert gantt('aggregate', 'set', name).code == 0
+    rows = ('aggregate', 'list', '-f', 'value', '-c', 'name', '--sort', 'name')
+    assert gantt(*rows).out.split() == ['rack-9', 'rack-10', 'rack-b']
+    assert gantt(*rows, '-r').out.split() == ['rack-b', 'rack-10', 'rack-9']
+
+
+@pytest.mark.finding('N20', 'a list that is cut says how to see the rest')
+def test_a_list_that_is_cut_says_how_to_see_the_rest(gantt: Gantt) -> None:
+    for number in range(3):
+        assert gantt('aggregate', 'set', f'rack-{number}').code == 0
+    cut = gantt('aggregate', 'list', '--limit', '2').out
+    assert cut.splitlines()[-1] == '2 shown, there are more: --limit N, or --all'
+    assert len(gantt('aggregate', 'list', '--all').out.splitlines()) == 4
+    last = gantt('host', 'list', '--limit', '2').out.splitlines()[-1]
+    assert last.startswith('2 of 6 hosts') and last.endswith('--all shows all')
+    assert gantt('host', 'list', '--all', '--limit', '3').code == 64

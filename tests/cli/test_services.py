@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which site this is, and what runs there."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gantt.core.service import ServiceNote
+from gantt.http.server import Server
+from gantt.http.settings import HttpSettings
+from tests.cli.conftest import Gantt, run
+from tests.http.site import Site
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site(HttpSettings(site_name='lab'))
+
+
+def _note(name: str, kind: str = 'scheduler', **fields: object) -> ServiceNote:
+    known = {'host': name, 'version': '2.0', 'configuration': 'a1' * 8, **fields}
+    return ServiceNote(name=f'{name}:{kind}:ab', kind=kind, **known)  # type: ignore[arg-type]
+
+
+def test_no_process_is_said(gantt: Gantt) -> None:
+    assert gantt('service', 'list').out == 'no process has noted itself\n'
+
+
+@pytest.mark.finding('N8', 'which schedulers and APIs run, and with which configuration')
+def test_processes_are_listed_with_what_differs(site: Site, gantt: Gantt) -> None:
+    store = site.world.store
+    store.note_service(_note('ctl-1'))
+    store.note_service(_note('ctl-9', configuration='c3' * 8))
+    site.pass_seconds(200)
+    store.note_service(_note('ctl-2'))
+    store.note_service(_note('ctl-3', configuration='b2' * 8, problem='Nope is no filter'))
+    store.note_service(_note('ctl-1', 'api', version='1.9'))
+    listed = json.loads(gantt('service', 'list', '-f', 'json').out)
+    rows = {(r['kind'], r['host']): r for r in listed}
+    assert list(rows) == [
+        ('scheduler', 'ctl-1'), ('scheduler', 'ctl-2'), ('scheduler', 'ctl-3'),
+        ('scheduler', 'ctl-9'), ('api', 'ctl-1'),
+    ]  # fmt: skip
+    assert {key for key, row in rows.items() if row['is_silent']} == {
+        ('scheduler', 'ctl-1'), ('scheduler', 'ctl-9'),
+    }  # fmt: skip
+    # Of those that are silent nobody knows what they would run with.
+    assert {key for key, row in rows.items() if row['differs']} == {('scheduler', 'ctl-3')}
+    text = gantt('service', 'list').out
+    assert 'its configuration was not taken over: Nope is no filter' in text
+    assert '2 configurations run: ' + 'a1' * 8 + ' (2), ' + 'b2' * 8 + ' (1)' in text
+    assert '2 versions run: 2.0 (2), 1.9 (1): finish the upgrade' in text
+
+
+@pytest.mark.finding('N8', 'which site a command asks')
+def test_the_site_is_named(gantt: Gantt, endpoint: str) -> None:
+    facts = json.loads(gantt('site', '-f', 'json').out)
+    assert (facts['site'], facts['url']) == ('lab', endpoint)
+    assert facts['version'] == facts['client']
+    assert facts['interface'].startswith('1.0 to 1.')
+    assert gantt('status').out.startswith('Site      lab\n')
+
+
+def test_an_older_service_is_asked_in_its_version(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def older(environ: Any, start_response: Any) -> Any:
+        asked.append(environ['HTTP_OPENSTACK_API_VERSION'])
+        if asked[-1] != 'scheduler 1.0':  # as one that serves 1.2 at most
+            environ['HTTP_OPENSTACK_API_VERSION'] = 'scheduler 1.999'
+        return site.app(environ, start_response)
+
+    server = Server(older, '127.0.0.1', 0, threads=2)
+    server.start()
+    monkeypatch.setenv('GANTT_ENDPOINT', f'http://127.0.0.1:{server.port}')
+    done = run('host', 'list', '--limit', '2')
+    assert server.stop(5)
+    assert done.code == 0, done.err
+    assert asked == ['scheduler 1.3', 'scheduler 1.0']

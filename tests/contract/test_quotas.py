@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quotas: limits that are kept, and what a project has."""
+
+import pytest
+
+from gantt import exceptions
+from gantt.core import quota
+from gantt.core.quota import Limit, Usage
+from tests.builders import a_draft, a_group, a_host, claimed, uuid_of
+
+ALL = ['VCPU', 'MEMORY_MB', 'CUSTOM_LICENSE']
+
+
+def a_limit(project: str, name: str, limit: int) -> Limit:
+    return Limit(project_id=project, name=name, limit=limit)
+
+
+# -- limits -------------------------------------------------------------------------------
+def test_limits_are_kept_by_project_and_name(store):
+    assert store.quotas() == []
+    store.set_quotas('red', {'live_claims': 10, 'class:VCPU': 0})
+    store.set_quotas('default', {'live_claims': -1})
+    store.set_quotas('red', {'live_claims': 12, 'server_groups': 3})
+    assert store.quotas() == [
+        a_limit('default', 'live_claims', -1),
+        a_limit('red', 'class:VCPU', 0),
+        a_limit('red', 'live_claims', 12),
+        a_limit('red', 'server_groups', 3),
+    ]
+    store.set_quotas('red', {'class:VCPU': None, 'live_claims': 7, 'claims_in_flight': None})
+    assert store.quotas() == [
+        a_limit('default', 'live_claims', -1),
+        a_limit('red', 'live_claims', 7),
+        a_limit('red', 'server_groups', 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ('limits', 'field'),
+    [
+        ({'live_claim': 1}, 'limits'),
+        ({'class:vcpu': 1}, 'limits'),
+        ({'VCPU': 1}, 'limits'),
+        ({'live_claims': -2}, 'limits.live_claims'),
+        ({'server_groups': 10**15 + 1}, 'limits.server_groups'),
+    ],
+)
+def test_what_is_no_limit_is_refused_whole(store, limits, field):
+    with pytest.raises(exceptions.InvalidMessage) as e:
+        store.set_quotas('red', {'claims_in_flight': 5, **limits})
+    assert e.value.kwargs['field'] == field
+    assert store.quotas() == []
+
+
+def test_there_is_a_bound_on_all_limits(store, monkeypatch):
+    monkeypatch.setattr(quota, 'LIMITS_MAX', 2)
+    store.set_quotas('red', {'live_claims': 1, 'server_groups': 1})
+    with pytest.raises(exceptions.Refused, match='as many as may be'):
+        store.set_quotas('blue', {'live_claims': 1})
+    assert len(store.quotas()) == 2
+    store.set_quotas('red', {'live_claims': 5, 'server_groups': 7})
+    assert [one.limit for one in store.quotas()] == [5, 7], 'what is there may be changed'
+    store.set_quotas('red', {'server_groups': None})
+    store.set_quotas('blue', {'live_claims': 1})
+    assert len(store.quotas()) == 2
+
+
+# -- what a project has --------------------------------------------------------------------
+def test_the_usage_is_that_of_live_claims_of_the_project(store):
+    store.declare_class('CUSTOM_LICENSE')
+    host = a_host().with_room(vcpu=8, ram=16_384, CUSTOM_LICENSE=9).on(store)
+    mine = claimed(
+        store,
+        a_draft(project_id='red')
+        .taking(host, vcpu=2, ram=512, CUSTOM_LICENSE=3)
+        .taking(host, vcpu=1, CUSTOM_LICENSE=1),
+    )
+    claimed(store, a_draft(project_id='blue').taking(host, vcpu=3))
+    claimed(store, a_draft().taking(host, vcpu=1))
+    assert store.quota_usage(['red', 'nobody'], ALL) == {
+        'red': Usage(
+            claims_in_flight=2,
+            live_claims=2,
+            amounts={'VCPU': 3, 'MEMORY_MB': 512, 'CUSTOM_LICENSE': 4},
+        ),
+        'nobody': Usage(),
+    }
+    assert store.quota_usage(['red'], ['VCPU'])['red'].amounts == {'VCPU': 3}
+    assert store.quota_usage(['red'])['red'].amounts == {}
+    host.confirm(mine[0])
+    store.force_release(mine[1].id, 'enough')
+    assert store.quota_usage(['red'], ALL)['red'] == Usage(
+        live_claims=1, amounts={'VCPU': 2, 'MEMORY_MB': 512, 'CUSTOM_LICENSE': 3}
+    )
+
+
+def test_a_consumer_that_moves_counts_once_with_the_larger_amount_of_each_class(store):
+    store.declare_class('CUSTOM_LICENSE')
+    here = a_host('cmp-1').with_room(vcpu=8, ram=16_384, CUSTOM_LICENSE=9).on(store)
+    there = a_host('cmp-2').with_room(vcpu=8, ram=16_384, CUSTOM_LICENSE=9).on(store)
+    guest = uuid_of('guest')
+    first = a_draft(project_id='red').taking(here, guest, vcpu=2, ram=2048, CUSTOM_LICENSE=1)
+    here.confirm(*claimed(store, first))
+    move = a_draft(project_id='red').taking(
+        there, guest, purpose='resize', vcpu=4, ram=1024, CUSTOM_LICENSE=2
+    )
+    claimed(store, move)
+    usage = store.quota_usage(['red'], ALL)['red']
+    assert usage == Usage(
+        claims_in_flight=1,
+        live_claims=1,
+        amounts={'VCPU': 4, 'MEMORY_MB': 2048, 'CUSTOM_LICENSE': 2},
+    )
+    claims = store.claims(project='red')
+    assert quota.usage_of(claims) == usage, 'every store counts by the one rule'
+
+
+def test_server_groups_are_counted_by_project(store):
+    for project in ('red', 'red', 'blue', None):
+        store.save_group(a_group(project_id=project))
+    assert [store.count_groups(one) for one in ('red', 'blue', 'nobody')] == [2, 1, 0]

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who changed what: kept for every write over HTTP and every verb of operators, bounded."""
+
+import multiprocessing
+
+import httpx
+import pytest
+
+from gantt.core import trail
+from gantt.http.app import ROUTES, make_app
+from gantt.http.world import Caller
+from gantt.telemetry.trail import TrailFile
+from tests.http.site import Site, fixed
+
+EVE = Caller(
+    user='id-of-eve', user_name='eve', project='red', roles=('member', 'reader'),
+    service_roles=('service',),
+)  # fmt: skip
+ADMIN = Caller(user='id-of-ann', user_name='ann', system=True, roles=('admin',))
+
+
+@pytest.fixture(scope='module')
+def site():
+    return Site()
+
+
+def _asker(site, kept):
+    """``ask(caller, method, path)`` against an application that keeps its trail in ``kept``."""
+
+    def ask(who, method, path, **fields):
+        app = make_app(
+            site.insights, site.world.store, site.client, site.metrics,
+            strategy=lambda req: who, keep=kept.append,
+        )  # fmt: skip
+        transport = httpx.WSGITransport(app, remote_addr='192.0.2.7')
+        with httpx.Client(transport=transport, base_url='http://localhost') as client:
+            return client.request(method, path, **fields)
+
+    return ask
+
+
+@pytest.mark.finding('L5', 'every change over HTTP says who, what, which project and how it ended')
+def test_a_change_over_http_is_on_the_trail(site):
+    kept = []
+    ask = _asker(site, kept)
+    answer = ask(ADMIN, 'PUT', '/v1/hosts/cmp-1/disable', json={'reason': 'fan\n\x1b[31m'})
+    assert answer.status_code == 200
+    [entry] = kept
+    assert (entry.action, entry.outcome, entry.reason) == ('gantt:hosts:disable', 'success', '')
+    assert entry.target == 'PUT /v1/hosts/cmp-1/disable'
+    assert entry.request_id == answer.headers['x-openstack-request-id']
+    who = entry.initiator
+    assert (who.user_id, who.user_name, who.is_system) == ('id-of-ann', 'ann', True)
+    assert (who.roles, who.address) == (('admin',), '192.0.2.7')
+    text = trail.line(entry)
+    assert text.isascii()
+    assert text.isprintable()
+    assert trail.decoded(text) == entry
+
+
+@pytest.mark.finding('L5', 'what is refused is on the trail as well')
+def test_a_change_that_is_refused_is_on_the_trail(site):
+    kept = []
+    ask = _asker(site, kept)
+    assert ask(EVE, 'DELETE', '/v1/hosts/cmp-1').status_code == 403
+    assert ask(EVE, 'DELETE', f'/v1/requests/{fixed(9)}').status_code == 404
+    assert ask(ADMIN, 'DELETE', '/v1/hosts/nobody').status_code == 404
+    assert [(one.action, one.outcome, one.reason) for one in kept] == [
+        ('gantt:hosts:remove', 'failure', 'gantt.forbidden'),
+        ('gantt:requests:cancel', 'failure', 'gantt.not_found'),
+        ('gantt:hosts:remove', 'failure', 'gantt.not_found'),
+    ]
+    assert kept[0].initiator.project_id == 'red'
+    assert kept[0].initiator.service_roles == ('service',)
+
+
+def test_looks_dry_runs_and_placements_are_not_on_the_trail(site):
+    kept = []
+    ask = _asker(site, kept)
+    body = {
+        'request_id': fixed(1), 'consumers': [fixed(2)], 'spec': {'resources': {'VCPU': 1}},
+    }  # fmt: skip
+    for method, path, sent in (
+        ('GET', '/v1/hosts', None), ('DELETE', '/v1/hosts/cmp-5?dry_run=true', None),
+        ('POST', '/v1/requests', body), ('POST', '/v1/capacity', {'spec': body['spec']}),
+    ):  # fmt: skip
+        assert ask(ADMIN, method, path, json=sent).status_code == 200
+    assert kept == []
+    reading = {'/v1/requests', '/v1/capacity', '/v1/what-if', '/v1/decisions/{decision_id}/replay'}
+    assert {route.path for route in ROUTES if not route.on_trail} == reading
+
+
+def _entry(number):
+    return trail.Entry(
+        time='t', action=f'a{number}', target='', outcome='success',
+        initiator=trail.Initiator(user_id='u'),
+    )  # fmt: skip
+
+
+def _write(path, start):
+    file = TrailFile(path, 4096, 50)
+    for number in range(start, start + 50):
+        file.write(_entry(number))
+
+
+def test_processes_share_the_file_and_lose_nothing(tmp_path):
+    path = str(tmp_path / 'trail')
+    context = multiprocessing.get_context('fork')
+    writers = [context.Process(target=_write, args=(path, n * 50)) for n in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+    found = TrailFile(path, 4096, 50).newest(1000)
+    assert sorted(int(one.action[1:]) for one in found) == list(range(150))
+
+
+@pytest.mark.finding('L5', 'the trail is bounded')
+def test_the_file_is_bounded_and_the_newest_stay(tmp_path):
+    file = TrailFile(str(tmp_path / 'trail'), 4096, 2)
+    for number in range(300):
+        file.write(_entry(number))
+    sizes = [path.stat().st_size for path in tmp_path.iterdir()]
+    assert len(sizes) == 4  # the lock is one of them
+    assert max(sizes) <= 4096
+    found = [int(one.action[1:]) for one in file.newest(1000)]
+    assert found == list(range(found[0], 300))
+    assert [one.action for one in file.newest(2)] == ['a298', 'a299']
+
+
+def test_a_file_that_cannot_be_written_stops_nobody(tmp_path, caplog):
+    TrailFile(str(tmp_path / 'none' / 'trail'), 4096, 2).write(_entry(1))
+    assert 'The audit trail cannot be written' in caplog.text

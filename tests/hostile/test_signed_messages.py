@@ -1,0 +1,567 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages in the name of a host that it did not send: they change nothing, and are noticed."""
+
+import json
+import logging
+import uuid
+from functools import partial
+
+import msgspec
+import pytest
+
+from gantt import exceptions, plugins
+from gantt.client.signing import Signer
+from gantt.compute import key_file
+from gantt.compute.farm import Farm, Plan
+from gantt.compute.member import Settings as MemberSettings
+from gantt.compute.over_rpc import OverRpc
+from gantt.core import host_keys, message
+from gantt.core.host_keys import Introduced, Mode, Proof, Rules
+from gantt.core.report import ClaimWords, RegisterHost
+from gantt.db.memory import MemoryStore
+from gantt.ed25519 import PrivateKey
+from gantt.rpc import casts
+from gantt.rpc.call import Call
+from gantt.rpc.endpoints import ClaimsMethods, StatsMethods
+from gantt.rpc.server import Method, Promised
+from gantt.rpc.stats import Ratios
+from gantt.rpc.straight import Letter
+from gantt.scheduler.recorder import MemoryRecorder
+from gantt.scheduler.service import Scheduler
+from gantt.scheduler.settings import Settings
+from tests.builders import a_draft, a_host, a_report, claimed, new_uuid, state_of
+from tests.compute.test_farm import until
+from tests.conftest import STORES
+from tests.rpc.bus import Bus
+from tests.world import World
+
+H4 = pytest.mark.finding('H4', 'a forged word of a host changes nothing and raises an alarm')
+LEAPS = pytest.mark.finding('H4', 'a leap of numbers, and words about unknown claims, move nothing')
+WORDS = ('confirm_claims', 'refuse_claims', 'release_claims')
+
+
+@pytest.fixture(params=STORES)
+def store(request, make_store):
+    return make_store(request.param)
+
+
+class Site:
+    """The doors of schedulers without a broker: what comes is what would be on the wire."""
+
+    def __init__(self, store=None, schedulers=1, **settings):
+        self.world = World(store, **settings)
+        for _ in range(schedulers - 1):
+            self.world.another_scheduler()
+        self.store = self.world.store
+        self.schedulers = self.world.schedulers
+        self.doors = [(ClaimsMethods(s), StatsMethods(s, Ratios())) for s in self.schedulers]
+
+    def call(self, method, body, by=0):
+        """What is answered, or raised."""
+        scheduler, doors = self.schedulers[by], self.doors[by]
+        (found,) = [d.interface.methods[method] for d in doors if method in d.interface.methods]
+        call = Call(Letter(None, {'_msg_id': 'm', '_reply_q': 'q'}, 100))
+        call.method, call.takes = method, found.takes
+        argument = next(iter(found.takes))
+        call.args = (
+            {'name': body['name'], 'stats': body} if argument == 'name' else {argument: body}
+        )
+        call.args = json.loads(json.dumps(call.args))
+        result = found.run(call)
+        while isinstance(result, Method):
+            result = result.run(call)
+        if isinstance(result, Promised):
+            scheduler.registrations.step()
+            scheduler.intake.step()
+            result = result.told(result.future.result(0))
+        return result
+
+    def tell_plainly(self, name):
+        """A report of the older form, by somebody who hardly waits."""
+        call = Call(Letter(None, {'_msg_id': 'm', '_reply_q': 'q', '_timeout': 0.01}, 100))
+        stats = {'vcpus': 8, 'memory_mb': 1024, 'local_gb': 10}
+        call.args = {'name': name, 'stats': stats}
+        return self.doors[0][1].update_resource_stats(call).run(call)
+
+    def cast(self, body, by=0):
+        """A report that nobody waits for, by the short way where that is open."""
+        args = {'name': body['name'], 'stats': body}
+        said = json.dumps({'method': casts.METHOD, 'args': args, 'version': '1.9'})
+        envelope = json.dumps({'oslo.version': '2.0', 'oslo.message': said})
+        scheduler = self.schedulers[by]
+        run = self.doors[by][1].straight(envelope.encode())
+        if run is None:
+            return False
+        run()
+        scheduler.intake.step()
+        return True
+
+    def turn(self):
+        self.world.turn(2.0)
+
+    def rows(self):
+        """All that is known of hosts and claims, counters included."""
+        return sorted(
+            (change.row for change in self.store.load_everything().hosts), key=lambda row: row.name
+        ), self.store.claims(limit=1000)
+
+    def counted(self, name):
+        return self.world.recorder.counts[name]
+
+    @property
+    def alarms(self):
+        return sum(scheduler.signatures.alarm.total for scheduler in self.schedulers)
+
+
+class Agent:
+    """What an agent sends, signed or not.
+
+    :param signer: None: it is of before
+    """
+
+    def __init__(self, site, name='cmp-1', signer=None, by=0):
+        self.site, self.name, self.signer, self.by = site, name, signer, by
+        self.epoch = self.sequence = 0
+
+    def registration(self, **said):
+        body = message.to_builtins(RegisterHost(name=self.name, boot_nonce=new_uuid(), **said))
+        return body if self.signer is None else self.signer.registration(body)
+
+    def register(self, **said):
+        self.epoch = self.site.call('register_host', self.registration(**said), self.by)['epoch']
+        self.sequence = 0
+        self.site.turn()
+        return self
+
+    def report(self, **fields):
+        self.sequence += 1
+        made = a_report(self.name).at(self.epoch, self.sequence).having(**fields).build()
+        return self.signed(casts.METHOD, made)
+
+    def words(self, method, *ids):
+        self.sequence += 1
+        said = ClaimWords(
+            name=self.name, epoch=self.epoch, sequence=self.sequence, claim_ids=list(ids)
+        )
+        return self.signed(method, said)
+
+    def signed(self, method, said):
+        body = message.to_builtins(said)
+        return body if self.signer is None else self.signer.message(method, body)
+
+    def is_heard(self):
+        """By each way that its words take."""
+        fate = self.site.call(casts.METHOD, self.report(), self.by)['fate']
+        is_cast = self.site.cast(self.report(), self.by)
+        gone = self.site.call('confirm_claims', self.words('confirm_claims', new_uuid()), self.by)
+        return (fate, is_cast, gone[0]['fate']) == ('applied', True, 'gone')
+
+
+def a_signer(**options):
+    return Signer(PrivateKey(), **options)
+
+
+def forgeries(site, host, claim, count):
+    """Of each kind of word so many in the name of a host that are not its own."""
+    thief, nobody = Agent(site, host.name, a_signer()), Agent(site, host.name)
+    neighbour, old = Agent(site, 'cmp-2', host.signer), Agent(site, host.name, host.signer)
+    thief.epoch = nobody.epoch = neighbour.epoch = host.epoch
+    old.epoch = host.epoch - 1
+    for number in range(count):
+        beyond = host.sequence + 1 + number % 5000
+        for one in (thief, nobody, neighbour, old):
+            one.sequence = beyond
+        registrations = (
+            lambda: nobody.registration(),
+            lambda: nobody.registration(speaks_for='nova'),
+            lambda: thief.registration(journal=new_uuid()),
+            lambda: {**neighbour.registration(), 'name': host.name},
+            lambda: {**host.registration(), 'build_topic': 'mine'},
+        )
+        yield 'register_host', registrations[number % 5]()
+        # The last ones the host itself has signed: of another host, epoch, number or content.
+        reports = (
+            lambda: thief.report(running=[]),
+            lambda: nobody.report(disabled='broken'),
+            lambda: {**neighbour.report(), 'name': host.name},
+            lambda: {**old.report(), 'epoch': host.epoch},
+            partial(dict, host.site.last, sequence=beyond),
+            partial(dict, host.site.last, sequence=beyond, zone='az-9'),
+            partial(changed, nobody.report, signature='x' * (number % 99)),
+        )
+        yield casts.METHOD, reports[number % 7]()
+        for method in WORDS:
+            other = WORDS[WORDS.index(method) - 1]
+            words = (
+                partial(thief.words, method, claim),
+                partial(nobody.words, method, claim),
+                partial(changed, partial(neighbour.words, method, claim), name=host.name),
+                partial(changed, partial(old.words, method, claim), epoch=host.epoch),
+                partial(as_another, host, other, claim),
+            )
+            yield method, words[number % 5]()
+
+
+def changed(say, **fields):
+    """What ``say`` makes, with other fields."""
+    return {**say(), **fields}
+
+
+def as_another(host, method, claim):
+    """A word that the host has signed as another method; its own count is left alone."""
+    said = Agent(host.site, host.name, host.signer)
+    said.epoch, said.sequence = host.epoch, host.sequence
+    return said.words(method, claim)
+
+
+def a_quiet_site(store=None):
+    """A host with a key, another one, and a claim that waits to be confirmed."""
+    site = Site(store)
+    host = Agent(site, signer=a_signer()).register()
+    host.register()
+    assert host.is_heard()
+    Agent(site, 'cmp-2', host.signer).register()
+    host.site.last = host.report()
+    assert site.call(casts.METHOD, host.site.last)['fate'] == 'applied'
+    host_id = next(row.id for row in site.rows()[0] if row.name == 'cmp-1')
+    (claim,) = claimed(site.store, a_draft().taking(host_id))
+    return site, host, claim
+
+
+@H4
+@pytest.mark.parametrize(('kind', 'count'), [
+    pytest.param(kind, 1000 if kind == 'memory' else 10) for kind in ('memory', 'sqlite')
+])  # fmt: skip
+def test_forged_words_of_each_kind_change_no_row(kind, count, make_store, caplog):
+    site, host, claim = a_quiet_site(make_store(kind))
+    before, sent = site.rows(), 0
+    with caplog.at_level(logging.INFO):
+        for method, body in forgeries(site, host, claim.id, count):
+            sent += 1
+            with pytest.raises(exceptions.NotProven):
+                site.call(method, body)
+            if method == casts.METHOD and sent % 11 == 0:
+                assert not site.cast(body)
+    assert site.rows() == before
+    assert sent == 5 * count
+    assert site.alarms == site.counted('gantt_forged_messages_total') == sent
+    # The clock stands still: one line for all of them.
+    assert sum('not signed with their keys' in r.getMessage() for r in caplog.records) == 1
+    assert len(caplog.records) < 20
+    # The host goes on as if nothing had been.
+    assert site.call('confirm_claims', host.words('confirm_claims', claim.id))[0]['fate'] == 'ok'
+    assert host.is_heard()
+
+
+@H4
+def test_what_a_host_has_said_once_moves_nothing_when_it_comes_again():
+    site, host, claim = a_quiet_site()
+    own = [('register_host', host.registration(journal=new_uuid(), journal_count=1))]
+    host.epoch, host.sequence = site.call(*own[0])['epoch'], 0
+    own += [
+        (casts.METHOD, host.report()),
+        ('confirm_claims', host.words('confirm_claims', claim.id)),
+    ]
+    for method, body in own[1:]:
+        site.call(method, body)
+    site.turn()
+    later = host.registration(journal=new_uuid(), journal_count=1)
+    host.epoch, host.sequence = site.call('register_host', later)['epoch'], 0
+    site.call(casts.METHOD, host.report())
+    before = site.rows()
+    for method, body in own:
+        if method == 'register_host':
+            with pytest.raises(exceptions.NotProven, match='comes after number'):
+                site.call(method, body)
+        else:
+            assert_nothing(site, method, body)
+    assert site.rows() == before
+
+
+def assert_nothing(site, method, body):
+    try:
+        said = site.call(method, body)
+    except exceptions.StaleEpoch:
+        return
+    assert [one['fate'] for one in said] == ['gone']
+
+
+# -- the key of a host -----------------------------------------------------------------
+def introduced(key, number, mode=Mode.KNOWN, older=(), **said):
+    proven = None if key is None else Proof(number=number, key=key, older=tuple(older))
+    return Introduced(name='cmp-1', boot_nonce=new_uuid(), mode=mode, proven=proven, **said)
+
+
+def keys(count):
+    return [host_keys.text(PrivateKey().public) for _ in range(count)]
+
+
+def refused(store, said):
+    (found,) = store.register_hosts([said])
+    assert isinstance(found, exceptions.NotProven)
+    return found
+
+
+@H4
+def test_a_key_is_kept_rotated_revoked_and_forgotten(store):
+    first, second, other, last = keys(4)
+    with pytest.raises(exceptions.NotProven, match='is to have one'):
+        store.register_host(introduced(None, 0, Mode.REQUIRED))
+    assert store.load_everything().hosts == []  # not even made
+    store.register_host(introduced(None, 0))
+    assert store.load_host_key('cmp-1') is None
+    store.register_host(introduced(first, 10))
+    refused(store, introduced(None, 0))
+    refused(store, introduced(other, 99))
+    assert refused(store, introduced(first, 10)).kwargs['current'] == 10
+    store.register_host(introduced(first, 11))
+    assert store.load_host_key('cmp-1').number == 11
+    store.register_host(introduced(second, 12, older=[first]))
+    refused(store, introduced(first, 13))
+    assert store.load_host_key('cmp-1').public == second
+    revoked = store.revoke_host_key('cmp-1').row.key
+    assert (revoked.is_revoked, revoked.revoked) == (True, (second,))
+    for key in (second, last, None):
+        refused(store, introduced(key, 99))
+    store.forget_host_key('cmp-1')
+    refused(store, introduced(second, 99))
+    store.register_host(introduced(last, 1))
+    kept = store.load_host_key('cmp-1')
+    assert (kept.public, kept.is_revoked, kept.revoked) == (last, False, (second,))
+    refused(store, introduced(second, 100, older=[last]))
+    store.forget_host_key('cmp-1')
+    store.register_host(introduced(None, 0))
+    with pytest.raises(exceptions.NotFound):
+        store.forget_host_key('cmp-9')
+
+
+@H4
+def test_a_key_stays_with_a_host_that_reports_and_is_renamed(store):
+    host = a_host().on(store)
+    (key,) = keys(1)
+    said = introduced(key, 5)
+    store.register_host(said)
+    host.epoch += 1
+    host.sequence = 0
+    assert host.report().fate == 'applied'
+    store.disable_host('cmp-1', 'a fan', 'ops')
+    assert host.row.key.public == key
+    again = msgspec.structs.replace(said, proven=Proof(number=6, key=key))
+    assert store.register_host(again)[0].epoch == host.epoch  # a repeat is one
+    store.rename_host('cmp-1', 'cmp-7')
+    assert store.load_host_key('cmp-7').public == key
+    assert store.load_host_key('cmp-1') is None
+
+
+@H4
+def test_a_database_put_back_to_before_a_rotation_follows_to_the_present_key(store, tmp_path):
+    path = tmp_path / 'cmp-1.key'
+    site = Site(store)
+    first = key_file.load_or_make(path)
+    old = Agent(site, signer=first).register()
+    assert old.is_heard()
+    # From here on the database has not seen what happened.
+    for _ in range(3):
+        key_file.rotate(path)
+    present = Agent(site, signer=key_file.load_or_make(path))
+    present.epoch, present.sequence = old.epoch, old.sequence
+    with pytest.raises(exceptions.NotProven, match='must register'):
+        site.call(casts.METHOD, present.report())
+    assert present.register().is_heard()
+    with pytest.raises(exceptions.NotProven):
+        site.call('register_host', old.registration())
+    # Further back than a key file remembers an operator has to say so.
+    for _ in range(host_keys.OLDER_MOST + 1):
+        key_file.rotate(path)
+    late = Agent(site, signer=key_file.load_or_make(path))
+    with pytest.raises(exceptions.NotProven, match='host key forget cmp-1'):
+        late.register()
+    store.forget_host_key('cmp-1')
+    assert late.register().is_heard()
+
+
+@H4
+def test_a_clock_that_was_set_back_costs_a_host_nothing():
+    site = Site()
+    key = PrivateKey()
+    Agent(site, signer=Signer(key, wall=lambda: 2e9)).register()
+    back = Signer(key, wall=lambda: 1e9)
+    agent = Agent(site, signer=back)
+    with pytest.raises(exceptions.NotProven) as told:
+        agent.register()
+    assert back.follow(told.value.kwargs['current'])
+    assert agent.register().is_heard()
+    assert not back.follow(2**53)
+    assert not back.follow(None)
+
+
+# -- agents of before and after, schedulers beside each other -----------------------------------
+@H4
+def test_hosts_with_and_without_keys_work_side_by_side():
+    site = Site()
+    before, after = Agent(site, 'old-1'), Agent(site, 'cmp-1', a_signer())
+    assert before.register().is_heard()
+    assert after.register().is_heard()
+    with pytest.raises(exceptions.Busy):  # no thread of a scheduler runs here
+        site.tell_plainly('esx-1')
+    site.turn()
+    assert [row.name for row in site.rows()[0] if row.reported_at] == ['cmp-1', 'esx-1', 'old-1']
+    # An agent gets a key later, with an upgrade.
+    before.signer = a_signer()
+    assert before.register().is_heard()
+    assert site.alarms == 0
+    # Who has no room for a signature tells nothing of a host that signs.
+    with pytest.raises(exceptions.NotProven):
+        site.tell_plainly('cmp-1')
+    listed, told = {'asked_at': 1.0, 'guests': []}, {'sequence': 1}
+    for method, said in (('list_guests', listed), ('tell_facts', told)):
+        with pytest.raises(exceptions.NotProven):
+            site.call(method, {'host': 'cmp-1', **said})
+
+
+@H4
+def test_the_mode_of_a_host_decides():
+    rules = Rules(mode=Mode.REQUIRED, of_hosts=(('lab-*', Mode.OFF), ('esx-*', Mode.KNOWN)))
+    site = Site(signatures=rules)
+    for name in ('cmp-1', 'cmp-2'):
+        with pytest.raises(exceptions.NotProven):
+            Agent(site, name).register()
+    assert Agent(site, 'esx-1').register().is_heard()
+    assert Agent(site, 'cmp-1', a_signer()).register().is_heard()
+    signed = Agent(site, 'lab-1', a_signer()).register()
+    assert signed.is_heard()
+    assert site.store.load_host_key('lab-1') is None
+    signed.signer = None
+    assert signed.is_heard()
+    assert [row.name for row in site.rows()[0]] == ['cmp-1', 'esx-1', 'lab-1']
+
+
+@H4
+def test_a_key_that_another_scheduler_took_counts_here_at_once(store):
+    site = Site(store, schedulers=2)
+    here = Agent(site, signer=a_signer(), by=0).register()
+    assert here.is_heard()
+    key = PrivateKey()
+    store.forget_host_key('cmp-1')
+    # Registered there; here the news has not come yet.
+    body = Agent(site, signer=Signer(key)).registration()
+    there = Agent(site, signer=Signer(key), by=0)
+    there.epoch = site.call('register_host', body, by=1)['epoch']
+    assert site.schedulers[0].cache.keys['cmp-1'].public != host_keys.text(key.public)
+    assert site.call(casts.METHOD, there.report(), by=0)['fate'] == 'applied'
+    site.turn()
+    assert there.is_heard()
+
+
+# -- key files -------------------------------------------------------------------------
+@H4
+def test_a_key_file_is_private_from_its_first_byte_and_the_same_after_a_restart(tmp_path):
+    path = tmp_path / 'new' / 'cmp-1.key'
+    first = key_file.load_or_make(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o077 == 0
+    assert key_file.load_or_make(path).fingerprint == first.fingerprint
+    after = key_file.rotate(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert key_file.load_or_make(path).fingerprint == after != first.fingerprint
+    assert [one.name for one in path.parent.iterdir()] == ['cmp-1.key']
+    path.chmod(0o640)
+    with pytest.raises(exceptions.Misconfigured, match='chmod 600'):
+        key_file.load_or_make(path)
+    path.chmod(0o600)
+    for broken in (b'', b'{}', b'{"private": "x"}', b'\xff' * 99):
+        path.write_bytes(broken)
+        with pytest.raises(exceptions.Misconfigured, match='key_file'):
+            key_file.load_or_make(path)
+    with pytest.raises(exceptions.Misconfigured):
+        key_file.rotate(tmp_path / 'none.key')
+
+
+# -- without signatures ------------------------------------------------------------------------
+@LEAPS
+def test_a_leap_of_the_numbers_changes_nothing_and_the_host_registers_again(store):
+    host = a_host().on(store)
+    (claim,) = claimed(store, a_draft().taking(host.id))
+    before = host.row
+    far = host.sequence + 10_001
+    for said in (host.confirm, host.refuse, host.release):
+        with pytest.raises(exceptions.StaleEpoch, match='must register again'):
+            said(claim, sequence=far)
+    assert host.send(host.facts.at(host.epoch, far))[0].fate == 'ahead'
+    assert host.row == before
+    assert state_of(store, claim) == 'reserved'
+    assert host.confirm(claim, sequence=far - 1)[0].fate == 'ok'
+    assert host.row.sequence == far - 1
+
+
+@LEAPS
+def test_words_about_claims_that_are_gone_do_not_move_the_numbers(store):
+    host, other = a_host().on(store), a_host('cmp-2').on(store)
+    (claim,) = claimed(store, a_draft().taking(other.id))
+    before = host.row
+    for said in (host.confirm, host.refuse, host.release):
+        assert said(new_uuid(), claim, sequence=9000)[0].fate == 'gone'
+    assert host.row == before
+    assert host.report().fate == 'applied'
+
+
+@LEAPS
+def test_a_host_registered_from_another_journal_while_it_reports_is_noticed(caplog):
+    site = Site()
+    name = 'gantt_registrations_elsewhere_total'
+    agent, journal = Agent(site), str(uuid.uuid4())
+    agent.register(journal=journal, journal_count=1)
+    site.call(casts.METHOD, agent.report())
+    agent.register(journal=journal, journal_count=2)
+    site.call(casts.METHOD, agent.report())
+    site.turn()
+    assert site.counted(name) == 0
+    agent.register(journal=str(uuid.uuid4()), journal_count=1)
+    assert site.counted(name) == 1
+    assert 'registered from another journal' in caplog.text
+    site.world.clock.advance(4 * 60 + 1)  # silent for long: another disk
+    agent.register(journal=str(uuid.uuid4()), journal_count=1)
+    assert site.counted(name) == 1
+
+
+# -- over a broker ---------------------------------------------------------------------------
+@H4
+def test_agents_that_sign_work_with_a_scheduler_that_requires_it_and_others_do_not():
+    recorder = MemoryRecorder()
+    settings = Settings(worker='worker-1', signatures=Rules(mode=Mode.REQUIRED))
+    scheduler = Scheduler(MemoryStore(), plugins.load_pipeline(), recorder, settings)
+    scheduler.start()
+    bus = Bus(facade=scheduler)
+    plan = Plan(count=3, seed=7, threads=2)
+    quick = MemberSettings(report_seconds=1, change_seconds=0.05)
+    farm = Farm(plan, OverRpc(bus.carrier(), 10.0, a_signer()), quick)
+    try:
+        farm.start()
+        until(lambda: farm.status()['reporting'] == 3)
+        # Their next reports are cast, by the short way.
+        until(lambda: min(row.sequence for row in rows_of(scheduler)) >= 3)
+        stranger = OverRpc(bus.carrier(), 10.0)
+        said = RegisterHost(name='cmp-9', boot_nonce=new_uuid())
+        with pytest.raises(exceptions.NotProven, match='is to have one'):
+            stranger.register(said)
+        thief = OverRpc(bus.carrier(), 10.0, a_signer())
+        row = rows_of(scheduler)[0]
+        with pytest.raises(exceptions.NotProven, match='another key'):
+            thief.register(RegisterHost(name=row.name, boot_nonce=new_uuid()))
+        forged = a_report(row.name).at(row.epoch, row.sequence + 100).build()
+        for port in (stranger, thief):
+            with pytest.raises(exceptions.NotProven):
+                port.report(forged)
+        assert rows_of(scheduler)[0].epoch == row.epoch
+        assert scheduler.signatures.alarm.total == 4
+        # Its sequences go on: no number was used up.
+        until(lambda: rows_of(scheduler)[0].sequence > row.sequence)
+    finally:
+        assert farm.stop(10)
+        bus.close()
+        scheduler.stop(5)
+
+
+def rows_of(scheduler):
+    hosts = scheduler.store.load_everything().hosts
+    return sorted((change.row for change in hosts), key=lambda row: row.name)

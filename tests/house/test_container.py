@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Containerfile and compose.yaml: what they name is there."""
+
+import configparser
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+from oslo_config import cfg
+
+from gantt import conf as options
+from gantt.conf import files, unknown
+from gantt.telemetry import log
+
+ROOT = pathlib.Path(__file__).parents[2]
+RECIPE = (ROOT / 'Containerfile').read_text()
+SERVICES = yaml.safe_load((ROOT / 'compose.yaml').read_text())['services']
+OURS = {name: one for name, one in SERVICES.items() if one['image'] == 'gantt'}
+
+
+def _programs():
+    parser = configparser.ConfigParser(delimiters=('=',), interpolation=None)
+    parser.read(ROOT / 'setup.cfg')
+    lines = parser['options.entry_points']['console_scripts'].strip().splitlines()
+    return {line.partition('=')[0].strip() for line in lines}
+
+
+def test_the_files_of_the_recipe_are_there_and_are_sent_to_the_builder():
+    copied = [
+        word
+        for line in re.findall(r'^COPY (?!--from)(.+)$', RECIPE, re.MULTILINE)
+        for word in line.split()[:-1]
+    ]
+    assert {'gantt', 'requirements.lock', 'setup.cfg'} <= set(copied)
+    for name in ('.containerignore', '.dockerignore'):
+        sent = (ROOT / name).read_text().splitlines()
+        assert '*' in sent
+        for path in copied:
+            assert (ROOT / path).exists(), path
+            assert f'!{path}' in sent, f'{name}: {path}'
+
+
+def test_the_image_is_made_in_stages_for_a_user_that_is_not_root():
+    stages = re.split(r'^FROM ', RECIPE, flags=re.MULTILINE)[1:]
+    assert len(stages) == 2
+    assert 'pip' not in stages[-1], 'what builds stays behind'
+    (user,) = re.findall(r'^USER (\S+)$', RECIPE, re.MULTILINE)
+    assert int(user) > 0 and f'--uid {user}' in stages[-1]
+    # Where images come from is said by who builds: a name with a host has a dot or a port.
+    images = [*re.findall(r'^ARG BASE=(\S+)$', RECIPE, re.MULTILINE),
+              *re.findall(r':-([^}]+)}', (ROOT / 'compose.yaml').read_text())]  # fmt: skip
+    assert len(images) >= 4
+    assert not [image for image in images if '/' in image]
+
+
+def test_commands_are_programs_of_gantt():
+    programs = _programs()
+    assert re.findall(r'^CMD \["(\S+)"\]$', RECIPE, re.MULTILINE) == ['gantt-scheduler']
+    assert {one['command'][0] for one in OURS.values()} <= programs
+    commands = [one['command'][0] for one in OURS.values()]
+    assert commands.count('gantt-scheduler') == 2
+    assert {'gantt-api', 'gantt-compute', 'gantt-manage'} <= set(commands)
+
+
+def test_what_waits_for_another_waits_for_one_that_is_there():
+    for name, one in SERVICES.items():
+        for other, wanted in one.get('depends_on', {}).items():
+            assert other in SERVICES, f'{name}: {other}'
+            if wanted['condition'] == 'service_healthy':
+                assert 'healthcheck' in SERVICES[other]
+    for one in OURS.values():
+        for volume in one['volumes']:
+            assert (ROOT / volume.split(':')[0]).exists(), volume
+
+
+def test_the_configuration_is_understood_and_names_the_services():
+    found = cfg.ConfigOpts()
+    for module in (options, log):
+        module.register_opts(found)
+    path = ROOT / 'etc' / 'compose' / 'gantt.conf'
+    files.read(found, ['--config-file', str(path)], 'gantt-scheduler')
+    assert unknown.unread(found) == []
+    password = SERVICES['database']['environment']['POSTGRES_PASSWORD']
+    assert found.database.connection.endswith(f':{password}@database/gantt')
+    environment = SERVICES['broker']['environment']
+    (url,) = unknown.parsed(found)[0]['DEFAULT']['transport_url']
+    assert url == (
+        f'rabbit://{environment["RABBITMQ_DEFAULT_USER"]}:{environment["RABBITMQ_DEFAULT_PASS"]}'
+        f'@broker:5672/{environment["RABBITMQ_DEFAULT_VHOST"]}'
+    )
+    # By which name the played hosts ask for what is claimed.
+    asked = SERVICES['compute']['environment']['GANTT_ENDPOINT']
+    assert asked == f'http://api:{found.api.port}' and 'api' in found.api.served_names
+    assert found.api.host == '0.0.0.0'
+    assert SERVICES['api']['ports'] == [f'127.0.0.1:{found.api.port}:{found.api.port}']
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_image_can_be_built():
+    builder = shutil.which('podman') or shutil.which('buildah') or shutil.which('docker')
+    if builder is None:
+        pytest.skip('NO BUILDER: the image is not built; install podman, buildah or docker')
+    done = subprocess.run(
+        [builder, 'build', '-f', 'Containerfile', '-t', 'gantt-test', '.'],
+        cwd=ROOT, capture_output=True, text=True, timeout=1500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process notes of itself, and the digest of its configuration."""
+
+import time
+
+import pytest
+from oslo_config import cfg
+from oslo_messaging import conffixture
+
+from gantt import conf as options
+from gantt import exceptions, plugins
+from gantt.cmd.presence import Presence
+from gantt.conf import digest
+from gantt.core.filters.base import Filter
+from gantt.core.pipeline import Pipeline
+from gantt.core.plugin import Option
+from gantt.db.memory import MemoryStore
+from gantt.scheduler.clock import SystemClock
+
+GIVE_UP_SECONDS = 60
+
+
+def _conf(path, text=''):
+    path.write_text(text)
+    made = cfg.ConfigOpts()
+    conffixture.ConfFixture(made)
+    options.register_opts(made)
+    made(['--config-file', str(path)], project='gantt')
+    return made
+
+
+def _digest(path, text=''):
+    conf = _conf(path, text)
+    return digest.of(conf, plugins.from_conf(conf).described())
+
+
+class SecretFilter(Filter):
+    options = (
+        Option('inventory_password', str, '', 'Of a system that it asks.'),
+        Option('least_share', float, 0.0, 'What a host must have left.'),
+    )
+
+
+def _of_plugin(**values):
+    return Pipeline([SecretFilter(values)], []).described()
+
+
+def test_the_digest_changes_with_what_decides_answers(tmp_path):
+    path = tmp_path / 'gantt.conf'
+    plain = _digest(path)
+    others = {
+        text: _digest(path, text)
+        for text in (
+            '[scheduler]\nqueue_limit = 10\n',
+            '[claims]\nlease_seconds = 300\n',
+            '[filters]\nhost_subset_size = 3\n',
+            '[filters]\nenabled_filters = ComputeFilter\n',
+            '[weighers]\nram_weight_multiplier = 2\n',
+        )
+    }
+    assert plain == _digest(path)
+    assert len({plain, *others.values()}) == len(others) + 1
+
+
+@pytest.mark.finding('N8', 'a digest of the configuration tells no secret')
+def test_the_digest_has_nothing_of_one_machine_and_nothing_secret(tmp_path):
+    path = tmp_path / 'gantt.conf'
+    own = (
+        '[DEFAULT]\nhost = ctl-9\nworker = w\nmetrics_port = 9790\n'
+        'transport_url = rabbit://gantt:swordfish@broker/\n'
+        '[scheduler]\nworkers = 4\n[database]\nconnection = postgresql://u:swordfish@db/gantt\n'
+    )
+    assert _digest(path, own) == _digest(path)
+    conf = _conf(path)
+    one, other = _of_plugin(inventory_password='swordfish'), _of_plugin(inventory_password='x')
+    assert digest.of(conf, one) == digest.of(conf, other)
+    assert digest.of(conf, one) != digest.of(conf, _of_plugin(least_share=0.5))
+
+
+class Flaky(MemoryStore):
+    """A database that is away while it is told so."""
+
+    def __init__(self):
+        super().__init__(SystemClock())
+        self.is_away = False
+        self.tried = 0
+
+    def note_service(self, note):
+        self.tried += 1
+        if self.is_away:
+            raise exceptions.DatabaseUnavailable(problem='it is away')
+        super().note_service(note)
+
+
+def _until(holds):
+    end = time.monotonic() + GIVE_UP_SECONDS
+    while not holds():
+        assert time.monotonic() < end, 'it never came'
+        time.sleep(0.01)
+
+
+def test_a_process_notes_itself_its_reloads_and_its_end(tmp_path, caplog):
+    path = tmp_path / 'gantt.conf'
+    conf = _conf(path, '[DEFAULT]\nhost = ctl-1\n')
+    store = Flaky()
+    described = plugins.from_conf(conf).described
+    presence = Presence(conf, store, 'scheduler', lambda: 'ctl-1:7:ab', described, 0.02)
+    presence.start()
+    try:
+        _until(store.services)
+        [found] = store.services()
+        assert (found.name, found.kind, found.host) == ('ctl-1:7:ab', 'scheduler', 'ctl-1')
+        before = found.configuration
+        presence.configured('Nope is no filter')
+        _until(lambda: store.services()[0].problem == 'Nope is no filter')
+        assert store.services()[0].configuration == before
+        conf.set_override('queue_limit', 17, 'scheduler')
+        presence.configured()
+        _until(lambda: store.services()[0].configuration != before)
+        assert store.services()[0].problem == ''
+        store.is_away, store.tried = True, 0
+        _until(lambda: store.tried > 3)
+        assert len([r for r in caplog.records if 'is not noted' in r.message]) == 1
+        store.is_away = False
+    finally:
+        presence.stop()
+    assert store.services() == []

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Release notes: in the form of reno, and on a page of the documents."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+ROOT = pathlib.Path(__file__).parents[2]
+NOTES = sorted((ROOT / 'releasenotes' / 'notes').glob('*.yaml'))
+KINDS = {'prelude', 'features', 'issues', 'upgrade', 'deprecations', 'critical', 'security',
+         'fixes', 'other'}  # fmt: skip
+
+
+def test_there_are_notes():
+    assert len(NOTES) >= 3
+
+
+@pytest.mark.parametrize('path', NOTES, ids=lambda path: path.stem)
+def test_a_note_has_kinds_that_are_shown(path):
+    found = yaml.safe_load(path.read_text())
+    assert found.keys() <= KINDS
+    assert all(isinstance(text, str) for kind in found.keys() - {'prelude'} for text in found[kind])
+    assert all(len(line) <= 110 for line in path.read_text().splitlines())
+
+
+def test_reno_finds_nothing_wrong():
+    reno = pathlib.Path(sys.executable).with_name('reno')
+    done = subprocess.run([reno, 'lint'], cwd=ROOT, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a microversion knows, a line each: paths, parameters, and fields with their types.
+
+A file of ``frozen_versions`` has what a version added to the one before.
+``python -m tests.http.frozen 3`` prints that of 1.3: for a version that nobody is served yet.
+"""
+
+import json
+import pathlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from gantt.http import openapi
+from gantt.http.app import ROUTES
+
+FOLDER = pathlib.Path(__file__).with_name('frozen_versions')
+_REF = '#/components/schemas/'
+#: Of a schema, what a caller's program is built on; bounds and words may become better.
+_KEPT = ('type', 'items', 'anyOf', '$ref', 'enum', 'additionalProperties', 'const', 'prefixItems')
+
+
+def lines(minor: int) -> list[str]:
+    """Of version 1.``minor``, in an order that never changes."""
+    document = openapi.document(ROUTES, minor)
+    found, wanted = [], set()
+    for path, methods in document['paths'].items():
+        for method, operation in methods.items():
+            name = f'{method.upper()} {path}'
+            for parameter in operation['parameters'][1:]:
+                must = '!' if parameter['required'] else ''
+                kind = _brief(parameter['schema'], wanted)
+                found.append(f'{name} {parameter["in"]} {parameter["name"]}{must} {kind}')
+            for where, content in _contents(operation):
+                found.append(f'{name} {where} {_brief(content, wanted)}')
+    known: set[str] = set()
+    while wanted - known:
+        for name in sorted(wanted - known):
+            known.add(name)
+            found += _fields(name, document['components']['schemas'][name], wanted)
+    return sorted(found)
+
+
+def _contents(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    if 'requestBody' in operation:
+        yield 'takes', operation['requestBody']['content']['application/json']['schema']
+    for status, response in operation['responses'].items():
+        for content in response.get('content', {}).values():
+            # 201 came later, with what 200 is made of.
+            if status != '201':
+                yield status, content['schema']
+
+
+def _fields(name: str, schema: dict[str, Any], wanted: set[str]) -> Iterator[str]:
+    if 'properties' not in schema:
+        yield f'{name} is {_brief(schema, wanted)}'
+    for field, inner in schema.get('properties', {}).items():
+        must = '!' if field in schema.get('required', ()) else ''
+        yield f'{name}.{field}{must} {_brief(inner, wanted)}'
+
+
+def _brief(schema: Any, wanted: set[str]) -> str:
+    return json.dumps(_cut(schema, wanted), sort_keys=True)
+
+
+def _cut(schema: Any, wanted: set[str]) -> Any:
+    if isinstance(schema, list):
+        return [_cut(one, wanted) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if '$ref' in schema:
+        wanted.add(schema['$ref'].removeprefix(_REF))
+    return {key: _cut(schema[key], wanted) for key in _KEPT if key in schema}
+
+
+def added(minor: int) -> list[str]:
+    """Lines that 1.``minor`` has and the version before has not."""
+    before = set(lines(minor - 1)) if minor else set()
+    return [line for line in lines(minor) if line not in before]
+
+
+if __name__ == '__main__':
+    sys.stdout.writelines(f'{line}\n' for line in added(int(sys.argv[1])))

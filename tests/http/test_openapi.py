@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The OpenAPI document as a client reads it, and what of a microversion never changes."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import httpx
+import jsonschema
+import msgspec
+import pytest
+from openapi_spec_validator import validate
+
+from gantt import exceptions
+from gantt.core import since
+from gantt.http import app as http_app
+from gantt.http import microversion, openapi
+from tests.http import frozen
+from tests.http.site import Site, fixed
+
+LATEST = {'OpenStack-API-Version': 'scheduler latest'}
+MINORS = [version.minor for version in microversion.HISTORY]
+
+
+@pytest.fixture(scope='module')
+def site() -> Site:
+    return Site()
+
+
+@pytest.fixture(scope='module')
+def caller(site: Site) -> Iterator[httpx.Client]:
+    transport = httpx.WSGITransport(site.app)
+    with httpx.Client(transport=transport, base_url='http://localhost') as client:
+        yield client
+
+
+# -- frozen versions ---------------------------------------------------------------------
+@pytest.mark.finding('API3', 'a field that is added appears in no older microversion')
+@pytest.mark.parametrize('minor', MINORS)
+def test_a_microversion_is_what_it_was(minor: int) -> None:
+    """A new field says ``since(N)`` where it is declared; a new route ``minor=N``.
+
+    The files are changed for the newest version only, and as long as nobody is served it.
+    """
+    kept = (frozen.FOLDER / f'1.{minor}.txt').read_text().splitlines()
+    before = set(frozen.lines(minor - 1)) if minor else set()
+    now = set(frozen.lines(minor))
+    assert before <= now, 'a version takes nothing away that the one before has'
+    assert sorted(now - before) == sorted(kept)
+
+
+class Inner(msgspec.Struct, frozen=True):
+    old: int
+    new: Annotated[int, since.since(3)] = 0
+
+
+class Outer(msgspec.Struct, frozen=True):
+    inner: dict[str, list[Inner]]
+    late: Annotated[Inner | None, since.since(2)] = None
+
+
+def test_a_field_is_shown_and_taken_from_its_version_on() -> None:
+    value = Outer(inner={'a': [Inner(1, 2)]}, late=Inner(3, 4))
+    assert since.shown(value, 1) == {'inner': {'a': [{'old': 1}]}}
+    assert since.shown(value, 2) == {'inner': {'a': [{'old': 1}]}, 'late': {'old': 3}}
+    assert since.shown(value, 3) == msgspec.to_builtins(value)
+    since.check(value, 3, 'body')
+    with pytest.raises(exceptions.InvalidMessage, match=r'body.inner.a\[0\].new: came with'):
+        since.check(value, 2, 'body')
+    since.check(Outer(inner={'a': [Inner(1)]}), 1, 'body')
+
+
+# -- 201, links -----------------------------------------------------------------------------
+CREATED: list[tuple[str, str, dict[str, Any]]] = [
+    ('POST', '/v1/requests', {}),
+    ('POST', '/v1/server-groups', {'policy': 'affinity'}),
+    ('PUT', '/v1/aggregates/rack%2F{}', {}),
+    ('PUT', '/v1/resource-classes/CUSTOM_{}', {}),
+    ('PUT', '/v1/declared-metrics/watts/{}', {'unit': 'W'}),
+]
+
+
+def _body(path: str, body: dict[str, Any], number: int) -> dict[str, Any] | None:
+    if path.endswith('requests'):
+        spec = {'resources': {'VCPU': 1}}
+        return {'request_id': fixed(number), 'consumers': [fixed(number + 1)], 'spec': spec}
+    if path.endswith('groups'):
+        return {**body, 'uuid': fixed(number)}
+    return None if 'resource-classes' in path else body
+
+
+@pytest.mark.finding('API5', 'what is created is answered 201 with its address, from 1.3 on')
+@pytest.mark.parametrize(('method', 'path', 'body'), CREATED)
+def test_what_is_created_has_an_address(
+    caller: httpx.Client, method: str, path: str, body: dict[str, Any]
+) -> None:
+    def ask(number: int, version: str) -> httpx.Response:
+        return caller.request(
+            method,
+            path.format(number),
+            json=_body(path, body, number),
+            headers={'OpenStack-API-Version': f'scheduler {version}'},
+        )
+
+    old, new = ask(100, '1.2'), ask(200, '1.3')
+    assert (old.status_code, old.headers.get('location')) == (200, None)
+    assert new.status_code == 201
+    shown = caller.get(new.headers['location'], headers=LATEST)
+    assert shown.status_code == 200
+    if method == 'PUT':
+        assert ask(200, '1.3').status_code == 200
+    dry = f'{path.format(300)}?dry_run=true'
+    if path != '/v1/requests':
+        answer = caller.request(method, dry, json=_body(path, body, 300), headers=LATEST)
+        assert (answer.status_code, answer.headers.get('location')) == (200, None)
+
+
+@pytest.mark.finding('API5', 'a page of a list has the address of the next one, from 1.3 on')
+def test_the_link_of_a_page_leads_to_the_next(site: Site, caller: httpx.Client) -> None:
+    path = '/v1/hosts?limit=4&sort=-name'
+    old = {'OpenStack-API-Version': 'scheduler 1.2'}
+    assert 'links' not in caller.get(path, headers=old).json()
+    first = caller.get(path, headers=LATEST).json()
+    [link] = first['links']
+    assert link['rel'] == 'next'
+    last = caller.get(link['href'], headers=LATEST).json()
+    assert [host['name'] for host in first['hosts'] + last['hosts']] == [
+        f'cmp-{number}' for number in (6, 5, 4, 3, 2, 1)
+    ]
+    assert last['links'] == []
+
+
+@pytest.mark.finding('API1', 'links are whole addresses, with the prefix of the mount')
+def test_links_have_the_prefix(site: Site) -> None:
+    transport = httpx.WSGITransport(site.app, script_name='/scheduler')
+    with httpx.Client(transport=transport, base_url='http://127.0.0.1:81') as caller:
+        [version] = caller.get('/').json()['versions']
+        links = {link['rel']: link['href'] for link in version['links']}
+        page = caller.get('/v1/hosts?limit=1', headers=LATEST).json()
+        document = caller.get('/v1/openapi.json').json()
+        made = caller.put('/v1/aggregates/a b', json={}, headers=LATEST)
+    base = 'http://127.0.0.1:81/scheduler'
+    assert links == {'self': f'{base}/v1', 'describedby': f'{base}/v1/openapi.json'}
+    assert page['links'][0]['href'].startswith(f'{base}/v1/hosts?')
+    assert document['servers'] == [{'url': base}]
+    assert made.headers['location'] == f'{base}/v1/aggregates/a%20b'
+
+
+# -- the document ---------------------------------------------------------------------------
+@pytest.mark.finding('API2', 'the document says how to log in, every code, headers and examples')
+def test_the_document_is_complete(caller: httpx.Client) -> None:
+    document = caller.get('/v1/openapi.json').json()
+    validate(document)
+    for minor in MINORS:
+        validate(openapi.document(http_app.ROUTES, minor))
+    assert document['components']['securitySchemes']['token']['name'] == 'X-Auth-Token'
+    declared = set(document['components']['responses'])
+    for path, methods in document['paths'].items():
+        for method, operation in methods.items():
+            name = f'{method} {path}'
+            if path == '/healthcheck':
+                continue
+            assert {'400', '406', '500', '503'} <= operation['responses'].keys(), name
+            assert ({'401', '403'} <= operation['responses'].keys()) == (
+                'security' not in operation
+            ), name
+            if 'requestBody' in operation:
+                assert 'example' in operation['requestBody']['content']['application/json'], name
+                assert {'411', '413', '415'} <= operation['responses'].keys(), name
+    codes = {error.http_status for error in _errors(exceptions.GanttError)}
+    # 405 is of no operation: the method is not one.
+    assert {str(code) for code in codes - {405}} <= declared
+
+
+def _errors(of: type[exceptions.GanttError]) -> Iterator[type[exceptions.GanttError]]:
+    yield of
+    for inner in of.__subclasses__():
+        yield from _errors(inner)
+
+
+class Client:
+    """A program that knows the interface by its document only."""
+
+    def __init__(self, caller: httpx.Client) -> None:
+        self._caller = caller
+        self.document = caller.get('/v1/openapi.json').json()
+        self.operations = {
+            operation['operationId']: (method.upper(), path, operation)
+            for path, methods in self.document['paths'].items()
+            for method, operation in methods.items()
+        }
+        self.asked: set[str] = set()
+
+    def _resolved(self, thing: dict[str, Any]) -> dict[str, Any]:
+        while '$ref' in thing:
+            kind, name = thing['$ref'].split('/')[2:]
+            thing = self.document['components'][kind][name]
+        return thing
+
+    def ask(self, operation_id: str, /, **changes: Any) -> httpx.Response:
+        """Send the examples, and hold the answer against the document."""
+        self.asked.add(operation_id)
+        method, path, operation = self.operations[operation_id]
+        query, headers = {}, {}
+        for parameter in map(self._resolved, operation['parameters']):
+            value = changes.get(parameter['name'], parameter.get('example'))
+            if parameter['in'] == 'path':
+                path = path.replace(f'{{{parameter["name"]}}}', str(value))
+            elif parameter['in'] == 'header':
+                headers[parameter['name']] = value
+            elif parameter['required'] or parameter['name'] in changes:
+                query[parameter['name']] = value
+        body = None
+        if 'requestBody' in operation:
+            content = operation['requestBody']['content']['application/json']
+            body = changes.get('body', content['example'])
+            self._validate(body, content['schema'])
+        answer = self._caller.request(method, path, params=query, json=body, headers=headers)
+        self._compare(operation_id, operation, answer)
+        return answer
+
+    def _compare(self, name: str, operation: dict[str, Any], answer: httpx.Response) -> None:
+        assert str(answer.status_code) in operation['responses'], (name, answer.text)
+        said = self._resolved(operation['responses'][str(answer.status_code)])
+        optional = {'Retry-After', 'WWW-Authenticate'}
+        assert (
+            not said['headers'].keys()
+            - optional
+            - {header for header in said['headers'] if header in answer.headers}
+        ), name
+        if answer.status_code == 304:
+            return
+        kind = answer.headers['content-type'].partition(';')[0]
+        [content] = [one for form, one in said['content'].items() if _is_kind(kind, form)]
+        if kind == 'application/json':
+            self._validate(answer.json(), content['schema'])
+
+    def _validate(self, value: Any, schema: dict[str, Any]) -> None:
+        whole = {**schema, 'components': self.document['components']}
+        jsonschema.Draft202012Validator(whole).validate(json.loads(json.dumps(value)))
+
+
+def _is_kind(kind: str, form: str) -> bool:
+    return re.fullmatch(form.replace('*', '.*'), kind) is not None
+
+
+#: In this order each finds what it is about; {} stands for the examples.
+TOUR: list[tuple[str, dict[str, Any], int]] = [
+    ('set_class', {}, 201), ('set_metric', {}, 201), ('set_aggregate', {}, 201),
+    ('create_group', {}, 201), ('create_request', {}, 201), ('create_request', {}, 201),
+    ('extend_lease', {}, 200), ('show_request', {}, 200), ('list_requests', {'limit': 1}, 200),
+    ('what_if', {}, 200), ('capacity', {}, 200), ('disable_host', {}, 200),
+    ('enable_host', {}, 200), ('list_hosts', {'name': 'cmp', 'limit': 2}, 200),
+    ('show_decision', {'explain': 'true'}, 200), ('show_decision', {'format': 'text'}, 200),
+    ('show_decision', {'decision_id': 'nothing'}, 404), ('show_host', {'name': 'nobody'}, 404),
+    ('show_dashboard_file', {}, 200), ('list_claims', {}, 200), ('list_decisions', {}, 200),
+]  # fmt: skip
+LAST: list[tuple[str, dict[str, Any], int]] = [
+    ('cancel_request', {}, 200), ('remove_group', {}, 200), ('remove_aggregate', {}, 200),
+    ('remove_metric', {}, 200), ('remove_host', {}, 200), ('remove_host', {}, 404),
+]  # fmt: skip
+
+
+def test_a_client_made_from_the_document_comes_through_every_route() -> None:
+    site = Site()
+    site.place(7)
+    transport = httpx.WSGITransport(site.app)
+    with httpx.Client(transport=transport, base_url='http://localhost') as caller:
+        client = Client(caller)
+        for name, changes, status in TOUR:
+            answer = client.ask(name, **changes)
+            assert answer.status_code == status, (name, answer.text)
+        claim = client.ask('list_claims', request_id=fixed(7)).json()['claims'][0]['id']
+        assert client.ask('show_claim', claim_id=claim).status_code == 200
+        assert client.ask('release_claim', claim_id=claim).status_code == 200
+        # The site keeps no log of its table: the decision is there, a replay of it is not.
+        client.ask('replay_decision')
+        for name in sorted(client.operations.keys() - client.asked - {n for n, _, _ in LAST}):
+            answer = client.ask(name)
+            expected = 300 if name == 'discover' else 200
+            assert answer.status_code == expected, (name, answer.text)
+        for name, changes, status in LAST:
+            answer = client.ask(name, **changes)
+            assert answer.status_code == status, (name, answer.text)
+    assert client.asked == client.operations.keys()

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests and claims as a member of their project reads them, and a lease that is extended."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.http.app import make_app
+from gantt.http.world import Caller
+from tests.http.site import Site, fixed
+
+LATEST = {'OpenStack-API-Version': 'scheduler latest'}
+
+
+def _place(site: Site, number: int, project: str, count: int = 1) -> str:
+    spec = RequestSpec(resources={'VCPU': 1}, project_id=project)
+    consumers = [fixed(number * 100 + i) for i in range(count)]
+    request = SelectDestinations(request_id=fixed(number), spec=spec, consumers=consumers)
+    return site.client.select_destinations(request).request_id
+
+
+@pytest.fixture(scope='module')
+def site() -> Site:
+    made = Site()
+    for number in (1, 2, 3):
+        _place(made, number, 'red', 2)
+    _place(made, 4, 'blue')
+    return made
+
+
+def _as(site: Site, *roles: str, project: str | None = 'red') -> httpx.Client:
+    who = Caller(user='eve', project=project, roles=roles)
+    app = make_app(
+        site.insights, site.world.store, site.client, site.metrics, strategy=lambda req: who
+    )
+    transport = httpx.WSGITransport(app)
+    return httpx.Client(transport=transport, base_url='http://localhost', headers=LATEST)
+
+
+def _pages(caller: httpx.Client, path: str, key: str) -> list[Any]:
+    found, after = [], f'{path}limit=2'
+    for _ in range(10):
+        page = caller.get(after).json()
+        found += page[key]
+        if not page['links']:
+            break
+        after = page['links'][0]['href']
+    return found
+
+
+@pytest.mark.finding('API4', 'a project lists its own requests and claims')
+def test_a_member_lists_the_requests_of_the_project(site: Site) -> None:
+    with _as(site, 'member', 'reader') as member, _as(site, 'admin') as admin:
+        own = _pages(member, '/v1/requests?', 'requests')
+        everything = _pages(admin, '/v1/requests?', 'requests')
+    assert {one['request_id'] for one in own} == {fixed(n) for n in (1, 2, 3)}
+    assert {one['request_id'] for one in everything} == {fixed(n) for n in (1, 2, 3, 4)}
+    assert [one['request_id'] for one in everything] == sorted(fixed(n) for n in (1, 2, 3, 4))
+    assert {(one['state'], one['claims']) for one in own} == {('placed', 2)}
+
+
+@pytest.mark.finding('API4', 'a project lists its own requests and claims')
+def test_a_member_reads_the_claims_of_the_project_without_hosts(site: Site) -> None:
+    theirs = site.world.store.claims(project='blue')[0]
+    with _as(site, 'member', 'reader') as member:
+        own = _pages(member, '/v1/claims?', 'claims')
+        one = member.get(f'/v1/claims/{own[0]["id"]}')
+        other = member.get(f'/v1/claims/{theirs.id}')
+        prefix = member.get(f'/v1/claims/{theirs.id[:8]}')
+        by_host = member.get('/v1/claims?host=cmp-1')
+    assert len(own) == 6
+    assert {claim['project_id'] for claim in own} == {'red'}
+    assert {claim['host'] for claim in [*own, one.json()]} == {''}
+    assert (other.status_code, prefix.status_code, by_host.status_code) == (404, 404, 403)
+
+
+@pytest.mark.finding('API4', 'a lease is extended over HTTP')
+def test_a_lease_is_extended_and_never_shortened(site: Site) -> None:
+    def left() -> float:
+        claims = member.get(f'/v1/requests/{fixed(1)}').json()['claims']
+        return min(claim['lease_seconds'] for claim in claims)
+
+    path = f'/v1/requests/{fixed(1)}/lease'
+    with _as(site, 'member', 'reader') as member:
+        before = left()
+        longer = int(before) + 100
+        dry = member.put(f'{path}?dry_run=true', json={'seconds': longer})
+        assert (dry.status_code, left()) == (200, before)
+        assert member.put(path, json={'seconds': longer}).status_code == 200
+        assert left() == pytest.approx(longer, abs=5)
+        assert member.put(path, json={'seconds': 1}).status_code == 200
+        assert left() == pytest.approx(longer, abs=5)
+        assert member.put(path, json={'seconds': 0}).status_code == 400
+        old = {'OpenStack-API-Version': 'scheduler 1.2'}
+        assert member.put(path, json={'seconds': 9}, headers=old).status_code == 404
+        other = member.put(f'/v1/requests/{fixed(4)}/lease', json={'seconds': 9})
+    assert other.status_code == 404
+    with _as(site, 'reader') as reader:
+        assert reader.put(path, json={'seconds': 9}).status_code == 403
