@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.services import mysql_url, postgresql_url, rabbit_url
+from tests.services import UNHURRIED, mysql_url, postgresql_url, rabbit_url
 
 __all__ = ['mysql_url', 'postgresql_url', 'rabbit_url']
 
@@ -79,8 +79,7 @@ def store_url(
             shutil.copy(sqlite_template, path)
             return f'sqlite:///{path}'
         found = request.getfixturevalue(f'{kind}_url')
-        # On a loaded machine a migration may well not get to run for a second or two.
-        engine = session.build_engine(found, waits=session.Waits(idle_transaction=60))
+        engine = session.build_engine(found, waits=UNHURRIED)
         migration.sync(engine)
         migration.empty(engine)
         engine.dispose()
@@ -106,6 +105,7 @@ def make_store(store_url: Callable[[str], str]) -> Iterator[Callable[..., Any]]:
             return MemoryStore()
         from gantt.db.store import SqlStore
 
+        options.setdefault('waits', UNHURRIED)
         store = SqlStore.for_url(store_url(kind), **options)
         made.append(store)
         return store

@@ -23,8 +23,10 @@ POSTGRESQL = ('GANTT_TEST_POSTGRESQL', 'postgresql+psycopg://root@127.0.0.1:5432
 MYSQL = ('GANTT_TEST_MYSQL', 'mysql+pymysql://root@127.0.0.1:3306/test')
 RABBIT = ('GANTT_TEST_RABBIT', 'rabbit://guest:guest@127.0.0.1:5672/')
 
-#: For tests whose threads want the same rows without an end: on a machine that has little time
-#: for them nobody waits in vain, or is cut off amid its transaction.
+#: On a machine that has little time for it a test is cut off in no transaction.
+UNHURRIED = session.Waits(idle_transaction=60.0)
+
+#: For tests whose threads want the same rows without an end: nobody waits in vain, either.
 PATIENT = session.Waits(lock=30.0, idle_transaction=30.0)
 
 

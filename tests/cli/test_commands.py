@@ -8,7 +8,6 @@ import json
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -446,7 +445,5 @@ def test_starting_imports_neither_the_service_nor_the_http_client() -> None:
         'import sys; from gantt.cli.main import main; main(["--version"]); '
         f'print([m for m in {heavy!r} if m in sys.modules])'
     )
-    started = time.monotonic()
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == '[]'
-    assert time.monotonic() - started < 5

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from gantt.db import models, retry
 from gantt.db.store import SqlStore
+from tests.services import UNHURRIED
 
 #: ``portable``: PostgreSQL by the statements that every database understands.
 KINDS = [
@@ -31,6 +32,7 @@ def open_store(store_url: Callable[[str], str]) -> Iterator[Callable[..., SqlSto
             options.setdefault('fast', kind != 'portable')
         else:
             url = like.engine.url.render_as_string(hide_password=False)
+        options.setdefault('waits', UNHURRIED)
         store = SqlStore.for_url(url, **options)
         opened.append(store)
         return store

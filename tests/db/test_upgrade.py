@@ -21,6 +21,7 @@ from gantt.scheduler.insights import Insights
 from gantt.scheduler.settings import Settings
 from tests.builders import CLEAN, a_draft, a_host, claimed, state_of
 from tests.db import rows_of_a_release
+from tests.services import UNHURRIED
 
 DATA = pathlib.Path(__file__).parents[1] / 'data' / 'schemas'
 RELEASES = sorted(path.stem for path in DATA.glob('*.json'))
@@ -99,7 +100,7 @@ def old(request, tmp_path):
     else:
         url = request.getfixturevalue(f'{kind}_url')
     # Rows are compared, and schemas read, in transactions that a busy machine makes long.
-    engine = session.build_engine(url, waits=session.Waits(idle_transaction=60))
+    engine = session.build_engine(url, waits=UNHURRIED)
     with engine.begin() as connection:
         models.metadata.drop_all(connection)
         connection.exec_driver_sql('DROP TABLE IF EXISTS alembic_version')

@@ -15,6 +15,7 @@ import pytest
 from gantt.db.store import SqlStore
 from tests.nemesis import galera, hosts, load
 from tests.nemesis.site import Site, until
+from tests.services import UNHURRIED
 
 pytestmark = [pytest.mark.rabbit, pytest.mark.mysql, pytest.mark.timeout(400)]
 
@@ -63,7 +64,7 @@ class Cloud:
         for node in self.nodes:
             node.wait_until_synced()
         for node in self.nodes:
-            store = SqlStore.for_url(node.url)
+            store = SqlStore.for_url(node.url, waits=UNHURRIED)
             assert load.broken_promises(store, self.told) == []
             store.close()
             self.site.audit(database=node.url)

@@ -25,6 +25,7 @@ from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
 from tests.builders import CLEAN
 from tests.nemesis import amqp, commits, hosts, load
+from tests.services import UNHURRIED
 
 pytestmark = [pytest.mark.rabbit, pytest.mark.timeout(300)]
 
@@ -153,7 +154,7 @@ class InOneProcess(load.Callers):
         self.recorder = MemoryRecorder()
         self.beside = []
         for name in names:
-            store = SqlStore.for_url(url)
+            store = SqlStore.for_url(url, waits=UNHURRIED)
             scheduler = Scheduler(
                 store,
                 plugins.load_pipeline(options=hosts.SILENT['filters']),

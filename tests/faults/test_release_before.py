@@ -28,6 +28,7 @@ from gantt.db.store import SqlStore
 from tests.builders import CLEAN
 from tests.nemesis.load import a_conf
 from tests.nemesis.site import _free_port, until
+from tests.services import UNHURRIED
 
 pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql, pytest.mark.timeout(300)]
 
@@ -153,7 +154,7 @@ def test_processes_of_the_release_before_work_beside_those_of_this_one(sides):
     before.start_api()
     # The schema comes first, then the processes one by one.
     now.rig.run('gantt-manage', 'db', 'sync')
-    store = SqlStore.for_url(now.rig.database)
+    store = SqlStore.for_url(now.rig.database, waits=UNHURRIED)
     assert migration.current(store.engine) == migration.expected()
     now.start_scheduler()
     now.start_agents()

@@ -40,6 +40,7 @@ from tests.builders import (
 from tests.compute.town import Port
 from tests.conftest import STORES
 from tests.nemesis.backup import Backup
+from tests.services import UNHURRIED
 from tests.world import World
 from tests.world import a_request as world_request
 
@@ -56,7 +57,7 @@ def store(request: pytest.FixtureRequest, make_store: Callable[[str], Any]) -> S
 def another(store: SqlStore) -> Iterator[SqlStore]:
     """The store of another process, which begins after the database went back."""
     url = store.engine.url.render_as_string(hide_password=False)
-    made = SqlStore.for_url(url)
+    made = SqlStore.for_url(url, waits=UNHURRIED)
     yield made
     made.close()
 

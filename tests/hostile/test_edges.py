@@ -41,6 +41,7 @@ from tests.builders import (
 )
 from tests.compute.town import House, Town, a_delete
 from tests.conftest import STORES
+from tests.services import UNHURRIED
 from tests.world import World, a_request
 
 DATABASES = STORES[1:]
@@ -127,7 +128,9 @@ def test_a_purge_waits_for_an_adoption(database):
     with database.engine.begin() as connection:
         connection.execute(models.claims.update().values(updated_at=0))
         connection.execute(models.requests.update().values(updated_at=0))
-    other = SqlStore.for_url(database.engine.url.render_as_string(hide_password=False))
+    other = SqlStore.for_url(
+        database.engine.url.render_as_string(hide_password=False), waits=UNHURRIED
+    )
     purges: list[threading.Thread] = []
     commit = database.database.commit
 
@@ -420,7 +423,7 @@ def test_an_older_release_starts_where_later_steps_only_add(database, later_rele
     later_release(engine, '9998_expand_more')
     assert migration.current(engine) == '9998_expand_more'
     url = engine.url.render_as_string(hide_password=False)
-    again = SqlStore.for_url(url)
+    again = SqlStore.for_url(url, waits=UNHURRIED)
     assert fate_of(again, a_draft().taking(a_host().on(again))).fate == 'placed'
     assert again.audit() == CLEAN
     again.close()

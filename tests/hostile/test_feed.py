@@ -16,6 +16,7 @@ from gantt.db.store import SqlStore
 from gantt.scheduler.host_cache import NEWS_MAX, HostCache, Rebuilt
 from tests.builders import a_draft, a_host, commit
 from tests.conftest import STORES
+from tests.services import UNHURRIED
 from tests.world import World, a_request
 
 SERVERS = STORES[2:]
@@ -32,7 +33,7 @@ def store(request: pytest.FixtureRequest, make_store: Callable[[str], Any]) -> S
 @pytest.fixture
 def other(store: SqlStore) -> Iterator[SqlStore]:
     """The store of another process."""
-    made = SqlStore.for_url(store.engine.url.render_as_string(hide_password=False))
+    made = SqlStore.for_url(store.engine.url.render_as_string(hide_password=False), waits=UNHURRIED)
     yield made
     made.close()
 

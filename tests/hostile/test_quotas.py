@@ -24,6 +24,7 @@ from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
 from tests.builders import a_host, a_request, new_uuid
+from tests.services import UNHURRIED
 from tests.world import World
 
 pytestmark = pytest.mark.finding('H2', 'a quota bounds what one project takes')
@@ -60,7 +61,7 @@ def live(world: World, project: str = 'red') -> int:
 def test_three_schedulers_pass_a_quota_by_what_the_others_have_in_flight(store_url) -> None:
     """48 requests of 16 callers at once: at most one batch of each other scheduler too many."""
     url = store_url('postgresql')
-    stores = [SqlStore.for_url(url) for _ in range(3)]
+    stores = [SqlStore.for_url(url, waits=UNHURRIED) for _ in range(3)]
     for number in range(1, 5):
         a_host(f'cmp-{number}').with_room(vcpu=100, ram=1 << 20).on(stores[0])
     stores[0].set_quotas('red', {'live_claims': LIMIT})
@@ -116,7 +117,7 @@ def test_one_scheduler_holds_a_quota_exactly(world: World) -> None:
 def test_no_project_waits_for_a_row_of_its_quota(store_url) -> None:
     """While one transaction reads and writes for a project another of it commits."""
     url = store_url('postgresql')
-    stores = [SqlStore.for_url(url) for _ in range(2)]
+    stores = [SqlStore.for_url(url, waits=UNHURRIED) for _ in range(2)]
     try:
         hosts = [a_host(f'cmp-{n}').on(stores[0]) for n in (1, 2)]
         assert hosts[0].id != hosts[1].id

@@ -62,9 +62,7 @@ def test_without_a_broker_it_answers_what_it_can_and_says_what_is_away(rig: Rig,
     rig.wait_for('api', 'listens on')
     with httpx.Client(base_url=f'http://127.0.0.1:{port}', timeout=30) as caller:
         assert caller.get('/v1/hosts').json()['total'] == 0
-        started = time.monotonic()
         refused = caller.post('/v1/requests', json=BODY)
-        assert time.monotonic() - started < 15
         assert refused.status_code == 503
         assert refused.json()['errors'][0]['code'] == 'gantt.broker_unavailable'
         health = caller.get('/v1/health')

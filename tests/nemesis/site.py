@@ -20,6 +20,7 @@ from collections.abc import Callable
 from bench.rig import Rig
 from gantt.db import migration, session
 from gantt.db.store import SqlStore
+from tests.services import UNHURRIED
 
 
 def until(asked: Callable[[], object], what: str, seconds: float = 30.0) -> object:
@@ -43,11 +44,11 @@ class Site:
     def __init__(self, folder: pathlib.Path, database: str, broker: str) -> None:
         self.folder = folder
         self.database, self.broker = database, broker
-        engine = session.build_engine(database)
+        engine = session.build_engine(database, waits=UNHURRIED)
         migration.sync(engine)
         migration.empty(engine)
         engine.dispose()
-        self.store = SqlStore.for_url(database)
+        self.store = SqlStore.for_url(database, waits=UNHURRIED)
         self.rigs: dict[str, Rig] = {}
         self._ports: dict[str, int] = {}
 

@@ -3,7 +3,6 @@
 
 import json
 import pickle
-import time
 
 import pytest
 
@@ -70,8 +69,6 @@ def test_poison_is_swallowed_and_the_next_request_served(poisoned, wire, poison,
     claims = len(poisoned.facade.claims)
     for topic in ('gantt-scheduler', 'gantt-stats'):
         wire.send(poison, topic=topic, **options)
-    start = time.monotonic()
     reply = json.loads(wire.call(a_call(request=body()), topic='gantt-scheduler')['oslo.message'])
     assert reply['failure'] is None
-    assert time.monotonic() - start < 5
     assert len(poisoned.facade.claims) == claims + 1

@@ -21,7 +21,7 @@ LOST = ('gantt_rpc_replies_lost_total', 'caller')
 @pytest.fixture(params=['own', 'stock'])
 def bus(request, make_bus):
     return make_bus(
-        reply_channel=request.param, reply_retry_seconds=1, facade=Facade(5, VCPU=10_000)
+        reply_channel=request.param, reply_retry_seconds=3, facade=Facade(5, VCPU=10_000)
     )
 
 
@@ -84,7 +84,7 @@ def test_callers_that_are_gone_do_not_hurt_the_others_of_their_batch(bus, wire):
     there = [c['_msg_id'] for c in calls if c['_reply_q'] == wire.reply_q]
     for msg_id in there:
         wire.reply_to(msg_id)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 15, 'one after the other takes 30 s'
     until(lambda: bus.counts.values.get(LOST, 0) == 10, 20)
     told = sorted(json.loads(r['oslo.message'])['_msg_id'] for r in wire.replies)
     assert told == sorted(there)
@@ -97,7 +97,7 @@ def test_a_caller_that_is_gone_holds_up_nobody_and_is_counted(bus, wire):
     call = a_call(wire.reply_q)
     wire.send(envelope(call), topic='gantt-scheduler')
     wire.reply_to(call['_msg_id'])
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 15, 'one after the other takes 60 s'
     until(lambda: bus.counts.values.get(LOST, 0) == 20, 20)
 
 

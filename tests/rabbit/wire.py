@@ -59,7 +59,7 @@ class Wire:
 
     def call(
         self, message: dict[str, Any], *, topic: str, exchange: str = 'gantt',
-        seconds: float = 10.0,
+        seconds: float = 30.0,
     ) -> dict[str, Any]:  # fmt: skip
         """Send an enveloped call and wait for the raw reply to it, envelope included."""
         msg_id = uuid.uuid4().hex
@@ -69,7 +69,7 @@ class Wire:
         self.send(envelope(body), topic=topic, exchange=exchange)
         return self.reply_to(msg_id, seconds)
 
-    def reply_to(self, msg_id: str, seconds: float = 10.0) -> dict[str, Any]:
+    def reply_to(self, msg_id: str, seconds: float = 30.0) -> dict[str, Any]:
         end = time.monotonic() + seconds
         while True:
             for reply in self.replies:

@@ -296,7 +296,7 @@ class Facade:
         self.events.append(event)
 
 
-def until(happened: Callable[[], Any], seconds: float = 10.0) -> Any:
+def until(happened: Callable[[], Any], seconds: float = 30.0) -> Any:
     """Wait for something to become true; what it became."""
     end = time.monotonic() + seconds
     while not (found := happened()):

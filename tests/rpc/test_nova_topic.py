@@ -4,7 +4,6 @@
 import datetime
 import logging
 import sys
-import time
 import types
 import uuid
 
@@ -146,12 +145,11 @@ def test_what_may_pass_is_waited_for(bus):
 def test_what_does_not_pass_within_the_budget_is_no_valid_host_with_its_reason(make_bus):
     bus = make_bus(nova_budget_seconds=1)
     bus.facade.moods += [Outcome.UNKNOWN] * 1000
-    start = time.monotonic()
     error = refusal_of(bus)
     assert (error.exc_type, error.value) == (
         'NoValidHost', 'No valid host was found. not just now',
     )  # fmt: skip
-    assert time.monotonic() - start < 3
+    assert bus.facade.moods, 'it would have been placed in the end'
     assert until(lambda: bus.service.health()['calls_pending'] == 0)
 
 

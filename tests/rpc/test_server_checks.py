@@ -2,7 +2,6 @@
 """What is refused before anything else sees it: each with its own clear answer."""
 
 import threading
-import time
 import uuid
 
 import oslo_messaging as om
@@ -192,7 +191,7 @@ def test_more_words_than_threads_and_room_are_told_busy(make_bus):
 
     def slow(words):
         entered.set()
-        release.wait(20)
+        release.wait(60)
         return real(words)
 
     bus.facade.confirm = slow
@@ -202,11 +201,10 @@ def test_more_words_than_threads_and_room_are_told_busy(make_bus):
     assert entered.wait(10)
     raw.cast({}, 'confirm_claims', words=words)
     until(lambda: bus.service.health()['waiting_gantt-claims'] == 1)
-    start = time.monotonic()
     error = told(raw, 'confirm_claims', words=words)
+    assert not release.is_set()
     assert isinstance(error, exceptions.Busy)
     assert error.kwargs['retry_after_ms'] == 1000
-    assert time.monotonic() - start < 5
     release.set()
 
 

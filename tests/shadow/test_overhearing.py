@@ -201,7 +201,7 @@ class Listened:
         self.ears.start()
         assert self.ears.wait(20)
 
-    def heard(self, kind: type, count: int, seconds: float = 10.0) -> list:
+    def heard(self, kind: type, count: int, seconds: float = 30.0) -> list:
         end = time.monotonic() + seconds
         while len(found := [word for word in self.words if isinstance(word, kind)]) < count:
             assert time.monotonic() < end, f'{len(found)} of {count} heard'
