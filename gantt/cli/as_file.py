@@ -11,6 +11,7 @@ and may be repeated; it writes nothing where any part of the file is refused, an
 the file has not only with ``--delete``.
 """
 
+import abc
 import argparse
 import os
 import pathlib
@@ -80,7 +81,7 @@ class Difference(NamedTuple):
     body: dict[str, Any]
 
 
-class Kind:
+class Kind(abc.ABC):
     """What is in a file: how it is read, compared and written."""
 
     noun = ''
@@ -113,24 +114,24 @@ class Kind:
                 break
         return {self.name_of(row): row for row in rows}
 
+    @abc.abstractmethod
     def name_of(self, row: dict[str, Any]) -> str:
         """Under what it stands in a file."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def entry(self, row: dict[str, Any]) -> dict[str, Any]:
         """As it stands in a file."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def compare(self, name: str, row: dict[str, Any] | None, entry: Any) -> Difference | None:
         """What is to be done so that it is as the file says; None: nothing.
 
         :raises Failure: it cannot be done
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def send(self, endpoint: Endpoint, one: Difference, dry_run: bool) -> str:
         """Do it, or ask whether it could be done; what was done.  :raises Failure:"""
-        raise NotImplementedError
 
     def differences(
         self, entries: dict[str, Any], there: dict[str, dict[str, Any]], delete: bool

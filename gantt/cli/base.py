@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the commands have in common: output forms, paging, writes with a dry run."""
 
+import abc
 import argparse
 import csv
 import functools
@@ -306,9 +307,9 @@ class Write(Base):
         )
         return parser
 
+    @abc.abstractmethod
     def change(self, args: argparse.Namespace) -> dict[str, Any]:
         """Do it; the interface's Change."""
-        raise NotImplementedError
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Do it and say so."""

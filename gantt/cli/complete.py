@@ -29,8 +29,7 @@ class Complete(base.Base):
         import argcomplete
 
         shell: str = parsed_args.shell
-        # The name of one; nothing is run.
-        code = argcomplete.shellcode(['gantt'], shell=shell)  # nosec B604
+        code = argcomplete.shellcode(['gantt'], shell=shell)  # nosec B604 # its name, nothing runs
         self.app.stdout.write(code + '\n')
         return 0
 

@@ -229,7 +229,7 @@ def again(
         except passing as e:
             hint = getattr(e, 'kwargs', {}).get('retry_after_ms')
             wait = hint / 1000 if isinstance(hint, int | float) else pause
-            wait = min(wait, _PAUSE_MOST) * random.uniform(0.8, 1.2)  # nosec B311 # no secret
+            wait = min(wait, _PAUSE_MOST) * random.uniform(0.8, 1.2)
             if tried == most or time.monotonic() + wait >= end:
                 raise
             LOG.info('%s: try %d failed, again in %.1f s: %s', what, tried, wait, e)

@@ -17,6 +17,9 @@ from gantt.cmd import wiring
 from gantt.cmd.say import say
 from gantt.core import trail
 
+#: Commands that change something.
+_ON_TRAIL: set[Callable[[Any], int]] = set()
+
 #: Entries that are shown at most.
 SHOWN_MAX = 100_000
 
@@ -70,13 +73,13 @@ def _only_shows(command: Any) -> bool:
 
 def on_trail(run: Callable[[Any], int]) -> Callable[[Any], int]:
     """Mark a command that changes something."""
-    run.is_on_trail = True  # type: ignore[attr-defined]
+    _ON_TRAIL.add(run)
     return run
 
 
 def is_on_trail(run: Callable[[Any], int]) -> bool:
     """Whether a command is marked."""
-    return getattr(run, 'is_on_trail', False)
+    return run in _ON_TRAIL
 
 
 def _keep(conf: Any, argv: list[str], reason: str) -> None:

@@ -285,8 +285,8 @@ def _listeners(conf: Any) -> Iterator[tuple[str, str]]:
 
 
 def _local(host: str) -> str:
-    # Asked at, not bound to.
-    host = {'0.0.0.0': '127.0.0.1', '::': '::1', '': '127.0.0.1'}.get(host, host)  # nosec B104
+    here = {'0.0.0.0': '127.0.0.1', '::': '::1', '': '127.0.0.1'}  # nosec B104 # asked, not bound
+    host = here.get(host, host)
     return f'[{host}]' if ':' in host else host
 
 

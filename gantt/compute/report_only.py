@@ -258,7 +258,7 @@ class ReportOnly(Turns):
             return Census(now.running, pending), now.facts
 
         session = Session(said.announcement, self._port)
-        rng = random.Random(name)  # nosec B311 # no secret
+        rng = random.Random(name)
         member = Member(session, self._port, look, self._settings, rng)
         self._members[name] = member
         self._runner.add(member)

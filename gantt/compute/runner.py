@@ -5,6 +5,7 @@ No thread per host and no timer per host: one thread sleeps until the next
 member is due and hands it to a bounded pool.
 """
 
+import abc
 import heapq
 import itertools
 import logging
@@ -19,15 +20,15 @@ LOG = logging.getLogger(__name__)
 AFTER_A_DEFECT = 30.0
 
 
-class Turns:
+class Turns(abc.ABC):
     """What a runner runs."""
 
     name = ''
     runner: 'Runner | None' = None  # whose turn-giver we are with
 
+    @abc.abstractmethod
     def turn(self) -> float:
         """Do what is due; seconds until the next turn."""
-        raise NotImplementedError
 
     def hurry(self, seconds: float) -> None:
         """Bring the next turn forward."""

@@ -71,7 +71,7 @@ class HostService:
         )  # fmt: skip
         self.member: Member = with_agent(
             announcement, port, driver, self._journal, _settings(c),
-            random.Random(),  # nosec B311 # no secret
+            random.Random(),
         )  # fmt: skip
         self._runner = Runner(threads=2)
         agent = self.member.agent
@@ -195,7 +195,7 @@ class FactsOnlyService:
         machine = BesideNova(c, name, pathlib.Path(conf.state_path, 'compute', f'{name}.starts'))
         self.member = FactsOnly(
             name, machine.look, client.NovaClient(carrier, timeout=c.call_seconds),
-            c.report_seconds, random.Random(),  # nosec B311 # no secret
+            c.report_seconds, random.Random(),
         )  # fmt: skip
         self._runner = Runner(threads=1)
 

@@ -142,7 +142,7 @@ class Part(msgspec.Struct, frozen=True):
 
 def deal(shapes: list[Shape], seed: int, number: int) -> Part:
     """Shape, zone and source of randomness of host ``number``."""
-    rng = random.Random(f'{seed}:{number}')  # nosec B311 # no secret
+    rng = random.Random(f'{seed}:{number}')
     (shape,) = rng.choices(shapes, [s.weight for s in shapes])
     return Part(shape, rng.choice(shape.zones) if shape.zones else None, rng)
 

@@ -8,23 +8,15 @@ from gantt.core import host_keys
 from gantt.core.adoption import Guest, GuestFate
 from gantt.core.host import HostChange
 from gantt.core.host_keys import HostKey
-from gantt.db import adopted, claims, renaming, session
+from gantt.db import adopted, renaming
 from gantt.db.hosts import Hosts, load_key
+from gantt.db.store_part import StorePart
 
 T = TypeVar('T')
 
 
-class HostStore:
-    """For ``SqlStore``, which has what is only named here."""
-
-    database: session.Database
-    reads: session.Database
-
-    def _changes(self, tx: session.Tx) -> claims.Changes:
-        raise NotImplementedError
-
-    def _hosts(self, tx: session.Tx) -> Hosts:
-        raise NotImplementedError
+class HostStore(StorePart):
+    """Hosts as operators keep them."""
 
     def _with_host(self, work: Callable[[Hosts], T]) -> T:
         return self.database.write(lambda tx: work(self._hosts(tx)))

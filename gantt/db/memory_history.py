@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The in-memory store: what happened lately, see ``db.history``."""
 
+import abc
+
 from gantt.core.claim import State
 from gantt.core.decision import Outcome
 from gantt.core.history import ClaimCounts, History
 from gantt.db.memory_declared import Declarations, atomic
 
 
-class Histories(Declarations):
+class Histories(Declarations, abc.ABC):
     """Decisions over time and claims by state."""
 
     @property
-    def _now(self) -> float:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _now(self) -> float: ...
 
     @atomic
     def count_claims(self) -> ClaimCounts:

@@ -5,25 +5,17 @@ from collections.abc import Sequence
 
 from gantt.core.beside import TellFacts
 from gantt.core.nova_events import Cast, GuestSettled
-from gantt.db import beside, claims, nova_hosts, session
-from gantt.db.hosts import Hosts
+from gantt.db import beside, nova_hosts
 from gantt.db.locks import Locks
+from gantt.db.store_part import StorePart
 from gantt.scheduler.beside import FactsResult
 from gantt.scheduler.ports import HeardResult, OpenMove
 
 
-class NovaStore:
-    """For ``SqlStore``, which has what is only named here."""
+class NovaStore(StorePart):
+    """Hosts of an unmodified Nova."""
 
-    database: session.Database
-    reads: session.Database
     locks: Locks
-
-    def _changes(self, tx: session.Tx) -> claims.Changes:
-        raise NotImplementedError
-
-    def _hosts(self, tx: session.Tx) -> Hosts:
-        raise NotImplementedError
 
     def hear_guests(self, casts: Sequence[Cast]) -> HeardResult:
         """See the port."""

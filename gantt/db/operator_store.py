@@ -4,14 +4,12 @@
 from gantt.core.host_event import HostEvent
 from gantt.core.project_usage import ProjectUsage
 from gantt.core.service import Service, ServiceNote
-from gantt.db import host_events, project_usage, services, session
+from gantt.db import host_events, project_usage, services
+from gantt.db.store_part import StorePart
 
 
-class OperatorStore:
-    """For ``SqlStore``, which has what is only named here."""
-
-    database: session.Database
-    reads: session.Database
+class OperatorStore(StorePart):
+    """Processes, the history of hosts and the usage of projects."""
 
     def note_service(self, note: ServiceNote) -> None:
         """See the port."""

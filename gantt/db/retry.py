@@ -187,7 +187,7 @@ class Round:
             raise unavailable(error) from error
         most = policy.lost_max if signal is Signal.LOST else policy.conflict_max
         bound = min(most, 0.004 * 2**self.number)
-        time.sleep(min(left, random.uniform(0.002, bound)))  # nosec B311 # no secret
+        time.sleep(min(left, random.uniform(0.002, bound)))
 
 
 def is_full(error: BaseException) -> bool:

@@ -63,7 +63,7 @@ class Tx:
         self.kind = kind
         #: For the stamps that this transaction writes: drawn, not counted, so that what
         #: a process remembers of a transaction that failed is never taken for another's.
-        self.stamp = random.getrandbits(62)  # nosec B311 # no secret
+        self.stamp = random.getrandbits(62)
         #: Called once the transaction is committed.
         self.after: list[Callable[[], None]] = []
         self._now: float | None = None

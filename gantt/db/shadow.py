@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from gantt.core.shadow import Compared, Verdict
 from gantt.db import models, session
+from gantt.db.store_part import StorePart
 
 _s = models.shadows
 
@@ -16,11 +17,8 @@ OLDEST_KEPT = (
 COUNTS = sa.select(_s.c.verdict, sa.func.count()).group_by(_s.c.verdict)
 
 
-class ShadowStore:
-    """For ``SqlStore``, which has what is only named here."""
-
-    database: session.Database
-    reads: session.Database
+class ShadowStore(StorePart):
+    """Decisions of Nova and of Gantt side by side."""
 
     def save_shadows(self, found: Sequence[Compared], keep: int) -> None:
         """Keep comparisons, one that is there as it is, and of all the newest ``keep``."""

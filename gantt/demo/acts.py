@@ -88,7 +88,7 @@ class Tally:
 
 def _requests(count: int, seed: int) -> list[SelectDestinations]:
     """A mix: sizes, zones, several members, groups, and some that nobody can serve."""
-    rng = random.Random(seed)  # nosec B311 # no secret
+    rng = random.Random(seed)
     groups = [
         GroupRef(uuid=str(uuid.UUID(int=rng.getrandbits(128))), policy=policy)
         for policy in (Policy.ANTI_AFFINITY, Policy.AFFINITY, Policy.SOFT_ANTI_AFFINITY) * 4

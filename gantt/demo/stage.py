@@ -117,7 +117,7 @@ class Stage:
         journal = SqliteJournal(self.folder / 'this-machine.journal')
         return with_agent(
             announcement, self._port, driver, journal, Settings(),
-            random.Random(self.host),  # nosec B311 # no secret
+            random.Random(self.host),
         )  # fmt: skip
 
     def open(self) -> None:

@@ -8,7 +8,8 @@ project together: many new ones are no more than one owner.
 A project has as many threads as it leaves free of those for placements, and half of all at most;
 its first request is never held back.  The rule is that of ``gates``, so a request waits here, at
 the cost of a connection, where it would be refused there: refusals at once would be asked again
-at once, and reading them again takes the processor from everybody.
+at once, and reading them again takes the processor from everybody.  A large body counts for
+several threads: while it is decoded no other thread has the interpreter.
 """
 
 import collections
@@ -23,7 +24,8 @@ from gantt.core.fair_queue import FairQueue
 PROJECT = 'gantt.project'
 #: Tokens that are remembered.
 KNOWN_MAX = 10_000
-_HEADERS = ('X_AUTH_TOKEN', 'X_PROJECT_ID')
+#: Bytes of a body that count as one more thread.
+BYTES_OF_A_THREAD = 32 << 10
 
 
 class Owners:
@@ -59,8 +61,43 @@ def key_of(headers: Mapping[str, Any], prefix: str = '') -> bytes:
 
     :param headers: with their names as WSGI has them, after ``prefix``
     """
-    said = '\0'.join(str(headers.get(prefix + name, '')) for name in _HEADERS)
+    token, project = (headers.get(prefix + name) for name in ('X_AUTH_TOKEN', 'X_PROJECT_ID'))
+    # What stands beside a token is anybody's guess.
+    said = f'token {token}' if token else f'project {project or ""}'
     return hashlib.blake2b(said.encode('latin-1', 'replace'), digest_size=16).digest()
+
+
+class Sockets(dict[int, Any]):
+    """The sockets of a server, by descriptor: at each turn of its loop waitress asks every one.
+
+    With thousands of connections that takes milliseconds of the interpreter, again and again.
+    One whose request waits for its turn has nothing to say until then: it is set aside.  It is
+    open still, and counts where the number of connections is bounded.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._aside: dict[int, Any] = {}
+
+    def set_aside(self, channel: Any) -> None:
+        """Look no more at a connection of waitress."""
+        if self.pop(channel._fileno, None) is not None:
+            self._aside[channel._fileno] = channel
+
+    def take_back(self, channel: Any) -> None:
+        """Look at it again, unless it was closed meanwhile."""
+        if self._aside.pop(channel._fileno, None) is not None:
+            self[channel._fileno] = channel
+
+    def __len__(self) -> int:
+        return super().__len__() + len(self._aside)
+
+    def __contains__(self, number: object) -> bool:
+        return super().__contains__(number) or number in self._aside
+
+    def __delitem__(self, number: int) -> None:
+        if self._aside.pop(number, None) is None:
+            super().__delitem__(number)
 
 
 class FairTasks:
@@ -69,11 +106,15 @@ class FairTasks:
     :param most: threads that are shared out; the others are for first requests
     :param of_one: threads that may be at requests of one owner; further ones are left to others
     :param dispatcher: has the lock, and threads that wait for a task
+    :param sockets: of the server
     """
 
-    def __init__(self, owners: Owners, most: int, of_one: int, dispatcher: Any) -> None:
+    def __init__(
+        self, owners: Owners, most: int, of_one: int, dispatcher: Any, sockets: Sockets
+    ) -> None:
         self._owners, self._most, self._of_one = owners, most, of_one
         self._dispatcher = dispatcher
+        self._sockets = sockets
         self._queue: FairQueue[Turn] = FairQueue()
         self._begun: collections.Counter[str] = collections.Counter()  # and those in the queue
         self._all_begun = 0
@@ -84,22 +125,24 @@ class FairTasks:
 
     def append(self, task: Any) -> None:
         """A connection whose next request is complete."""
-        requests = task.requests
-        owner = self._owners.of(key_of(requests[0].headers)) if requests else ''
-        turn = Turn(self, owner, task)
-        if self._may_begin(owner):
-            self._begin(owner, turn)
+        turn = Turn(self, self._owner_of(task), task)
+        if self._may_begin(turn.owner):
+            self._begin(turn)
         else:
-            self._held.setdefault(owner, collections.deque()).append(turn)
+            self._held.setdefault(turn.owner, collections.deque()).append(turn)
+            self._sockets.set_aside(task)
+
+    def _owner_of(self, task: Any) -> str:
+        return self._owners.of(key_of(task.requests[0].headers)) if task.requests else ''
 
     def _may_begin(self, owner: str) -> bool:
         own = self._begun[owner]
         return not own or own < min(self._of_one, self._most - self._all_begun)
 
-    def _begin(self, owner: str, turn: 'Turn') -> None:
-        self._begun[owner] += 1
-        self._all_begun += 1
-        self._queue.put(owner, turn)
+    def _begin(self, turn: 'Turn') -> None:
+        self._begun[turn.owner] += turn.cost
+        self._all_begun += turn.cost
+        self._queue.put(turn.owner, turn)
 
     def popleft(self) -> 'Turn':
         """The connection whose turn it is.  :raises IndexError: none waits"""
@@ -111,48 +154,56 @@ class FairTasks:
         with self._dispatcher.lock:
             return len(self._queue) + sum(map(len, self._held.values()))
 
-    def done(self, owner: str) -> None:
+    def done(self, turn: 'Turn') -> None:
         """A request is at its end; the lock is held."""
-        self._begun[owner] -= 1
-        self._all_begun -= 1
-        if not self._begun[owner]:
-            del self._begun[owner]
+        self._begun[turn.owner] -= turn.cost
+        self._all_begun -= turn.cost
+        if not self._begun[turn.owner]:
+            del self._begun[turn.owner]
         # Who has least is first; where it may not begin, nobody may.
         while self._held:
             least = min(self._held, key=self._begun.__getitem__)
             if not self._may_begin(least):
                 break
             held = self._held[least]
-            self._begin(least, held.popleft())
+            following = held.popleft()
+            self._sockets.take_back(following.task)
+            self._begin(following)
             if not held:
                 del self._held[least]
             self._dispatcher.queue_cv.notify()
 
-    def served(self, owner: str) -> None:
+    def served(self, turn: 'Turn') -> None:
         """The same by a thread that does not hold it."""
         with self._dispatcher.lock:
-            self.done(owner)
+            self.done(turn)
 
 
 class Turn:
-    """A task of waitress, and whose it is."""
+    """A task of waitress.
 
-    __slots__ = ('_owner', '_task', '_tasks')
+    :ivar owner: whose it is
+    :ivar cost: as how many threads it counts
+    """
+
+    __slots__ = ('_tasks', 'cost', 'owner', 'task')
 
     def __init__(self, tasks: FairTasks, owner: str, task: Any) -> None:
-        self._tasks, self._owner, self._task = tasks, owner, task
+        self._tasks, self.owner, self.task = tasks, owner, task
+        body = sum(request.body_bytes_received for request in task.requests[:1])
+        self.cost = 1 + body // BYTES_OF_A_THREAD
 
     def service(self) -> None:
         """Called by a thread, without the lock."""
         try:
-            self._task.service()
+            self.task.service()
         finally:
-            self._tasks.served(self._owner)
+            self._tasks.served(self)
 
     def cancel(self) -> None:
         """Called where the server ends, with the lock."""
-        self._task.cancel()
-        self._tasks.done(self._owner)
+        self.task.cancel()
+        self._tasks.done(self)
 
 
 def learning(app: Callable[..., Iterable[bytes]], owners: Owners) -> Callable[..., Iterable[bytes]]:

@@ -42,12 +42,13 @@ class Server:
         :param idle_seconds: after so long without a word a connection is closed
         :raises Misconfigured: the address cannot be bound
         """
-        owners = fair_tasks.Owners()
+        owners, sockets = fair_tasks.Owners(), fair_tasks.Sockets()
         _QUEUE_LOG.setLevel(logging.ERROR)
         _allow_files(2 * connections_max + _OTHER_FILES)
         try:
             made = waitress.create_server(
                 fair_tasks.learning(app, owners),
+                sockets,
                 host=host,
                 port=port,
                 threads=threads,
@@ -72,7 +73,11 @@ class Server:
         # Nothing waits yet, and its threads look at the attribute each time.
         dispatcher = made.task_dispatcher
         dispatcher.queue = fair_tasks.FairTasks(
-            owners, settings.shared_threads(threads), settings.half_of(threads), dispatcher
+            owners,
+            settings.shared_threads(threads),
+            settings.half_of(threads),
+            dispatcher,
+            sockets,
         )
         self.host = host
         self.port: int = self._listeners[0].socket.getsockname()[1]

@@ -226,7 +226,7 @@ class Source:
         member = Member(
             Session(said.announcement, self._port), self._port, lambda: self._look(host),
             MemberSettings(report_seconds=BY_ITSELF_SECONDS, level=logging.DEBUG),
-            random.Random(host),  # nosec B311 # no secret
+            random.Random(host),
         )  # fmt: skip
         self._members[host] = member
         self._runner.add(member)

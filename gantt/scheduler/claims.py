@@ -161,4 +161,4 @@ class Claims:
 
 def jittered(seconds: float) -> float:
     """``seconds`` ± 50 %, so that schedulers do not sweep in step."""
-    return seconds * random.uniform(0.5, 1.5)  # nosec B311 # no secret
+    return seconds * random.uniform(0.5, 1.5)

@@ -89,7 +89,7 @@ KINDS = {
 
 def deal(seed: int) -> Plan:
     """The plan of a seed."""
-    rng = random.Random(f'plan {seed}')  # nosec B311 # no secret
+    rng = random.Random(f'plan {seed}')
     blows = [blow for kind in KINDS for blow in _blows(rng, kind)]
     return Plan(
         seed=seed,

@@ -178,7 +178,7 @@ class World:
 
     # -- who is there --------------------------------------------------------------------
     def _rng(self, what: str) -> random.Random:
-        return random.Random(f'{what} {self.plan.seed}')  # nosec B311 # no secret
+        return random.Random(f'{what} {self.plan.seed}')
 
     def _scheduler(self) -> SchedulerProcess:
         self._starts += 1

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from gantt.core.request import Purpose, RequestSpec, SelectDestinations
-from tests.cli.conftest import Gantt, run
+from tests.cli.conftest import Gantt, Run, run
 from tests.http.site import Site, fixed
 
 OTHERS = [f'cmp-{number}' for number in range(2, 7)]
@@ -62,7 +62,7 @@ def test_a_dry_run_changes_nothing(site: Site, gantt: Gantt) -> None:
 @pytest.mark.finding('N21', 'a drain ends when the host is empty')
 def test_waiting_ends_when_the_host_is_empty(site: Site, gantt: Gantt) -> None:
     claims = _place(site, 1, 2)
-    found: list[object] = []
+    found: list[Run] = []
     waiting = threading.Thread(
         target=lambda: found.append(run('host', 'drain', 'cmp-1', *SOON, '--for', '300'))
     )
@@ -71,8 +71,8 @@ def test_waiting_ends_when_the_host_is_empty(site: Site, gantt: Gantt) -> None:
         site.world.store.force_release(claim, 'moved')
     waiting.join(300)
     [done] = found
-    assert done.code == 0, done.err  # type: ignore[attr-defined]
-    assert done.out.splitlines()[-1] == 'host cmp-1 is empty'  # type: ignore[attr-defined]
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[-1] == 'host cmp-1 is empty'
 
 
 def test_waiting_is_bounded_and_names_what_is_left(site: Site, gantt: Gantt) -> None:
@@ -86,7 +86,7 @@ def test_waiting_is_bounded_and_names_what_is_left(site: Site, gantt: Gantt) -> 
 
 def test_a_host_that_is_enabled_meanwhile_is_not_waited_for(site: Site, gantt: Gantt) -> None:
     _place(site, 1)
-    found: list[object] = []
+    found: list[Run] = []
     waiting = threading.Thread(
         target=lambda: found.append(run('host', 'drain', 'cmp-1', *SOON, '--for', '300'))
     )
@@ -95,8 +95,8 @@ def test_a_host_that_is_enabled_meanwhile_is_not_waited_for(site: Site, gantt: G
         site.world.store.enable_host('cmp-1')
         waiting.join(0.2)
     [done] = found
-    assert done.code == 1  # type: ignore[attr-defined]
-    assert 'was enabled meanwhile' in done.err  # type: ignore[attr-defined]
+    assert done.code == 1
+    assert 'was enabled meanwhile' in done.err
 
 
 def test_undrain_takes_it_back(site: Site, gantt: Gantt) -> None:

@@ -18,9 +18,9 @@ def site() -> Site:
     return Site(HttpSettings(site_name='lab'))
 
 
-def _note(name: str, kind: str = 'scheduler', **fields: object) -> ServiceNote:
-    known = {'host': name, 'version': '2.0', 'configuration': 'a1' * 8, **fields}
-    return ServiceNote(name=f'{name}:{kind}:ab', kind=kind, **known)  # type: ignore[arg-type]
+def _note(name: str, kind: str = 'scheduler', **fields: Any) -> ServiceNote:
+    known: dict[str, Any] = {'host': name, 'version': '2.0', 'configuration': 'a1' * 8, **fields}
+    return ServiceNote(name=f'{name}:{kind}:ab', kind=kind, **known)
 
 
 def test_no_process_is_said(gantt: Gantt) -> None:

@@ -484,6 +484,50 @@ def test_while_one_project_floods_a_burst_of_another_waits_and_is_not_refused():
         made.close()
 
 
+@pytest.mark.finding('H2', 'under overload projects are served by weight, not by arrival')
+def test_a_large_body_counts_as_several_threads():
+    body = b'x' * (2 * fair_tasks.BYTES_OF_A_THREAD + 1)
+    made = Callers(threads=16)
+    try:
+        made.app.go_on.set()
+        assert made.ask('red-waits').recv(100).startswith(b'HTTP/1.1 200')
+        made.app.go_on.clear()
+        made.app.order.clear()
+        lines = [made.ask('red-waits', body) for _ in range(5)]
+        made.until_waiting(3)
+        lines += [made.ask('blue-waits')]
+        while len(made.app.order) < 3:
+            assert made.app.begun.acquire(timeout=60)
+        assert sorted(made.app.order) == [('blue', 0), ('red', len(body)), ('red', len(body))]
+        made.app.go_on.set()
+        for line in lines:
+            assert line.recv(100).startswith(b'HTTP/1.1 200')
+    finally:
+        made.close()
+
+
+@pytest.mark.finding('H2', 'under overload projects are served by weight, not by arrival')
+def test_connections_that_wait_are_not_looked_at_and_count(callers):
+    sockets = callers.server._server._map
+    callers.ask('red-waits')
+    assert callers.app.begun.acquire(timeout=60)
+    alone = len(dict(sockets)), len(sockets)
+    lines = [callers.ask('red-1') for _ in range(20)]
+    callers.until_waiting(20)
+    assert (len(list(sockets.items())), len(sockets)) == (alone[0], alone[1] + 20)
+    lines.pop(0).close()  # gone before it was its turn
+    callers.app.go_on.set()
+    for line in lines:
+        assert line.recv(100).startswith(b'HTTP/1.1 200')
+        line.close()
+    end = time.monotonic() + 60
+    while len(sockets) >= alone[1]:  # the first of all is closed as well
+        callers.open.close()
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert sockets._aside == {}
+
+
 @pytest.mark.finding('H3', 'bodies, queues and what is kept are bounded in bytes')
 def test_bodies_that_wait_for_a_thread_of_the_api_are_not_in_memory(callers):
     body = b'x' * 120_000

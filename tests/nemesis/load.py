@@ -5,6 +5,7 @@ Each logical request keeps its request id, whatever becomes of the calls that
 carry it; the library repeats those within the budget.
 """
 
+import abc
 import collections
 import queue
 import random
@@ -65,19 +66,19 @@ class Told(msgspec.Struct):
         return {s.claim_id or '': (s.consumer, s.host) for s in chosen}
 
 
-class Callers:
+class Callers(abc.ABC):
     """Whatever answers one request."""
 
+    @abc.abstractmethod
     def select(self, request: SelectDestinations) -> Answer:
         """The answer to one request.
 
         :raises GanttError: it is not placed
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def cancel(self, told: Told) -> None:
         """Take a placed request back."""
-        raise NotImplementedError
 
     def ask(self, request: SelectDestinations) -> Told:
         """One request to its end."""

@@ -62,7 +62,7 @@ class FakeDriver:
 
     def start(self, build: Build) -> None:
         # By claim, not by order of arrival: threads must not decide what fails.
-        chance = random.Random(build.claim_id).random()  # nosec B311 # no secret
+        chance = random.Random(build.claim_id).random()
         if chance < self._failures:
             raise GuestError(consumer=build.consumer, problem='a failure that was asked for')
         if self._start_seconds:
