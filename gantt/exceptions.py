@@ -9,6 +9,7 @@
     │   ├── InvalidRule          a rule is not understood; says where and what was expected
     │   ├── UnsupportedVersion   the sender speaks a version we do not
     │   ├── PayloadTooLarge
+    │   ├── EventsGone           what happened since a cursor is not remembered
     │   ├── QuotaExceeded        the project has as much as its quota lets it have
     │   ├── TooManyRequests      more requests than its quota lets it make; says when to come again
     │   ├── RequestIdReused      same request id, other body
@@ -111,6 +112,17 @@ class PayloadTooLarge(Refused):
     code = 'gantt.payload_too_large'
     http_status = 413
     template = 'the message has {size} bytes; at most {limit} are accepted'
+
+
+class EventsGone(Refused):
+    """Events were asked for from a moment on that is not remembered here."""
+
+    code = 'gantt.events_gone'
+    http_status = 410
+    template = (
+        'what happened since {after!r} is not remembered here; list what you need anew, and ask '
+        'without "after" for a new cursor'
+    )
 
 
 class QuotaExceeded(Refused):

@@ -24,6 +24,7 @@ COMMANDS = {
     'status': 'status:Status',
     'site': 'services:Site',
     'service list': 'services:ServiceList',
+    'events': 'events:Events',
     'host list': 'hosts:HostList',
     'host show': 'hosts:HostShow',
     'host disable': 'hosts:HostDisable',

@@ -10,7 +10,7 @@ import logging
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from gantt import client, exceptions, plugins
 from gantt.cmd import wiring
@@ -24,6 +24,7 @@ from gantt.http.middleware import Wsgi
 from gantt.http.server import Server
 from gantt.http.settings import HttpSettings
 from gantt.rpc import refusals, transport
+from gantt.scheduler.event_log import EventLog
 from gantt.scheduler.insights import Insights
 from gantt.telemetry import guru
 from gantt.telemetry.metrics import Metrics
@@ -42,14 +43,26 @@ def compose(conf: Any) -> Wsgi:
 
     :raises GanttError: see ``parts``
     """
-    made, presence = parts(conf)
-    presence.start()
-    atexit.register(presence.stop)
-    return made
+    made = parts(conf)
+    made.presence.start()
+    atexit.register(made.presence.stop)
+    return made.app
 
 
-def parts(conf: Any) -> tuple[Wsgi, Presence]:
-    """The WSGI application, its host table read, and the process among others, not started.
+class Parts(NamedTuple):
+    """What a process that serves the API is made of.
+
+    :ivar presence: the process among others, not started
+    :ivar events: those who wait for any are to be answered before it ends
+    """
+
+    app: Wsgi
+    presence: Presence
+    events: EventLog
+
+
+def parts(conf: Any) -> Parts:
+    """The parts of this process, the host table read.
 
     :raises GanttError: the database is away or not synced, a plugin does not
         load, an option is wrong
@@ -83,7 +96,7 @@ def parts(conf: Any) -> tuple[Wsgi, Presence]:
     presence = Presence(
         conf, connected, 'api', lambda: wiring.worker_name(conf), pipeline.described
     )
-    return made, presence
+    return Parts(made, presence, insights.events)
 
 
 def _warm(insights: Insights) -> None:
@@ -111,6 +124,7 @@ def settings_of(conf: Any) -> HttpSettings:
         body_bytes_max=api.body_bytes_max,
         placements_max=settings.shared_threads(api.threads),
         placements_of_one_max=settings.half_of(api.threads),
+        waits_max=settings.waiting_threads(api.threads),
         table_age_seconds=api.table_age_seconds,
         table_age_unhealthy_seconds=api.table_age_unhealthy_seconds,
         cors_allowed_origins=tuple(api.cors_allowed_origins),
@@ -182,9 +196,9 @@ def _serve(conf: Any) -> int:
     sys.setswitchinterval(SWITCH_SECONDS)
     guru.listen(conf, 'gantt-api')
     clear_text.guard(conf, clear_text.of_api(conf))
-    made, presence = parts(conf)
+    app, presence, events = parts(conf)
     server = Server(
-        made, conf.api.host, conf.api.port, conf.api.threads,
+        app, conf.api.host, conf.api.port, conf.api.threads,
         connections_max=conf.api.connections_max, idle_seconds=conf.api.idle_seconds,
     )  # fmt: skip
     server.start()
@@ -193,6 +207,7 @@ def _serve(conf: Any) -> int:
     for _ in told.until_stop():
         LOG.info('gantt-api reads its options at start only; start it again to change them')
     LOG.info('Stopping: finishing what was begun, for %d s at most', conf.api.drain_seconds)
+    events.stop()
     done = server.stop(conf.api.drain_seconds)
     presence.stop()
     return 0 if done else 1

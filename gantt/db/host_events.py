@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The history of hosts: lines that were written when something changed, and claims as kept."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import sqlalchemy as sa
 
@@ -16,6 +16,7 @@ _p = models.providers
 #: Of so many transactions that write lines one cuts what is too much of their hosts.
 CUT_EACH = 16
 
+SINCE: sa.BindParameter[float] = sa.bindparam('since')
 LINES = (
     sa.select(_e)
     .where(_e.c.host == sa.bindparam('host'))
@@ -29,6 +30,22 @@ CLAIMS = (
     .order_by(_c.c.updated_at.desc())
     .limit(sa.bindparam('limit'))
 )
+RECENT_LINES = (
+    sa.select(_e)
+    .where(_e.c.host.in_(sa.bindparam('hosts', expanding=True)), _e.c.created_at >= SINCE)
+    .order_by(_e.c.number.desc())
+    .limit(sa.bindparam('limit'))
+)
+RECENT_CLAIMS = (
+    sa.select(
+        _p.c.name, _c.c.id, _c.c.consumer, _c.c.state, _c.c.reason, _c.c.created_at,
+        _c.c.updated_at,
+    )
+    .join(_p, _p.c.id == _c.c.provider_id)
+    .where(_p.c.name.in_(sa.bindparam('hosts', expanding=True)), _c.c.updated_at >= SINCE)
+    .order_by(_c.c.updated_at.desc())
+    .limit(sa.bindparam('limit'))
+)  # fmt: skip
 BEYOND = (
     sa.select(_e.c.number)
     .where(_e.c.host == sa.bindparam('host'))
@@ -77,6 +94,23 @@ def load(tx: session.Tx, host: str, limit: int) -> list[HostEvent]:
         )
     # Sorting is stable: of lines of one moment those that were written later come first.
     return sorted(found, key=lambda one: -one.at)[:limit]
+
+
+def recent(
+    tx: session.Tx, hosts: Collection[str], since: float, limit: int
+) -> list[tuple[str, HostEvent]]:
+    """What happened to these hosts since then, oldest first; of lines and claims ``limit`` each."""
+    asked = {'hosts': sorted({kinds.storable(host) for host in hosts}), 'since': since}
+    found = [
+        (row.host, HostEvent(kind=row.kind, what=row.what, by=row.actor, at=row.created_at))
+        for row in reversed(tx.all(RECENT_LINES, limit=limit, **asked))
+    ]
+    for row in tx.all(RECENT_CLAIMS, limit=limit, **asked):
+        events = of_claim(
+            row.id, row.consumer, row.state, row.reason, row.created_at, row.updated_at
+        )
+        found += [(row.name, one) for one in reversed(events) if one.at >= since]
+    return sorted(found, key=lambda pair: pair[1].at)
 
 
 def of_claim(

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The in-memory store: the history of hosts, see ``db.host_events``."""
 
+from collections.abc import Collection
+
 import msgspec
 
 from gantt.core import host_event
@@ -40,6 +42,19 @@ class HostEvents(Services):
                     claim.updated_at,
                 )  # fmt: skip
         return sorted(found, key=lambda one: -one.at)[:limit]
+
+    @atomic
+    def recent_events(
+        self, hosts: Collection[str], since: float, limit: int
+    ) -> list[tuple[str, HostEvent]]:
+        """What happened to these hosts, oldest first."""
+        found = [
+            (host, one)
+            for host in hosts
+            for one in self.host_history(host, len(self._tables.claims) * 2 + KEPT_EACH)
+            if one.at >= since
+        ]
+        return sorted(found, key=lambda pair: pair[1].at)[-limit:]
 
     def _purge_lines(self) -> int:
         gone = 0

@@ -41,7 +41,25 @@ def current(engine: sa.Engine) -> str | None:
     """
     with _telling(), engine.connect() as connection:
         heads = migration.MigrationContext.configure(connection).get_current_heads()
+        if not heads and connection.dialect.name == 'postgresql':
+            _must_see(connection)
     return ', '.join(heads) or None
+
+
+def _must_see(connection: sa.Connection) -> None:
+    """Tables that a user may not see are none for it.
+
+    :raises DatabaseUnavailable: it may use no schema of those it looks in
+    """
+    if connection.exec_driver_sql('SELECT current_schema()').scalar() is None:
+        path = connection.exec_driver_sql('SHOW search_path').scalar()
+        problem, correct = f'no schema of {path} is there for this user', 'the user'
+        raise exceptions.DatabaseUnavailable(
+            f'the database runs and refuses us: {problem}; grant it USAGE, or correct in '
+            f'[database] connection {correct}',
+            problem=problem,
+            correct=correct,
+        )
 
 
 def version(engine: sa.Engine) -> str:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of the store's port that is about what operators look at."""
 
+from collections.abc import Collection
+
 from gantt.core.host_event import HostEvent
 from gantt.core.project_usage import ProjectUsage
 from gantt.core.service import Service, ServiceNote
@@ -34,3 +36,9 @@ class OperatorStore(StorePart):
     def host_history(self, name: str, limit: int) -> list[HostEvent]:
         """See the port."""
         return self.reads.read(lambda tx: host_events.load(tx, name, limit))
+
+    def recent_events(
+        self, hosts: Collection[str], since: float, limit: int
+    ) -> list[tuple[str, HostEvent]]:
+        """See the port."""
+        return self.reads.read(lambda tx: host_events.recent(tx, hosts, since, limit))

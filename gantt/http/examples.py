@@ -39,6 +39,8 @@ PARAMETERS: dict[str, Any] = {
     'resource_class': 'VCPU',
     'window': 3600,
     'sort': 'name',
+    'wait': 0,
+    'kind': 'claimed',
     'dry_run': False,
 }
 #: Of ``{name}`` by the beginning of the path.

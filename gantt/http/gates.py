@@ -79,10 +79,12 @@ class Gates(msgspec.Struct, frozen=True):
 
     :ivar placements: wait for the schedulers
     :ivar trials: are placed here: dry runs, what-if, capacity, replays
+    :ivar waits: wait until something happens
     """
 
     placements: Gate
     trials: Gate
+    waits: Gate
 
 
 def gates(settings: HttpSettings) -> Gates:
@@ -90,4 +92,5 @@ def gates(settings: HttpSettings) -> Gates:
     return Gates(
         Gate('requests', settings.placements_max, settings.placements_of_one_max),
         Gate('trials', settings.trials_max, settings.trials_max),
+        Gate('waits for events', settings.waits_max, settings.waits_max),
     )

@@ -3,7 +3,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -34,6 +34,7 @@ REFUSALS = {
     404: 'There is no such thing, or it is of another project.',
     406: 'The microversion is not served.',
     409: 'It cannot be as things stand: no valid host, a conflict, an id used twice.',
+    410: 'What happened since the cursor is not remembered: list anew.',
     411: 'The body has no end that the server can tell.',
     413: 'The body is larger than this path takes.',
     415: 'There is a body that does not say it is JSON.',
@@ -263,6 +264,8 @@ def _refused(route: Route, signature: Signature, is_open: bool) -> list[int]:
         found |= set(_WITH_BODY)
     if signature.path or route.minor or signature.query is not NoQuery:
         found.add(404)
+    if 'after' in get_type_hints(signature.query):
+        found.add(410)
     if route.rated:
         found.add(429)
     return sorted(found)

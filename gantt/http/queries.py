@@ -11,6 +11,10 @@ from gantt.core.decision import Outcome
 from gantt.core.message import Message, Name, Text, Uuid
 from gantt.scheduler.views import HostCondition
 
+EventKind = Literal[
+    'registered', 'disabled', 'enabled', 'service', 'facts', 'key', 'renamed', 'removed',
+    'claimed', 'confirmed', 'released', 'expired', 'refused',
+]  # fmt: skip
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 
@@ -56,6 +60,16 @@ class HistoryQuery(Message, frozen=True, kw_only=True):
     """How much of a history."""
 
     limit: Limit = 100
+
+
+class EventsQuery(Message, frozen=True, kw_only=True):
+    """Which events, after a cursor; ``wait``: for so many seconds, until there is one."""
+
+    limit: Limit = 100
+    after: Annotated[str, msgspec.Meta(max_length=64)] | None = None
+    wait: Annotated[float, msgspec.Meta(ge=0, le=20)] = 0.0
+    host: Name | None = None
+    kind: EventKind | None = None
 
 
 class ReleaseQuery(Message, frozen=True, kw_only=True):

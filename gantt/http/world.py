@@ -92,6 +92,10 @@ class Gates(Protocol):
     def trials(self) -> Gate:
         """What is placed in this process."""
 
+    @property
+    def waits(self) -> Gate:
+        """Who waits until something happens."""
+
 
 class World(msgspec.Struct, frozen=True):
     """The handlers' first argument."""

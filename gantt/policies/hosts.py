@@ -26,6 +26,12 @@ RULES = [
         ('GET', '/v1/hosts/{name}/history'),
     ),
     base.rule(
+        'gantt:events:list',
+        OPERATORS,
+        'Follow what happens to hosts and their claims.',
+        ('GET', '/v1/events'),
+    ),
+    base.rule(
         'gantt:hosts:disable',
         base.ADMIN,
         'Let nothing new land on a host.',

@@ -108,6 +108,7 @@ class HostCache:
         self._poll_lock = threading.Lock()  # one poll at a time; never held for a full reading
         self._whole_lock = threading.Lock()  # one full reading at a time
         self._snapshot: HostTable | None = None
+        self._changed: dict[int, str | None] | None = None  # None: nobody asks
         self._silence = Silence()
 
     # -- any thread ------------------------------------------------------------
@@ -460,6 +461,8 @@ class HostCache:
 
     def _fold_hosts(self, hosts: list[HostChange]) -> None:
         self.do(table_log.Hosts(hosts))
+        if self._changed is not None:
+            self._changed |= {c.provider_id: c.row.name if c.row else None for c in hosts}
         for change in hosts:
             pid, row = change.provider_id, change.row
             if row is None:
@@ -498,7 +501,14 @@ class HostCache:
         self.working = rebuilt.table
         self.rules = dict(rebuilt.everything.rules)
         self._warn(rebuilt.everything.aggregates)
-        self.versions = _versions(rebuilt.everything)
+        before, self.versions = self.versions, _versions(rebuilt.everything)
+        if self._changed is not None:
+            gone = before.keys() - self.versions.keys()
+            self._changed |= dict.fromkeys(gone) | {
+                c.provider_id: c.row.name
+                for c in rebuilt.everything.hosts
+                if c.row is not None and c.row.version != before.get(c.provider_id)
+            }
         self._late = {}
         self.is_loaded = True
 
@@ -547,3 +557,9 @@ class HostCache:
                 self._snapshot = self.working.snapshot()
             self._snapshot.now = self.database_now
             return self._snapshot
+
+    def take_changed(self) -> dict[int, str | None]:
+        """Hosts whose rows changed since it was asked last, by id: the name, None of one gone."""
+        with self._lock:
+            found, self._changed = self._changed, {}
+        return found or {}

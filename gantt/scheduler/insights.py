@@ -31,6 +31,7 @@ from gantt.scheduler import (
 )
 from gantt.scheduler.activity import Activity, ActivityReader, RefusedFunnel
 from gantt.scheduler.decision_reader import DecisionReader, Replayed
+from gantt.scheduler.event_log import EventLog
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.host_views import Asked, HostPage, HostReader
 from gantt.scheduler.kept import PREFIX_MIN, unpack
@@ -106,6 +107,7 @@ class Insights:
         self._reader_of_decisions = DecisionReader(store, pipeline, self.settings)
         self._pipeline = pipeline
         self._activity = ActivityReader(store, self.cache.clock)
+        self.events = EventLog(store, self.cache)
         self._max_age = max_age
         self._look_again = False
         self._shapes: dict[str, tuple[str, str]] = {}

@@ -422,6 +422,15 @@ class Store(FactsStore, Protocol):
     def host_history(self, name: str, limit: int) -> list[HostEvent]:
         """What happened to a host lately, newest first; [] of one that nothing is kept of."""
 
+    def recent_events(
+        self, hosts: Collection[str], since: float, limit: int
+    ) -> list[tuple[str, HostEvent]]:
+        """What happened to these hosts, with the name of each, oldest first.
+
+        :param since: by the database's clock when it began; what is older is left out
+        :param limit: of lines and of claims, the newest each
+        """
+
     def load_claim(self, claim_id: str) -> Claim | None:
         """One claim, live or tombstone."""
 

@@ -227,6 +227,27 @@ class HostHistory(View, frozen=True, kw_only=True):
     truncated: bool
 
 
+class EventEntry(View, frozen=True, kw_only=True):
+    """One thing that happened to a host; see ``HistoryEntry``."""
+
+    host: str
+    kind: str
+    what: str
+    by: str
+    claim_id: str | None
+    at: str
+
+
+class EventPage(View, frozen=True, kw_only=True):
+    """What happened since, oldest first.
+
+    :ivar cursor: to ask with for what comes after these
+    """
+
+    events: list[EventEntry]
+    cursor: str
+
+
 class ClassUsage(View, frozen=True, kw_only=True):
     """One resource class over all hosts."""
 

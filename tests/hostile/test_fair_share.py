@@ -386,6 +386,13 @@ class Callers:
             assert time.monotonic() < end
             time.sleep(0.01)
 
+    def until_idle(self):
+        """An answer is there before its thread is free."""
+        end = time.monotonic() + 60
+        while self.server._server.task_dispatcher.queue._begun:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
     def close(self):
         if isinstance(self.app, Slow):
             self.app.go_on.set()
@@ -405,6 +412,7 @@ def test_projects_take_turns_at_the_threads_of_the_api(callers):
     for token in ('red-1', 'red-waits', 'blue-1'):
         callers.app.go_on.set()
         assert callers.ask(token).recv(100).startswith(b'HTTP/1.1 200')
+    callers.until_idle()
     callers.app.go_on.clear()
     callers.ask('red-waits')
     for _ in range(4):
@@ -430,6 +438,7 @@ def test_a_project_has_half_of_the_threads_of_the_api_at_most():
         made.app.go_on.set()
         for token in ('red-waits', 'blue-1'):
             assert made.ask(token).recv(100).startswith(b'HTTP/1.1 200')
+        made.until_idle()
         made.app.go_on.clear()
         flood = [made.ask('red-waits') for _ in range(6)]
         made.until_waiting(4)
@@ -463,6 +472,7 @@ def test_while_one_project_floods_a_burst_of_another_waits_and_is_not_refused():
         guarded.go_on.set()
         for token in ('red-waits', 'blue-waits'):
             assert made.ask(token).recv(100).startswith(b'HTTP/1.1 200')
+        made.until_idle()
         guarded.go_on.clear()
         guarded.order.clear()
         flood = [made.ask('red-waits') for _ in range(40)]
@@ -491,6 +501,7 @@ def test_a_large_body_counts_as_several_threads():
     try:
         made.app.go_on.set()
         assert made.ask('red-waits').recv(100).startswith(b'HTTP/1.1 200')
+        made.until_idle()
         made.app.go_on.clear()
         made.app.order.clear()
         lines = [made.ask('red-waits', body) for _ in range(5)]

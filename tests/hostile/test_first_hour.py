@@ -158,6 +158,22 @@ def test_a_user_of_the_database_who_may_not_write_is_told_at_once(as_reader, man
             program(config)
 
 
+@pytest.mark.finding('N5', 'a user of the database who may not write is told at once')
+@pytest.mark.postgresql
+def test_a_user_who_may_not_use_the_schema_is_not_told_to_make_one(postgresql_url, manage):
+    engine = session.build_engine(postgresql_url)
+    migration.sync(engine)
+    engine.dispose()
+    hidden = sa.make_url(postgresql_url).update_query_dict(
+        {'options': '-c search_path=no_schema_of_that_name'}
+    )
+    code, said = manage(hidden.render_as_string(hide_password=False), 'config', 'check')
+    (line,) = (one for one in said.splitlines() if one.startswith('database '))
+    assert code == 1
+    assert 'no schema of no_schema_of_that_name is there for this user' in line
+    assert 'db sync' not in line
+
+
 def scheduler_command(conf):
     conf.set_override('metrics_port', 0)
     return scheduler.work(conf, wiring.Told())

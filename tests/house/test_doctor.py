@@ -312,6 +312,7 @@ def test_postgresql_is_asked_for_what_promises_rest_on(a_conf, postgresql_url):
     with engine.begin() as connection:  # tests before this one may have synced it
         connection.exec_driver_sql('DROP SCHEMA public CASCADE')
         connection.exec_driver_sql('CREATE SCHEMA public')
+        connection.exec_driver_sql('GRANT USAGE ON SCHEMA public TO PUBLIC')  # as it was
     assert of_the_server(conf)['schema'].severity is Severity.ERROR
     migration.sync(engine)
     said = of_the_server(conf)

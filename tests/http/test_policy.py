@@ -39,6 +39,7 @@ MAY: dict[str, set[str]] = {
     'gantt:refused:show': OPERATORS,
     'gantt:hosts:list': OPERATORS,
     'gantt:hosts:show': OPERATORS,
+    'gantt:events:list': OPERATORS,
     'gantt:hosts:disable': ADMINS,
     'gantt:hosts:enable': ADMINS,
     'gantt:hosts:remove': ADMINS,

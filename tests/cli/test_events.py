@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events as the command shows them, and as the API answers."""
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from gantt.cli import events
+from gantt.http.server import Server
+from gantt.http.settings import HttpSettings
+from gantt.scheduler import event_log
+from tests.cli.conftest import Gantt, Run, run
+from tests.http.site import Site
+
+NEWEST = {'OpenStack-API-Version': 'scheduler 1.3'}
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every question reads: the clock of a site stands."""
+    monkeypatch.setattr(event_log, 'LOOK_SECONDS', 0.0)
+
+
+@contextlib.contextmanager
+def following(site: Site, *args: str) -> Iterator[list[Run]]:
+    """The command runs meanwhile; its end is in the list."""
+    done: list[Run] = []
+    began = threading.Event()
+    after = site.insights.events.after
+
+    def noted(cursor: str | None, limit: int) -> object:
+        page = after(cursor, limit)
+        began.set()
+        return page
+
+    site.insights.events.after = noted  # type: ignore[method-assign, assignment]
+    thread = threading.Thread(target=lambda: done.append(run('events', '--for', '120', *args)))
+    thread.start()
+    assert began.wait(60)
+    yield done
+    end = time.monotonic() + 60
+    while thread.is_alive() and time.monotonic() < end:
+        site.world.turn()
+        thread.join(0.05)
+    assert not thread.is_alive()
+
+
+def test_it_prints_what_happens_from_now_on(site: Site, gantt: Gantt) -> None:
+    with following(site, '--count', '1', '--kind', 'disabled') as done:
+        site.world.store.disable_host('cmp-2', 'disk swap', 'ann')
+    assert done[0].code == 0
+    assert done[0].out.endswith('Z cmp-2 disabled by ann: disk swap\n')
+    with following(site, '--count', '1', '--host', 'cmp-1', '-f', 'json') as done:
+        site.world.store.disable_host('cmp-3', 'other', 'ann')
+        site.world.store.disable_host('cmp-1', 'fan', 'bob')
+    found = json.loads(done[0].out.splitlines()[0])
+    assert (found['host'], found['claim_id']) == ('cmp-1', None)
+
+
+def test_what_is_not_remembered_is_said_and_it_goes_on(
+    site: Site, gantt: Gantt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log, 'HOSTS_MAX', 1)
+    with following(site, '--count', '1', '--kind', 'enabled') as done:
+        for name in ('cmp-1', 'cmp-2'):
+            site.world.store.disable_host(name, 'why', 'ann')
+        end = time.monotonic() + 60
+        while not done and time.monotonic() < end:
+            site.world.turn()
+            site.world.store.disable_host('cmp-3', f'{end}', 'ann')
+            site.world.store.enable_host('cmp-3', 'bob')
+            time.sleep(0.2)
+    assert 'some events are missing here' in done[0].err
+    assert done[0].code == 0
+
+
+def test_an_api_that_is_away_ends_it_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(events, 'PAUSE_SECONDS', 0.0)
+    monkeypatch.setenv('GANTT_ENDPOINT', 'http://127.0.0.1:1')
+    done = run('events')
+    assert done.code == 1
+    assert 'http://127.0.0.1:1' in done.err
+
+
+def test_one_more_than_may_wait_is_refused() -> None:
+    server = Server(Site(HttpSettings(waits_max=0)).app, '127.0.0.1', 0, threads=4)
+    server.start()
+    try:
+        answer = httpx.get(f'http://127.0.0.1:{server.port}/v1/events', headers=NEWEST)
+    finally:
+        assert server.stop(5)
+    assert answer.status_code == 503
+    assert answer.json()['errors'][0]['code'] == 'gantt.busy'
+    assert 'waits for events' in answer.text
+
+
+@pytest.mark.parametrize(
+    ('query', 'said'),
+    [('after=x', 'query.after'), ('wait=21', 'query.wait'), ('kind=made', 'query.kind')],
+)
+def test_a_wrong_parameter_is_named(endpoint: str, query: str, said: str) -> None:
+    answer = httpx.get(f'{endpoint}/v1/events?{query}', headers=NEWEST)
+    assert answer.status_code == 400
+    assert said in answer.text
