@@ -282,7 +282,8 @@ class Backup:
     def put_back(self):
         """In one transaction, so that nobody sees half of it."""
         whole = "SET lock_timeout = '2s'; "
-        whole += 'DROP SCHEMA public CASCADE; CREATE SCHEMA public;\n' + self._dump
+        whole += 'DROP SCHEMA public CASCADE; CREATE SCHEMA public; '
+        whole += 'GRANT USAGE ON SCHEMA public TO PUBLIC;\n' + self._dump
         self._run('psql', '-q', '-1', '-v', 'ON_ERROR_STOP=1', self._name, said=whole)
 
 

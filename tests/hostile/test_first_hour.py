@@ -97,7 +97,8 @@ def test_a_database_without_a_schema_is_told_as_such(tmp_path):
 READERS = {
     'postgresql': (
         "CREATE ROLE {name} LOGIN PASSWORD 'secret'",
-        'GRANT SELECT ON ALL TABLES IN SCHEMA public TO {name}',
+        'GRANT USAGE ON SCHEMA public TO {name};'
+        ' GRANT SELECT ON ALL TABLES IN SCHEMA public TO {name}',
         'DROP OWNED BY {name}',
         'DROP ROLE {name}',
     ),
