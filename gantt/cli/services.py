@@ -41,8 +41,10 @@ class ServiceList(base.Lister):
         return rows[:most], found, len(rows) > most
 
     def note(self, row: dict[str, Any]) -> str:
-        """What it was told to take over, and did not."""
-        return f'its configuration was not taken over: {row["problem"]}' if row['problem'] else ''
+        """What an operator has to look into."""
+        refused = f'its configuration was not taken over: {row["problem"]}'
+        # A service of before has no alarms.
+        return '; '.join(filter(None, [row.get('alarm', ''), refused if row['problem'] else '']))
 
     def footer(self, rows: list[dict[str, Any]], last: dict[str, Any], more: bool) -> str:
         """What is not alike among all of them."""

@@ -2,6 +2,7 @@
 """``gantt status``: the service at a glance."""
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from gantt.cli import base, text
@@ -29,11 +30,20 @@ class Status(base.Base):
 
     def _problems(self) -> list[dict[str, Any]]:
         """What the service depends on and does not have: hosts and claims do not tell."""
+        return [
+            *({'name': one['name'], 'detail': one['detail']}
+              for one in self._seen(self.endpoint.health) if not one['ok']),
+            *({'name': one['name'], 'detail': one['alarm']}
+              for one in self._seen(lambda: self.endpoint.get('/v1/services')['services'])
+              if one.get('alarm')),
+        ]  # fmt: skip
+
+    def _seen(self, fetch: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        """Nothing where who asks may not see it, or the service is older than what is asked."""
         try:
-            checks = self.endpoint.health()
+            return fetch()
         except Failure:
-            return []  # who asks may not see it
-        return [{'name': one['name'], 'detail': one['detail']} for one in checks if not one['ok']]
+            return []
 
 
 def _lines(status: dict[str, Any], width: int) -> list[str]:

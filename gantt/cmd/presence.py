@@ -39,6 +39,7 @@ class Presence:
     :param kind: scheduler | api
     :param name: makes its name: a fork of the process needs another one
     :param described: of the pipeline in force
+    :param alarm: what an operator has to look into, as it is now
     """
 
     def __init__(
@@ -49,12 +50,14 @@ class Presence:
         name: Callable[[], str],
         described: Callable[[], dict[str, Any]],
         seconds: float = NOTE_SECONDS,
+        alarm: Callable[[], str] = str,
     ) -> None:
         self._conf = conf
         self._store = store
         self._kind = kind
         self._make_name = name
         self._described = described
+        self._alarm = alarm
         self._seconds = seconds
         self._configuration, self._problem = '', ''
         self._is_failing = False
@@ -113,6 +116,7 @@ class Presence:
             version=version_string(),
             configuration=self._configuration,
             problem=self._problem,
+            alarm=self._alarm(),
             up_seconds=now - self._began,
             configured_seconds=now - self._configured,
         )

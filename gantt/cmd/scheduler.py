@@ -59,7 +59,7 @@ def work(conf: Any, told: wiring.Told, number: int = 0) -> int:
     listener = listen(metrics, conf, 'DEFAULT', number, health)
     presence = Presence(
         conf, connected, 'scheduler', lambda: scheduler.settings.worker,
-        lambda: scheduler.placing.pipeline.described(),
+        lambda: scheduler.placing.pipeline.described(), alarm=scheduler.signatures.alarm.sentence,
     )  # fmt: skip
     scheduler.start()
     if rpc.start(told.is_stopping):

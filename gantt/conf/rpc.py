@@ -115,7 +115,8 @@ OPTS = [
         min=1,
         max=1_000_000,
         help='How many messages dead_letter_queue keeps; the oldest go first. Of each at most '
-        '64 KiB are kept. The queue is declared with it: delete the queue to change it.',
+        '64 KiB are kept. One project, or one host, has a twentieth of them from each scheduler '
+        'process; what it sends beyond that is counted and gone. The queue is declared with it: delete the queue to change it.',
     ),
     cfg.IntOpt(
         'dead_letter_seconds',

@@ -179,6 +179,8 @@ class Limits:
         if project is None:
             return {}
         own = self._own.get(project, {})
+        if not (is_own_caller or own):
+            return {}
         found = {**self._options, **self._defaults, **own} if is_own_caller else own
         return {name: limit for name, limit in found.items() if limit != UNLIMITED}
 

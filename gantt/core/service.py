@@ -20,6 +20,7 @@ class ServiceNote(msgspec.Struct, frozen=True, kw_only=True):
     :ivar kind: scheduler | api
     :ivar configuration: digest of the options that decide what is answered, see ``conf.digest``
     :ivar problem: why the options that were read again last were not taken over, else empty
+    :ivar alarm: what an operator has to look into, as forged messages; else empty
     :ivar up_seconds: since it was started
     :ivar configured_seconds: since the options in force were read
     """
@@ -30,6 +31,7 @@ class ServiceNote(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     configuration: str
     problem: str = ''
+    alarm: str = ''
     up_seconds: float = 0.0
     configured_seconds: float = 0.0
 

@@ -5,6 +5,9 @@ Off unless ``[rpc] dead_letter_queue`` names the queue.  Who calls is told of th
 refusal anyway; this is for what is cast, above all reports, whose sender hears
 nothing.  Letters are published by a thread of their own and never wait for it:
 what the broker does not take is counted and gone.
+
+The queue forgets its oldest letter first.  So that nobody flushes what others sent, each
+project, and each host, has a share of it; beyond its share its letters are counted and gone.
 """
 
 import collections
@@ -26,6 +29,10 @@ LOG = logging.getLogger(__name__)
 KEPT_BYTES = undecoded.KEPT_BYTES
 #: Letters that may wait for the thread.
 WAITING = 200
+#: One sender has this part of the queue.
+SHARES = 20
+#: Senders that are counted apart; the one that has sent nothing for longest is forgotten.
+SENDERS_MAX = 10_000
 #: Of the text in a log line.
 EXTRACT_CHARACTERS = 160
 CONNECT_SECONDS = 10.0
@@ -39,6 +46,13 @@ _AT_FAULT = (
 
 #: Callers put their tokens into the context of a message; those of a cloud still work.
 _SECRET = re.compile(rb'((?:token|password|admin_pass|secret)\w*\\*"\s*:\s*\\*")[^"\\]+', re.I)
+
+
+#: Who sent a message, the surest first: the context is the caller's and no tenant's.
+_SENDER = tuple(
+    re.compile(rb'\\*"(?:' + keys + rb')\\*"\s*:\s*\\*"([^"\\]{1,255})')
+    for keys in (rb'_context_project_id', rb'project_id', rb'name|host')
+)
 
 
 class Letter(NamedTuple):
@@ -81,6 +95,40 @@ def queue_arguments(conf: Any, is_quorum: bool) -> dict[str, Any]:
     }
 
 
+def sender(body: bytes) -> bytes:
+    """The project, else the host, that a message names first; empty where it names none."""
+    found = (pattern.search(body) for pattern in _SENDER)
+    return next((match[1] for match in found if match), b'')
+
+
+class Shares:
+    """How many letters each sender may still put into the queue.  Not thread-safe.
+
+    :param most: letters of one sender in ``seconds``
+    :param seconds: as long as the queue remembers a letter
+    """
+
+    def __init__(
+        self, most: int, seconds: float, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._monotonic = monotonic
+        self._sent: collections.OrderedDict[bytes, tuple[float, int]] = collections.OrderedDict()
+
+    def take(self, who: bytes) -> bool:
+        """Count one more letter; False where the share is used up."""
+        now = self._monotonic()
+        since, sent = self._sent.get(who, (now, 0))
+        if now - since >= self._seconds:
+            since, sent = now, 0
+        self._sent[who] = since, min(sent + 1, self._most)
+        self._sent.move_to_end(who)
+        while len(self._sent) > SENDERS_MAX:
+            self._sent.popitem(last=False)
+        return sent < self._most
+
+
 class DeadLetters:
     """Publishes what cannot be handled.  May be used from any thread.
 
@@ -95,6 +143,9 @@ class DeadLetters:
         self._server = server
         self._count = count
         self._waiting: collections.deque[Letter] = collections.deque()
+        self._shares = Shares(
+            max(1, conf.dead_letters_kept // SHARES), float(conf.dead_letter_seconds)
+        )
         self._changed = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -117,6 +168,9 @@ class DeadLetters:
             },
         )
         with self._changed:
+            if not self._shares.take(sender(letter.body)):
+                self._count('gantt_dead_letters_total', 1, fate='beyond_share')
+                return
             if self._stopping or len(self._waiting) >= WAITING:
                 self._count('gantt_dead_letters_total', 1, fate='dropped')
                 return

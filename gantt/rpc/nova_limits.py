@@ -6,14 +6,11 @@ topology and the host has one, the overcommit ratios of that host and the
 networks of the request.  All else is null; nova-compute reads nothing else.
 """
 
-import copy
 from typing import Any
 
 import msgspec
 
 from gantt.core.host import HostRow
-
-_NAMESPACE = {'nova_object.namespace': 'nova'}
 
 
 class Topology(msgspec.Struct, frozen=True):
@@ -38,11 +35,18 @@ def scheduler_limits(topology: Topology | None, host: HostRow | None) -> dict[st
 
     :param host: that the Selection names, None where it is not known any more
     """
-    found = copy.deepcopy(_NONE)
-    numa = numa_limits(topology, host)
-    if numa is not None:
-        found['nova_object.data']['numa_topology'] = numa
-    return found
+    return {
+        'nova_object.namespace': 'nova',
+        'nova_object.name': 'SchedulerLimits',
+        'nova_object.version': '1.0',
+        'nova_object.data': {
+            'disk_gb': None,
+            'memory_mb': None,
+            'numa_topology': numa_limits(topology, host),
+            'vcpu': None,
+        },
+        'nova_object.changes': ['vcpu', 'disk_gb', 'numa_topology', 'memory_mb'],
+    }
 
 
 def numa_limits(topology: Topology | None, host: HostRow | None) -> dict[str, Any] | None:
@@ -55,7 +59,8 @@ def numa_limits(topology: Topology | None, host: HostRow | None) -> dict[str, An
     }
     if topology.networks is not None:
         data['network_metadata'] = topology.networks
-    return _NAMESPACE | {
+    return {
+        'nova_object.namespace': 'nova',
         'nova_object.name': 'NUMATopologyLimits',
         'nova_object.version': '1.1',
         'nova_object.data': data,
@@ -66,11 +71,3 @@ def numa_limits(topology: Topology | None, host: HostRow | None) -> dict[str, An
 def _ratio(host: HostRow, name: str) -> float:
     inventory = host.facts.inventories.get(name)
     return 1.0 if inventory is None else float(inventory.allocation_ratio)
-
-
-_NONE: dict[str, Any] = _NAMESPACE | {
-    'nova_object.name': 'SchedulerLimits',
-    'nova_object.version': '1.0',
-    'nova_object.data': {'disk_gb': None, 'memory_mb': None, 'numa_topology': None, 'vcpu': None},
-    'nova_object.changes': ['vcpu', 'disk_gb', 'numa_topology', 'memory_mb'],
-}

@@ -27,6 +27,8 @@ LOG = logging.getLogger(__name__)
 
 #: Between two lines of the log about forged messages; those between are counted.
 LOG_EACH = 10.0
+#: An alarm is shown to operators until so long after the last forged message.
+SHOWN_SECONDS = 3600.0
 #: Hosts that one line names.
 NAMED_MOST = 5
 #: The database is asked for the key of a host so often, and of all hosts so many a second.
@@ -42,7 +44,9 @@ class Alarm:
         self._count = count
         self._monotonic = monotonic
         self._hosts: collections.Counter[str] = collections.Counter()
-        self._said_at = float('-inf')
+        self._said_at = self._last_at = float('-inf')
+        self._last = ''
+        self._recent: collections.Counter[str] = collections.Counter()
         self._lock = threading.Lock()
         self.total = 0
 
@@ -52,18 +56,36 @@ class Alarm:
         host = str(error.kwargs.get('host', ''))
         with self._lock:
             self.total += 1
-            if len(self._hosts) < ASKED_MOST or host in self._hosts:
-                self._hosts[host] += 1
             now = self._monotonic()
+            if now - self._last_at >= SHOWN_SECONDS:
+                self._recent.clear()
+            self._last_at, self._last = now, method
+            for counted in (self._hosts, self._recent):
+                if len(counted) < ASKED_MOST or host in counted:
+                    counted[host] += 1
             if now - self._said_at < LOG_EACH:
                 return
             hosts, self._hosts, self._said_at = self._hosts, collections.Counter(), now
-        named = ', '.join(quoting.short(one) for one, _ in hosts.most_common(NAMED_MOST))
         LOG.error(
-            '%d messages in the name of hosts were not signed with their keys and changed nothing '
-            '(%s%s); the last one, %s: %s', hosts.total(), named,
-            ', ...' if len(hosts) > NAMED_MOST else '', method, quoting.plain(str(error), 500),
-        )  # fmt: skip
+            '%s; the last one, %s: %s', _counted(hosts), method, quoting.plain(str(error), 500)
+        )
+
+    def sentence(self) -> str:
+        """What came lately, for operators; '' where nothing did for an hour."""
+        with self._lock:
+            age = self._monotonic() - self._last_at
+            if age >= SHOWN_SECONDS:
+                return ''
+            return f'{_counted(self._recent)}; the last one, {self._last}, {age / 60:.0f} min ago'
+
+
+def _counted(hosts: collections.Counter[str]) -> str:
+    named = ', '.join(quoting.short(one) for one, _ in hosts.most_common(NAMED_MOST))
+    more = ', ...' if len(hosts) > NAMED_MOST else ''
+    return (
+        'messages in the name of hosts that were not signed with their keys, and changed '
+        f'nothing: {hosts.total()} ({named}{more})'
+    )
 
 
 class HostSignatures:

@@ -217,6 +217,8 @@ class Round:
         own = request.only_project is not None if is_own_caller is None else is_own_caller
         project = request.spec.project_id
         limits = self._limits.of(project, own)
+        if not limits:
+            return None
         for name in (quota.SERVER_GROUPS, quota.REQUESTS_PER_MINUTE):
             limits.pop(name, None)
         if project is None or not limits or request.spec.purpose is Purpose.REBUILD:

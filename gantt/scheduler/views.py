@@ -297,6 +297,7 @@ class ServiceView(View, frozen=True, kw_only=True):
         empty of a source
     :ivar differs: most others run with another configuration
     :ivar problem: why the options that were read again last were not taken over, else empty
+    :ivar alarm: what an operator has to look into, as forged messages; else empty
     :ivar up_seconds: since its start; None: not known
     :ivar configured_seconds: since the options in force were read; None: not known
     :ivar seen_seconds: since its last sign of life
@@ -310,6 +311,7 @@ class ServiceView(View, frozen=True, kw_only=True):
     configuration: str
     differs: bool
     problem: str
+    alarm: str
     up_seconds: float | None
     configured_seconds: float | None
     seen_seconds: float

@@ -46,6 +46,8 @@ CHORUS_SECONDS = 10.0
 # user:password@ after :// or, in URLs of several hosts, after a comma.
 _URL_SECRET = re.compile(r'(?P<head>(?:://|,)[^\s:/@,]*:)[^\s@/,]+(?=@)')
 _PLAIN = re.compile(r'[^\s="\']+\Z')
+#: What most facts are: plain, and nothing in it that a terminal obeys.
+_QUICK = re.compile(r'[!#-&(-<>-~]{1,200}\Z')
 #: Characters of a message, and of one fact in it.
 MESSAGE_MAX = 16_000
 FACT_MAX = 2000
@@ -206,7 +208,7 @@ def _misconfigured(conf: Any, error: Exception) -> exceptions.Misconfigured:
 
 def masked(text: str) -> str:
     """``text`` without passwords: those in URLs and those named as such."""
-    return strutils.mask_password(_URL_SECRET.sub(r'\g<head>***', text))
+    return strutils.mask_password(_URL_SECRET.sub(r'\g<head>***', text) if '@' in text else text)
 
 
 class Masking(stdlib_logging.Formatter):
@@ -306,6 +308,8 @@ def _value(value: object) -> str:
     if isinstance(value, float):
         return f'{value:.6g}'
     text = ','.join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    if _QUICK.match(text):
+        return text
     if len(text) <= FACT_MAX and text.isprintable() and _PLAIN.match(text):
         return text
     text = text.replace('\\', '\\\\').replace('"', '\\"')

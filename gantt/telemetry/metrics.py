@@ -157,7 +157,8 @@ TABLE: tuple[Metric, ...] = (
     ),
     Metric(
         'gantt_dead_letters_total', _C,
-        'Messages at fault for [rpc] dead_letter_queue, by whether it took them: kept or dropped.',
+        'Messages at fault for [rpc] dead_letter_queue, by whether it took them: kept, dropped, or '
+        'beyond_share, of a project or host that has sent its part of the queue.',
         ('fate',),
     ),
     Metric(

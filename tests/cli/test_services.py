@@ -53,6 +53,18 @@ def test_processes_are_listed_with_what_differs(site: Site, gantt: Gantt) -> Non
     assert '2 versions run: 2.0 (2), 1.9 (1): finish the upgrade' in text
 
 
+@pytest.mark.finding('H4', 'an operator who asks how things stand sees forged messages')
+def test_an_alarm_of_a_process_is_shown(site: Site, gantt: Gantt) -> None:
+    alarm = 'messages that were not signed with their keys: 3 (cmp-1)'
+    site.world.store.note_service(_note('ctl-1'))
+    assert 'Not well' not in gantt('status').out
+    site.world.store.note_service(_note('ctl-1', alarm=alarm))
+    assert alarm in gantt('service', 'list').out
+    assert f'ctl-1:scheduler:ab: {alarm}' in ' '.join(gantt('status').out.split())
+    [problem] = json.loads(gantt('status', '-f', 'json').out)['problems']
+    assert problem == {'name': 'ctl-1:scheduler:ab', 'detail': alarm}
+
+
 @pytest.mark.finding('N8', 'which site a command asks')
 def test_the_site_is_named(gantt: Gantt, endpoint: str) -> None:
     facts = json.loads(gantt('site', '-f', 'json').out)

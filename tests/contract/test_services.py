@@ -35,12 +35,16 @@ def _names(store):
 
 def test_a_process_is_kept_as_it_noted_itself_last(store):
     store.note_service(NOTE)
-    later = _named(NOTE.name, configuration='4567', problem='no such filter', up_seconds=80.0)
+    later = _named(
+        NOTE.name, configuration='4567', problem='no such filter', alarm='forged: 3 (cmp-1)',
+        up_seconds=80.0,
+    )  # fmt: skip
     store.note_service(later)
     [found] = store.services()
     assert (found.configuration, found.problem, found.kind, found.host, found.version) == (
         '4567', 'no such filter', 'scheduler', 'ctl-1', '2.0',
     )  # fmt: skip
+    assert found.alarm == 'forged: 3 (cmp-1)'
     assert found.up_seconds == pytest.approx(80, abs=10)
     assert found.configured_seconds == pytest.approx(5, abs=10)
     assert found.seen_seconds == pytest.approx(0, abs=10)

@@ -248,6 +248,9 @@ def test_forged_words_of_each_kind_change_no_row(kind, count, make_store, caplog
     # The clock stands still: one line for all of them.
     assert sum('not signed with their keys' in r.getMessage() for r in caplog.records) == 1
     assert len(caplog.records) < 20
+    said = site.schedulers[0].signatures.alarm.sentence()
+    assert f'changed nothing: {sent} (' in said
+    assert 'cmp-1' in said
     # The host goes on as if nothing had been.
     assert site.call('confirm_claims', host.words('confirm_claims', claim.id))[0]['fate'] == 'ok'
     assert host.is_heard()

@@ -19,6 +19,8 @@ from gantt import conf as options
 from gantt.cmd import dead_letters
 from gantt.cmd import manage as command
 from gantt.core.report import HostReport
+from gantt.rpc import dead_letters as dead_letters_of
+from gantt.rpc.dead_letters import SHARES
 from tests.nemesis.proxy import Proxy
 from tests.rabbit.test_bad_input import a_call, body
 from tests.rabbit.wire import envelope
@@ -70,8 +72,8 @@ def kept(rabbit_url):
 
 @pytest.fixture
 def keeping(make_bus, kept):
-    """A bus whose scheduler keeps dead letters."""
-    return make_bus(dead_letter_queue=kept.name, dead_letters_kept=3)
+    """A bus whose scheduler keeps dead letters, three of each sender."""
+    return make_bus(dead_letter_queue=kept.name, dead_letters_kept=3 * SHARES)
 
 
 def peak_kb(reset=False):
@@ -118,7 +120,7 @@ def test_what_breaks_the_library_after_it_was_acknowledged_costs_nothing(
 ):
     # The library alone connects anew after each, and rests before: 13 s for three.
     url = f'{rabbit_url}?kombu_reconnect_delay=4.5'
-    make_bus(url, dead_letter_queue=kept.name, dead_letters_kept=3)
+    make_bus(url, dead_letter_queue=kept.name, dead_letters_kept=3 * SHARES)
     for _ in range(3):
         wire.send(envelope(a_call() | {'_context_self': 1}), topic='gantt-claims')
     reply = json.loads(wire.call(a_call('no'), topic='gantt-claims', seconds=10)['oslo.message'])
@@ -126,11 +128,55 @@ def test_what_breaks_the_library_after_it_was_acknowledged_costs_nothing(
     assert len(kept.take(3)) == 3
 
 
-def test_the_queue_forgets_the_oldest(keeping, kept, wire):
-    for number in range(6):
-        wire.send(f'no {number}', topic='gantt-stats')
-    until(lambda: keeping.counts.values.get(('gantt_dead_letters_total', 'kept')) == 6)
-    assert [bytes(letter.body) for letter in kept.take(3)] == [b'no 3', b'no 4', b'no 5']
+def test_the_queue_forgets_the_oldest(make_bus, kept, wire):
+    bus = make_bus(dead_letter_queue=kept.name, dead_letters_kept=3)
+    sent = [f'no, "name": "cmp-{number}"' for number in range(6)]
+    for body_ in sent:
+        wire.send(body_, topic='gantt-stats')
+    until(lambda: bus.counts.values.get(('gantt_dead_letters_total', 'kept')) == 6)
+    assert [bytes(letter.body).decode() for letter in kept.take(3)] == sent[3:]
+
+
+@pytest.mark.finding('M9', "a project that floods does not flush another's dead letters")
+def test_each_project_has_its_share_of_the_queue(keeping, kept, wire):
+    def send(project, number):
+        wire.send(
+            envelope(a_call('no', x=number) | {'_context_project_id': project}),
+            topic='gantt-claims',
+        )
+
+    send('quiet', 0)
+    for number in range(3 * SHARES):
+        send('loud', number)
+    send('quiet', 1)
+    beyond = 'gantt_dead_letters_total', 'beyond_share'
+    until(lambda: keeping.counts.values.get(beyond) == 3 * SHARES - 3)
+    senders = [dead_letters_of.sender(bytes(letter.body)) for letter in kept.take(5)]
+    assert senders == [b'quiet', b'loud', b'loud', b'loud', b'quiet']
+
+
+def test_a_share_comes_back_and_senders_are_bounded():
+    now = [0.0]
+    shares = dead_letters_of.Shares(2, 100.0, lambda: now[0])
+    assert [shares.take(b'a') for _ in range(3)] == [True, True, False]
+    now[0] = 99.0
+    assert (shares.take(b'a'), shares.take(b'b')) == (False, True)
+    now[0] = 100.0
+    assert shares.take(b'a')
+    for number in range(dead_letters_of.SENDERS_MAX + 5):
+        shares.take(b'%d' % number)
+    assert len(shares._sent) == dead_letters_of.SENDERS_MAX
+
+
+@pytest.mark.parametrize(('text', 'who'), [
+    ({'args': {'project_id': 'mine'}, '_context_project_id': 'ours'}, b'ours'),
+    ({'args': {'name': 'cmp-1', 'project_id': 'mine'}}, b'mine'),
+    ({'args': {'host': 'cmp-1'}}, b'cmp-1'),
+    ({'args': {}}, b''),
+])  # fmt: skip
+def test_the_sender_is_who_the_context_names_first(text, who):
+    assert dead_letters_of.sender(envelope(text).encode()) == who
+    assert dead_letters_of.sender(json.dumps(text).encode()) == who
 
 
 def test_tokens_and_passwords_are_not_kept(keeping, kept, wire, caplog):

@@ -18,6 +18,8 @@ from gantt.rpc import driver
 SAME_CLOCK_SECONDS = 1.0
 #: A server that ends idle connections sooner makes work of it.
 IDLE_SECONDS = 60
+#: Alarms that are shown.
+ALARMS_MAX = 20
 
 ABOUT_US = """
     SELECT pg_is_in_recovery() AS is_standby, rolsuper AS is_superuser_role
@@ -260,12 +262,24 @@ def _schema(conf: Any, engine: sa.Engine) -> Iterator[Finding]:
     with engine.connect() as connection:
         known = connection.execute(count).scalar_one()
         yield from nova_source.agents(conf, connection)
+        yield from _alarms(connection)
     if known > conf.scheduler.report_queue_limit:
         yield warning(
             '[scheduler] report_queue_limit', conf.scheduler.report_queue_limit,
             f'{known} hosts are known: after an outage of the broker they report at once, and '
             'those beyond the limit are dropped until their next report',
             f'Set it to {2 * known}',
+        )  # fmt: skip
+
+
+def _alarms(connection: sa.Connection) -> Iterator[Finding]:
+    rows = models.services.c
+    raised = sa.select(rows.name, rows.alarm).where(rows.alarm != '').order_by(rows.seen_at.desc())
+    for row in connection.execute(raised.limit(ALARMS_MAX)):
+        yield warning(
+            f'alarm of {row.name}', 'raised', row.alarm,
+            'See its log. Somebody else has credentials of the broker, or a host was installed '
+            'anew: gantt-manage host key forget NAME',
         )  # fmt: skip
 
 

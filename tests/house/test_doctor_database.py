@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The doctor on agents beside nova-compute: options that are wrong, and those that are silent."""
+"""The doctor on what the database has: agents beside nova-compute, alarms of processes."""
 
+import msgspec
 import pytest
 from oslo_config import cfg
 from oslo_messaging import conffixture
@@ -10,6 +11,7 @@ from gantt.cmd import doctor
 from gantt.cmd.doctor import live
 from gantt.core.beside import TellFacts
 from gantt.core.nova_events import Cast, GuestsListed
+from gantt.core.service import ServiceNote
 from gantt.db import session, store
 from tests.builders import a_host
 
@@ -52,3 +54,18 @@ def test_an_agent_that_fell_silent_is_named(conf):
     (found,) = live.database_says(conf)
     assert (found.severity, found.value) == ('warning', 'silent on 1 of 2 hosts')
     assert 'nothing was told of cmp-2' in found.why
+
+
+@pytest.mark.finding('H4', 'the doctor shows forged messages')
+def test_an_alarm_of_a_scheduler_is_a_warning(conf):
+    made = store.connect(conf)
+    note = ServiceNote(
+        name='ctl-1:7:ab', kind='scheduler', host='ctl-1', version='2.0', configuration='0123'
+    )
+    made.note_service(note)
+    assert live.database_says(conf) == []
+    made.note_service(msgspec.structs.replace(note, alarm='forged: 3 (cmp-1)'))
+    made.close()
+    (found,) = live.database_says(conf)
+    assert (found.severity, found.option) == ('warning', 'alarm of ctl-1:7:ab')
+    assert found.why == 'forged: 3 (cmp-1)'
