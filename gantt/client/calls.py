@@ -120,14 +120,14 @@ class Caller:
         self._topic = topic
         self._client = om.get_rpc_client(
             carrier,
-            om.Target(exchange=exchange, topic=topic, version=wire.VERSION),
+            om.Target(exchange=exchange, topic=topic, version=wire.SENT),
             retry=transport.PUBLISH_RETRIES,
             transport_options=om.TransportOptions(at_least_once=True),
         )
 
     def call(
         self, method: str, timeout: float, *, context_id: str = '', topic: str | None = None,
-        publish_tries: int = transport.PUBLISH_RETRIES + 1, **args: Any,
+        publish_tries: int = transport.PUBLISH_RETRIES + 1, version: str = wire.SENT, **args: Any,
     ) -> Any:  # fmt: skip
         """Call and wait for the answer.
 
@@ -135,11 +135,12 @@ class Caller:
         :param context_id: shown in the log lines of the receiver
         :param topic: another topic than the client's
         :param publish_tries: 1 for who calls again anyway
+        :param version: that the message needs
         :raises GanttError: what the receiver raised
         :raises BrokerUnavailable: the broker does not take the message
         :raises Unavailable: no answer within ``timeout``, or nobody listens
         """
-        return self._sent(method, timeout, context_id, topic, args, publish_tries)
+        return self._sent(method, timeout, context_id, topic, args, publish_tries, version)
 
     def cast(
         self, method: str, *, context_id: str = '', topic: str | None = None, **args: Any
@@ -152,10 +153,12 @@ class Caller:
 
     def _sent(
         self, method: str, timeout: float, context_id: str, topic: str | None,
-        args: dict[str, Any], call_tries: int = 0,
+        args: dict[str, Any], call_tries: int = 0, version: str = wire.SENT,
     ) -> Any:  # fmt: skip
         """:param call_tries: 0: a cast"""
         client = self._client if topic is None else self._client.prepare(topic=topic)
+        if version != wire.SENT:
+            client = client.prepare(version=version)
         context = {'request_id': context_id}
         try:
             driver.ready_for_calls(self._carrier)

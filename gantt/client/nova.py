@@ -6,6 +6,7 @@ from typing import Any
 import oslo_messaging as om
 
 from gantt.client.calls import Caller
+from gantt.client.signing import Signer
 from gantt.core import message
 from gantt.core.beside import FactsHeard, TellFacts
 from gantt.core.nova_source import (
@@ -25,18 +26,27 @@ class NovaClient:
     """Calls on topic ``gantt-stats``; each may be repeated, it has the effect of one.
 
     :param timeout: seconds that a call may take
+    :param signer: of what is told in the name of a host; None: nothing is signed
     """
 
-    def __init__(self, transport: om.transport.RPCTransport, *, timeout: float = 20.0) -> None:
+    def __init__(
+        self, transport: om.transport.RPCTransport, *, timeout: float = 20.0,
+        signer: Signer | None = None,
+    ) -> None:  # fmt: skip
+        self._signer = signer
         self._caller = Caller(transport, wire.STATS_TOPIC, HOSTS_EXCHANGE)
         self._timeout = timeout
 
     def list_guests(self, listed: GuestList) -> GuestsHeard:
         """All guests of a host; claims are folded when this returns.
 
+        :raises NotProven: it is not signed with the key of the host
         :raises Unavailable: not taken, or no answer
         """
-        found = self._call('list_guests', listed.host, listed=message.to_builtins(listed))
+        body = message.to_builtins(listed)
+        if self._signer is not None:
+            body = self._signer.guests(body)
+        found = self._call('list_guests', listed.host, self._version, listed=body)
         return message.decode(found, GuestsHeard, inside='heard')
 
     def tell_aggregates(self, told: AggregatesTold) -> None:
@@ -61,10 +71,21 @@ class NovaClient:
 
         :raises NotFound: who speaks for the host has not told of it yet
         :raises Refused: an agent of its own speaks for the host, or a field is wrong
+        :raises NotProven: it is not signed by the agent that is known of the host
         :raises Unavailable: not taken, or no answer
         """
-        found = self._call('tell_facts', told.host, told=message.to_builtins(told))
+        body = message.to_builtins(told)
+        if self._signer is not None:
+            body = self._signer.facts(body)
+        found = self._call('tell_facts', told.host, self._version, told=body)
         return message.decode(found, FactsHeard, inside='heard', newer_minor=True)
 
-    def _call(self, method: str, context_id: str, **args: Any) -> Any:
-        return self._caller.call(method, self._timeout, context_id=context_id, **args)
+    @property
+    def _version(self) -> str:
+        """What is signed needs schedulers that know the fields for it."""
+        return wire.SENT if self._signer is None else wire.VERSION
+
+    def _call(self, method: str, context_id: str, version: str = wire.SENT, **args: Any) -> Any:
+        return self._caller.call(
+            method, self._timeout, context_id=context_id, version=version, **args
+        )

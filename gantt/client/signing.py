@@ -38,14 +38,18 @@ class Signer:
         said = host_keys.signed_bytes(method, body['name'], body['epoch'], body['sequence'], body)
         return {**body, 'signature': host_keys.text(self._key.sign(said))}
 
+    def guests(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The body of a list of guests, with its signature."""
+        said = host_keys.signed_bytes('list_guests', body['host'], 0, 0, body)
+        return {**body, 'signature': host_keys.text(self._key.sign(said))}
+
+    def facts(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The body of what an agent beside nova-compute tells, with its proof."""
+        return self._proven('tell_facts', body['host'], body['sequence'], body)
+
     def registration(self, body: dict[str, Any]) -> dict[str, Any]:
         """The body of a registration, with its proof; no two have the same number."""
-        number = self._next()
-        said = host_keys.signed_bytes('register_host', body['name'], 0, number, body)
-        parts = Parts(
-            number=number, key=self._key.public, signature=self._key.sign(said), older=self._older
-        )
-        return {**body, 'proof': host_keys.written(parts)}
+        return self._proven('register_host', body['name'], self._next(), body)
 
     def follow(self, number: object) -> bool:
         """Go on after a number that the scheduler has seen; False where that is no way out."""
@@ -54,6 +58,13 @@ class Signer:
         with self._lock:
             self._number = max(self._number, number)
         return True
+
+    def _proven(self, method: str, host: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
+        said = host_keys.signed_bytes(method, host, 0, number, body)
+        parts = Parts(
+            number=number, key=self._key.public, signature=self._key.sign(said), older=self._older
+        )
+        return {**body, 'proof': host_keys.written(parts)}
 
     def _next(self) -> int:
         with self._lock:

@@ -176,6 +176,7 @@ def key_show(conf: Any) -> int:
         'host': name,
         'fingerprint': host_keys.fingerprint(key.public) if key and key.public else None,
         'since': key.since if key and key.public else None,
+        'fingerprint_beside': host_keys.fingerprint(key.beside) if key and key.beside else None,
         'is_revoked': bool(key and key.is_revoked),
         'revoked': [host_keys.fingerprint(one) for one in key.revoked] if key else [],
     }
@@ -188,6 +189,8 @@ def key_show(conf: Any) -> int:
         when = time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime(shown['since']))
         state = ', revoked: nobody speaks for the host' if shown['is_revoked'] else ''
         say(f'{name} has the key {shown["fingerprint"]}, known since {when}{state}')
+    if shown['fingerprint_beside'] is not None:
+        say(f'the agent beside nova-compute has the key {shown["fingerprint_beside"]}')
     for one in shown['revoked']:
         say(f'never taken again: {one}')
     return 0
@@ -210,8 +213,9 @@ def key_revoke(conf: Any) -> int:
     name = conf.command.name_of_host
     after = store.connect(conf).revoke_host_key(name).row
     assert after is not None and after.key is not None
+    keys = [host_keys.fingerprint(one) for one in (after.key.public, after.key.beside) if one]
     print(
-        f'the key {host_keys.fingerprint(after.key.public)} is revoked for good, and nobody '
+        f'the key {" and ".join(keys)} is revoked for good, and nobody '
         f'speaks for {name} now. Once it has another key: gantt-manage host key forget {name}'
     )
     return 0

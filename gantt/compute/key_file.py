@@ -32,9 +32,14 @@ class _Content(msgspec.Struct):
     older: list[_Older] = []
 
 
-def load_or_make(path: pathlib.Path) -> Signer:
+class _Unusable(Exception):
+    """What is in the file is no key of ours."""
+
+
+def load_or_make(path: pathlib.Path, option: str = '[compute] key_file') -> Signer:
     """The key in a file, which is made where there is none.
 
+    :param option: that names the file, for the refusal
     :raises Misconfigured: the file cannot be used, or others may read it
     """
     try:
@@ -43,9 +48,12 @@ def load_or_make(path: pathlib.Path) -> Signer:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 made = PrivateKey()
                 _write(path, _Content(private=host_keys.text(made.raw)), anew=True)
-        return _signer(path, _read(path))
+        return _signer(_read(path))
     except OSError as e:
-        raise _unusable(path, e.strerror or str(e)) from None
+        problem = e.strerror or str(e)
+    except _Unusable as e:
+        problem = str(e)
+    raise _misconfigured(path, problem, option)
 
 
 def rotate(path: pathlib.Path) -> str:
@@ -57,7 +65,7 @@ def rotate(path: pathlib.Path) -> str:
     """
     try:
         content = _read(path)
-        old, new = _private(path, content), PrivateKey()
+        old, new = _private(content), PrivateKey()
         passed_on = _Older(
             public=host_keys.text(old.public),
             signature=host_keys.text(old.sign(host_keys.link(new.public))),
@@ -65,38 +73,41 @@ def rotate(path: pathlib.Path) -> str:
         older = [passed_on, *content.older][:OLDER_MOST]
         after = _Content(private=host_keys.text(new.raw), older=older)
         _write(path, after, anew=False)
-        return _signer(path, after).fingerprint
+        return _signer(after).fingerprint
     except OSError as e:
-        raise _unusable(path, e.strerror or str(e)) from None
+        problem = e.strerror or str(e)
+    except _Unusable as e:
+        problem = str(e)
+    raise _misconfigured(path, problem)
 
 
 def _read(path: pathlib.Path) -> _Content:
     with path.open('rb') as file:
         if os.fstat(file.fileno()).st_mode & 0o077:
-            raise _unusable(path, 'others than its owner may read or write it (chmod 600)')
+            raise _Unusable('others than its owner may read or write it (chmod 600)')
         body = file.read(FILE_BYTES_MAX)
     try:
         return msgspec.json.decode(body, type=_Content)
     except (msgspec.DecodeError, UnicodeError) as e:
-        raise _unusable(path, f'it is no key file: {e}') from None
+        raise _Unusable(f'it is no key file: {e}') from None
 
 
-def _private(path: pathlib.Path, content: _Content) -> PrivateKey:
+def _private(content: _Content) -> PrivateKey:
     raw = host_keys.read(content.private, KEY_BYTES)
     if raw is None:
-        raise _unusable(path, 'its private key is none of 32 bytes')
+        raise _Unusable('its private key is none of 32 bytes')
     return PrivateKey(raw)
 
 
-def _signer(path: pathlib.Path, content: _Content) -> Signer:
+def _signer(content: _Content) -> Signer:
     older = []
     for one in content.older[:OLDER_MOST]:
         key = host_keys.read(one.public, KEY_BYTES)
         signature = host_keys.read(one.signature, SIGNATURE_BYTES)
         if key is None or signature is None:
-            raise _unusable(path, 'one of its older keys cannot be read')
+            raise _Unusable('one of its older keys cannot be read')
         older.append((key, signature))
-    return Signer(_private(path, content), tuple(older))
+    return Signer(_private(content), tuple(older))
 
 
 def _write(path: pathlib.Path, content: _Content, *, anew: bool) -> None:
@@ -124,9 +135,11 @@ def _write(path: pathlib.Path, content: _Content, *, anew: bool) -> None:
         os.close(folder)
 
 
-def _unusable(path: pathlib.Path, problem: str) -> exceptions.Misconfigured:
+def _misconfigured(
+    path: pathlib.Path, problem: str, option: str = '[compute] key_file'
+) -> exceptions.Misconfigured:
     return exceptions.Misconfigured(
-        option='[compute] key_file',
+        option=option,
         problem=f'{path} cannot be used: {problem}',
-        fix='Name a file on a disk that survives a restart, for this agent alone',
+        fix='Name a file on a disk that survives a restart, for this process alone',
     )

@@ -194,7 +194,8 @@ class FactsOnlyService:
         name = conf.name or c.name or conf.host
         machine = BesideNova(c, name, pathlib.Path(conf.state_path, 'compute', f'{name}.starts'))
         self.member = FactsOnly(
-            name, machine.look, client.NovaClient(carrier, timeout=c.call_seconds),
+            name, machine.look,
+            client.NovaClient(carrier, timeout=c.call_seconds, signer=_signer(conf)),
             c.report_seconds, random.Random(),
         )  # fmt: skip
         self._runner = Runner(threads=1)
@@ -270,10 +271,11 @@ def _signer(conf: Any) -> Signer | None:
     """What signs the messages of this process; None: nothing is signed.
 
     The agent of a machine has a key of its own.  Those who play hosts, or speak for others', have
-    one only where it is named: they may be started anywhere, and their hosts have no disk.
+    one only where it is named: they may be started anywhere, and their hosts have no disk.  So
+    has an agent beside nova-compute: schedulers of before do not know its proof.
     """
-    plays = conf.fake or conf.report_only
-    if not conf.compute.sign_messages or conf.facts_only or (plays and not conf.compute.key_file):
+    is_own = not (conf.fake or conf.report_only or conf.facts_only)
+    if not (conf.compute.sign_messages and (is_own or conf.compute.key_file)):
         return None
     signer = key_file.load_or_make(key_path(conf))
     LOG.info('Messages are signed with the key %s', signer.fingerprint)

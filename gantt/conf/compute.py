@@ -86,8 +86,8 @@ OPTS = [
                 help='Sign what this host says to the scheduler, with the key in key_file.'),
     cfg.StrOpt('key_file', default='',
                help='File of the key of this host, made at its first start, readable by the agent '
-                    'alone. Empty: beside the journal, ending in .key; with --fake and '
-                    '--report-only nothing is signed then. Keep it on a disk that survives a '
+                    'alone. Empty: beside the journal, ending in .key; with --fake, --report-only '
+                    'and --facts-only nothing is signed then. Keep it on a disk that survives a '
                     'restart.'),
     cfg.IntOpt('tombstone_seconds', default=172_800, min=86_400, max=31_536_000,
                help='Seconds that a finished claim is remembered. At least a day, and at least '

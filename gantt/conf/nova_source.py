@@ -48,6 +48,11 @@ OPTS = [
                       'nothing was heard of, and what became of a build that no host has '
                       'confirmed. While Nova has a migration of it open, or builds it, nothing '
                       'is settled.'),
+    cfg.StrOpt('key_file', default='',
+               help='File of the key that signs what is said of the hosts, made where there is '
+                    'none, readable by this process alone. Empty: nothing is signed. Name it when '
+                    'all schedulers are of a release that knows signed lists of guests (1.10 of '
+                    'the interface). Keep it on a disk that survives a restart.'),
     listeners.metrics_port_opt('gantt-nova-source'),
 ]  # fmt: skip
 

@@ -116,7 +116,8 @@ OPTS = [
         max=1_000_000,
         help='How many messages dead_letter_queue keeps; the oldest go first. Of each at most '
         '64 KiB are kept. One project, or one host, has a twentieth of them from each scheduler '
-        'process; what it sends beyond that is counted and gone. The queue is declared with it: delete the queue to change it.',
+        'process; what it sends beyond that is counted and gone. The queue is declared with it: '
+        'delete the queue to change it.',
     ),
     cfg.IntOpt(
         'dead_letter_seconds',

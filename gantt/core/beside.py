@@ -21,11 +21,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gantt import exceptions
+from gantt.core import host_keys
 from gantt.core import report as reports
 from gantt.core.claim import Claim
 from gantt.core.host import Beside, HostFacts, HostRow
+from gantt.core.host_keys import Mode, Proof
 from gantt.core.laid_claims import meant
-from gantt.core.message import Message, Name, Uuid
+from gantt.core.message import Message, Name, Text, Uuid
 from gantt.core.report import Cells, HostReport, Metric, Metrics, NumaCell, Pools
 from gantt.core.topology.layout import Layout, readable
 
@@ -40,6 +42,7 @@ class TellFacts(Message, frozen=True, kw_only=True):
     :ivar sequence: grows with every word, over restarts too: it begins with a clock
     :ivar guests: consumers whose use is in ``numa`` and ``devices``; None: nobody can tell
         now, and then neither of these is told
+    :ivar proof: of the agent's key, with the sequence as its number: see ``host_keys``
     """
 
     host: Name
@@ -48,6 +51,17 @@ class TellFacts(Message, frozen=True, kw_only=True):
     numa: Cells | UnsetType = UNSET
     devices: Pools | UnsetType = UNSET
     metrics: Metrics | UnsetType = UNSET
+    proof: Text | None = None
+
+
+class ToldBy(TellFacts, frozen=True, kw_only=True):
+    """The same, whose sender was looked at; never sent.
+
+    :ivar proven: None: it proves nothing
+    """
+
+    mode: Mode
+    proven: Proof | None = None
 
 
 class FactsHeard(Message, frozen=True, kw_only=True):
@@ -109,10 +123,14 @@ def apply(row: HostRow, live: Sequence[Claim], told: TellFacts, now: float) -> E
 
     :param live: the live claims on this host
     :param now: the database's clock
+    :raises NotProven: its sender is not the agent that is known of the host
     """
     fate = judge(row, told)
     if fate != APPLIED:
         return Effect(fate=fate, row=row)
+    key = row.key
+    if isinstance(told, ToldBy):
+        key = host_keys.admitted_beside(row.key, told.host, told.mode, told.proven)
     claims = [] if told.guests is None else _settle(live, told.guests)
     facts = _told(row, told, now)
     if told.numa is not UNSET:
@@ -122,7 +140,7 @@ def apply(row: HostRow, live: Sequence[Claim], told: TellFacts, now: float) -> E
         facts = _replace(facts, numa=numa)
     grown = bool(claims) or (facts.numa, facts.devices) != (row.facts.numa, row.facts.devices)
     row = _replace(
-        row, facts=facts, version=row.version + 1, generation=row.generation + int(grown)
+        row, key=key, facts=facts, version=row.version + 1, generation=row.generation + int(grown)
     )
     return Effect(fate=fate, row=row, claims=claims)
 

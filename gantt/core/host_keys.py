@@ -21,6 +21,11 @@ Keys and signatures are base64 for URLs without padding.  NUMBER grows with ever
 
 The first key that a host registers with is its key from then on, until the host shows that it
 has another one (a rotation) or an operator forgets or revokes it.
+
+For hosts of Nova a report source speaks: its key is that of all its hosts.  What no report has
+room for is signed like a message of epoch 0: a list of guests with sequence 0, as its times put
+it in order; what an agent beside nova-compute tells with its own sequence, which is the number
+of its proof.  The agent's key is another one than the source's, kept and replaced the same way.
 """
 
 import base64
@@ -78,7 +83,8 @@ class Rules(msgspec.Struct, frozen=True):
 class HostKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is kept of the key of a host.
 
-    :ivar public: the key; '': it was forgotten, only what was revoked is known
+    :ivar public: the key; '': there is none, or it was forgotten
+    :ivar beside: the key of the agent beside nova-compute, '' where none has come
     :ivar number: of the last registration that it has signed
     :ivar since: when it was kept, by the database's clock
     :ivar is_revoked: nobody speaks for the host until an operator forgets the key
@@ -86,6 +92,7 @@ class HostKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     public: str = ''
+    beside: str = ''
     number: int = 0
     since: float = 0.0
     is_revoked: bool = False
@@ -221,7 +228,10 @@ def admitted(
                 host=said.name, problem='it comes with a key that was revoked',
                 fix='Let the host make another one: remove the key file there, restart the agent',
             )  # fmt: skip
-        return HostKey(public=proven.key, number=proven.number, since=now, revoked=revoked)
+        beside = '' if kept is None else kept.beside
+        return HostKey(
+            public=proven.key, beside=beside, number=proven.number, since=now, revoked=revoked
+        )
     if proven.key == kept.public:
         if proven.number <= kept.number and not is_repeat:
             raise exceptions.NotProven(
@@ -230,11 +240,39 @@ def admitted(
             )  # fmt: skip
         return _replace(kept, number=max(proven.number, kept.number))
     if kept.public in proven.older and proven.key not in revoked:
-        return HostKey(public=proven.key, number=proven.number, since=now, revoked=revoked)
-    raise exceptions.NotProven(
-        host=said.name, problem='it comes with another key than it had',
+        return _replace(kept, public=proven.key, number=proven.number, since=now)
+    raise _another(said.name)
+
+
+def admitted_beside(
+    kept: HostKey | None, host: str, mode: Mode, proven: Proof | None
+) -> HostKey | None:
+    """The keys to keep after a message of an agent beside nova-compute.
+
+    :param kept: None: the host has none
+    :param proven: None: it proves nothing
+    :raises NotProven: it is not that agent's; nothing may change
+    """
+    if mode is Mode.OFF:
+        return kept
+    known = kept or HostKey()
+    if known.is_revoked:
+        raise was_revoked(host)
+    if proven is None:
+        if known.beside or known.public or mode is Mode.REQUIRED:
+            raise unsigned(host, kept)
+        return kept
+    is_fit = not known.beside or known.beside in (proven.key, *proven.older)
+    if not is_fit or proven.key in known.revoked:
+        raise _another(host)
+    return _replace(known, beside=proven.key)
+
+
+def _another(host: str) -> exceptions.NotProven:
+    return exceptions.NotProven(
+        host=host, problem='it comes with another key than it had',
         fix='Was the host installed anew, or its key file lost, run "gantt-manage host key '
-        f'forget {said.name}"',
+        f'forget {host}"',
     )  # fmt: skip
 
 
@@ -264,7 +302,8 @@ def was_revoked(host: str) -> exceptions.NotProven:
 
 def revoked(kept: HostKey) -> HostKey:
     """Nobody speaks for the host until the key is forgotten, and it is never taken again."""
-    keys = tuple(dict.fromkeys((*kept.revoked, kept.public)))[-REVOKED_MOST:]
+    present = [key for key in (kept.public, kept.beside) if key]
+    keys = tuple(dict.fromkeys((*kept.revoked, *present)))[-REVOKED_MOST:]
     return _replace(kept, is_revoked=True, revoked=keys)
 
 

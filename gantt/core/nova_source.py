@@ -25,12 +25,14 @@ class GuestList(Message, frozen=True, kw_only=True):
     :ivar asked_at: when reading began, seconds since 1970 by the source's clock
     :ivar begun: the same by the database's clock, as a scheduler gave it before reading began
         (:class:`Moves`); None: no scheduler answered then
+    :ivar signature: of the key of the host, which is that of its source: see ``host_keys``
     """
 
     host: Name
     asked_at: float
     begun: Annotated[float, msgspec.Meta(ge=0)] | None = None
     guests: Annotated[list[Guest], msgspec.Meta(max_length=GUESTS_MOST)]
+    signature: Text | None = None
 
 
 class GuestsHeard(Message, frozen=True, kw_only=True):

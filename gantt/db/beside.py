@@ -33,7 +33,8 @@ def tell(changes: Changes, hosts: Hosts, told: TellFacts) -> FactsResult:
         changes.change(was[claim.id], claim)
     counters.generation = effect.row.generation
     template = changes.locked.templates[pid]
-    hosts.say(changes.locked, msgspec.structs.replace(template, facts=effect.row.facts))
+    said = msgspec.structs.replace(template, facts=effect.row.facts, key=effect.row.key)
+    hosts.say(changes.locked, said)
     changes.touched.add(pid)
     changes.write()
     return FactsResult(fate=fate, sequence=told.sequence, hosts=changes.result([]).hosts)

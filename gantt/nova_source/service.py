@@ -2,11 +2,14 @@
 """gantt-nova-source, wired from its configuration."""
 
 import logging
+import pathlib
 import threading
 import time
 from typing import Any
 
 from gantt import client, exceptions
+from gantt.client.signing import Signer
+from gantt.compute import key_file
 from gantt.compute.over_rpc import OverRpc
 from gantt.compute.report_source import Count, ReportSource
 from gantt.compute.runner import Runner
@@ -50,6 +53,7 @@ class Service(ReportSource):
         if not (own.cells_file or own.cell):
             LOG.warning('Neither [nova_source] cells_file nor cell is set: no resize and no '
                         'migration of Nova will find a host')  # fmt: skip
+        signer = _signer(own.key_file)
         carrier = client.get_transport(conf)
         service_defaults(conf)
         self._carrier = carrier
@@ -57,8 +61,8 @@ class Service(ReportSource):
         self._interval = float(own.interval_seconds)
         self.source = Source(
             Reader(nova, placement, own.page_size, own.threads, seconds=own.pass_seconds), cells,
-            OverRpc(carrier, own.call_seconds),
-            client.NovaClient(carrier, timeout=own.call_seconds),
+            OverRpc(carrier, own.call_seconds, signer),
+            client.NovaClient(carrier, timeout=own.call_seconds, signer=signer),
             self._runner, own.settle_seconds, count, gauge, conf.rpc.payload_bytes_max,
         )  # fmt: skip
         self._thread = threading.Thread(target=self._run, name='passes', daemon=True)
@@ -109,3 +113,15 @@ class Service(ReportSource):
             LOG.warning('Not everything was read and told; the next pass does: %s', e)
         except Exception:
             LOG.exception('A pass met a defect')
+
+
+def _signer(path: str) -> Signer | None:
+    """The key of all hosts that this process speaks for; None: nothing is signed.
+
+    :raises Misconfigured: the file cannot be used
+    """
+    if not path:
+        return None
+    signer = key_file.load_or_make(pathlib.Path(path), '[nova_source] key_file')
+    LOG.info('What is said of hosts is signed with the key %s', signer.fingerprint)
+    return signer

@@ -34,18 +34,19 @@ def methods(scheduler: Any) -> dict[str, Method]:
     :param scheduler: the facade; its ``nova_source`` is what is called
     """
 
-    def made(name: str) -> Callable[[Call], Any]:
+    def made(name: str, argument: str) -> Callable[[Call], Any]:
         def run(call: Call) -> Any:
             said = wire.argument(call)
-            if hasattr(said, 'host'):
-                # A host that signs has an agent of its own: nobody else tells of it.
-                scheduler.signatures.check_unsigned(name, said.host)
+            if isinstance(said, TellFacts):
+                said = scheduler.signatures.introduce_beside(said, call.args[argument])
+            elif isinstance(said, GuestList):
+                scheduler.signatures.check_list(said, call.args[argument])
             return message.to_builtins(getattr(scheduler.nova_source, name)(said))
 
         return run
 
     # They list what a host or a whole cloud has.
     return {
-        name: Method(made(name), takes={argument: tp}, bytes_max=None)
+        name: Method(made(name, argument), takes={argument: tp}, bytes_max=None)
         for name, (argument, tp) in WORDS.items()
     }

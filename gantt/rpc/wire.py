@@ -15,6 +15,7 @@ History of the interface (topics ``gantt-scheduler``, ``gantt-claims``,
     1.7  open_moves: reserved
     1.8  list_guests: begun
     1.9  register_host: after; select_destinations: origin
+    1.10 list_guests: signature; tell_facts: proof
 
 A server answers senders of its own major version.  From a sender whose minor
 version is newer, keys that the server does not know are dropped; from all
@@ -30,8 +31,11 @@ from gantt.core import decision, message, quoting
 from gantt.core.decision import Answer
 from gantt.rpc.call import Call
 
-MAJOR, MINOR = 1, 9
+MAJOR, MINOR = 1, 10
 VERSION = f'{MAJOR}.{MINOR}'
+#: What our own clients say, but for messages that need a newer one: schedulers of before take
+#: what they know as it is.
+SENT = '1.9'
 #: Versions of senders that say nothing unknown to us.
 KNOWN = frozenset(f'{MAJOR}.{minor}' for minor in range(MINOR + 1))
 

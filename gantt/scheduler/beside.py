@@ -26,4 +26,7 @@ class FactsStore(Protocol):
     """For :class:`gantt.scheduler.ports.Store`, whose other rules hold here too."""
 
     def tell_facts(self, told: TellFacts) -> FactsResult:
-        """Fold what an agent tells beside the reports of its host; see ``core.beside``."""
+        """Fold what an agent tells beside the reports of its host; see ``core.beside``.
+
+        :raises NotProven: its sender is not the agent that is known of the host
+        """

@@ -145,7 +145,7 @@ class HostCache:
 
     def has_classes(self, names: Iterable[str]) -> bool:
         """Whether all are known here; else ``declared_classes`` reads the database."""
-        for name in names:  # noqa: SIM110 - each request asks, and a generator costs more
+        for name in names:
             if name not in resources.STANDARD and name not in self.classes:
                 return False
         return True

@@ -14,13 +14,15 @@ import collections
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from gantt import ed25519, exceptions
 from gantt.core import host_keys, quoting
-from gantt.core.host_keys import HostKey, Introduced, Mode, Rules
+from gantt.core.beside import TellFacts, ToldBy
+from gantt.core.host_keys import HostKey, Introduced, Mode, Proof, Rules
+from gantt.core.nova_source import GuestList
 from gantt.core.report import ClaimWords, HostReport, RegisterHost
 
 LOG = logging.getLogger(__name__)
@@ -88,6 +90,21 @@ def _counted(hosts: collections.Counter[str]) -> str:
     )
 
 
+class _Signed(NamedTuple):
+    """A message with its signature, and what that covers."""
+
+    method: str
+    host: str
+    epoch: int
+    sequence: int
+    signature: str | None
+    body: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, method: str, said: HostReport | ClaimWords, body: Mapping[str, Any]) -> '_Signed':
+        return cls(method, said.name, said.epoch, said.sequence, said.signature, body)
+
+
 class HostSignatures:
     """Verifies messages that come in the name of hosts.
 
@@ -119,7 +136,7 @@ class HostSignatures:
         :param said: the message
         :param body: the same as it was sent
         """
-        return self._problem(method, said, body, self._key(said.name)) is None
+        return self._problem(_Signed.of(method, said, body), self._key(said.name)) is None
 
     def is_free(self, host: str) -> bool:
         """Whether messages of a host are taken unsigned, by what is known here."""
@@ -133,14 +150,24 @@ class HostSignatures:
 
         :raises NotProven: it is not; the alarm was raised
         """
-        known = self._key(said.name)
-        problem = self._problem(method, said, body, known)
-        if problem is not None and self._may_ask(said.name):
-            asked = self._ask(said.name)
+        self._check(_Signed.of(method, said, body))
+
+    def check_list(self, said: GuestList, body: Mapping[str, Any]) -> None:
+        """A list of guests is of who speaks for the host.  May wait for the database.
+
+        :raises NotProven: it is not; the alarm was raised
+        """
+        self._check(_Signed('list_guests', said.host, 0, 0, said.signature, body))
+
+    def _check(self, signed: '_Signed') -> None:
+        known = self._key(signed.host)
+        problem = self._problem(signed, known)
+        if problem is not None and self._may_ask(signed.host):
+            asked = self._ask(signed.host)
             if asked != known:
-                problem = self._problem(method, said, body, asked)
+                problem = self._problem(signed, asked)
         if problem is not None:
-            self.alarm.raise_(method, problem)
+            self.alarm.raise_(signed.method, problem)
             raise problem
 
     def check_unsigned(self, method: str, host: str) -> None:
@@ -161,39 +188,64 @@ class HostSignatures:
         mode = self.mode(said.name)
         if mode is Mode.OFF:
             return said
-        proven = None
-        if said.proof is not None:
-            proven = _proven(said, body)
-            if proven is None:
-                problem = exceptions.NotProven(
-                    host=said.name, problem='its proof is not that of a key',
-                    fix='Are its agent and this scheduler of releases that know each other?',
-                )  # fmt: skip
-                self.alarm.raise_('register_host', problem)
-                raise problem
+        proven = self._proven('register_host', said.name, said.proof, body)
         return Introduced(**msgspec.structs.asdict(said), mode=mode, proven=proven)
 
-    def _problem(
-        self, method: str, said: HostReport | ClaimWords, body: Mapping[str, Any],
-        key: HostKey | None,
-    ) -> exceptions.NotProven | None:  # fmt: skip
-        mode = self.mode(said.name)
+    def introduce_beside(self, said: TellFacts, body: Mapping[str, Any]) -> TellFacts:
+        """What an agent beside nova-compute tells, with what it proves.  Never waits.
+
+        :raises NotProven: its proof is wrong; the alarm was raised
+        """
+        mode = self.mode(said.host)
+        if mode is Mode.OFF:
+            return said
+        if said.proof is None:
+            self.check_unsigned('tell_facts', said.host)
+        proven = self._proven('tell_facts', said.host, said.proof, body)
+        if proven is not None and proven.number != said.sequence:
+            raise self._refused('tell_facts', _no_proof(said.host))
+        return ToldBy(**msgspec.structs.asdict(said), mode=mode, proven=proven)
+
+    def _proven(
+        self, method: str, host: str, proof: str | None, body: Mapping[str, Any]
+    ) -> Proof | None:
+        """None: nothing is proven.  :raises NotProven: the proof is wrong; the alarm was raised"""
+        if proof is None:
+            return None
+        parts = host_keys.parse(proof)
+        try:
+            signed = host_keys.signed_bytes(method, host, 0, parts.number if parts else 0, body)
+        except ValueError:
+            parts = None
+        found = ed25519.proven(parts, signed) if parts is not None else None
+        if found is None:
+            raise self._refused(method, _no_proof(host))
+        return found
+
+    def _refused(self, method: str, problem: exceptions.NotProven) -> exceptions.NotProven:
+        self.alarm.raise_(method, problem)
+        return problem
+
+    def _problem(self, said: '_Signed', key: HostKey | None) -> exceptions.NotProven | None:
+        mode = self.mode(said.host)
         if mode is Mode.OFF:
             return None
         if key is not None and key.is_revoked:
-            return host_keys.was_revoked(said.name)
+            return host_keys.was_revoked(said.host)
         if key is None or not key.public:
-            return host_keys.unsigned(said.name, key) if mode is Mode.REQUIRED else None
+            return host_keys.unsigned(said.host, key) if mode is Mode.REQUIRED else None
         if said.signature is None:
-            return host_keys.unsigned(said.name, key)
+            return host_keys.unsigned(said.host, key)
         try:
-            signed = host_keys.signed_bytes(method, said.name, said.epoch, said.sequence, body)
+            signed = host_keys.signed_bytes(
+                said.method, said.host, said.epoch, said.sequence, said.body
+            )
         except ValueError:
             signed = None
         if signed is not None and ed25519.is_signed(key.public, said.signature, signed):
             return None
         return exceptions.NotProven(
-            host=said.name, problem='the message is not signed with its key',
+            host=said.host, problem='the message is not signed with its key',
             fix='Has the host another key, it must register with it',
         )  # fmt: skip
 
@@ -212,12 +264,8 @@ class HostSignatures:
         return True
 
 
-def _proven(said: RegisterHost, body: Mapping[str, Any]) -> host_keys.Proof | None:
-    parts = None if said.proof is None else host_keys.parse(said.proof)
-    if parts is None:
-        return None
-    try:
-        signed = host_keys.signed_bytes('register_host', said.name, 0, parts.number, body)
-    except ValueError:
-        return None
-    return ed25519.proven(parts, signed)
+def _no_proof(host: str) -> exceptions.NotProven:
+    return exceptions.NotProven(
+        host=host, problem='its proof is not that of a key',
+        fix='Are its agent and this scheduler of releases that know each other?',
+    )  # fmt: skip

@@ -30,6 +30,7 @@ from gantt.core.nova_source import (
     Moves,
 )
 from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.host_signatures import Alarm
 from gantt.scheduler.nova_words import NovaWords
 from gantt.scheduler.ports import Recorder, Store
 from gantt.scheduler.settings import Settings
@@ -45,13 +46,14 @@ class NovaSource:
 
     def __init__(
         self, store: Store, cache: HostCache, words: NovaWords, recorder: Recorder,
-        settings: Settings,
+        settings: Settings, alarm: Alarm,
     ) -> None:  # fmt: skip
         self._store = store
         self._cache = cache
         self._words = words
         self._recorder = recorder
         self._settings = settings
+        self._alarm = alarm
 
     def tell_facts(self, told: TellFacts) -> FactsHeard:
         """What an agent on the host has read; what was told later stays.
@@ -59,11 +61,16 @@ class NovaSource:
         :raises InvalidMessage: names the field
         :raises NotFound: who speaks for the host has not told of it yet
         :raises Refused: an agent of its own speaks for the host
+        :raises NotProven: it is not the agent that is known of the host; the alarm was raised
         """
         beside.check(told)
         if self._settings.refuse_undeclared_metrics:
             metrics.check_report(told, self._cache.working.declared_metrics, 'told')
-        result = self._store.tell_facts(told)
+        try:
+            result = self._store.tell_facts(told)
+        except exceptions.NotProven as e:
+            self._alarm.raise_('tell_facts', e)
+            raise
         self._cache.offer(result.hosts)
         self._recorder.count('gantt_nova_facts_total', fate=result.fate)
         if result.fate == beside.UNKNOWN:

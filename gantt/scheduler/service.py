@@ -85,7 +85,9 @@ class Scheduler:
         self.nova = NovaWords(store, self.cache, recorder, self.clock, self.settings)
         self._lanes = (self.registrations.lane, self.intake.lane, self.nova.lane)
         self.nova_moves = NovaMoves(store, self.cache, self.nova)
-        self.nova_source = NovaSource(store, self.cache, self.nova, recorder, self.settings)
+        self.nova_source = NovaSource(
+            store, self.cache, self.nova, recorder, self.settings, self.signatures.alarm
+        )
         self.housekeeping = Housekeeping(
             store,
             self.cache,

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said of hosts of Nova in the name of their source, or of the agent beside it."""
+
+import msgspec
+import pytest
+
+from gantt import exceptions
+from gantt.client.signing import Signer
+from gantt.core import host_keys, message
+from gantt.core.beside import TellFacts
+from gantt.core.host_keys import Mode, Rules
+from gantt.core.nova_events import Guest
+from gantt.core.nova_source import GuestList
+from gantt.core.report import Metric
+from gantt.ed25519 import PrivateKey
+from tests.builders import new_uuid
+from tests.conftest import STORES
+from tests.hostile.test_signed_messages import H4, Agent, Site, a_signer
+
+
+@pytest.fixture(params=STORES)
+def store(request, make_store):
+    return make_store(request.param)
+
+
+class Source(Agent):
+    """A report source with one host; as an agent of Nova's reports."""
+
+    def registration(self, **said):
+        return super().registration(speaks_for='nova', **said)
+
+    def guests(self, *consumers, **fields):
+        listed = GuestList(
+            host=self.name, asked_at=2_000_000_000.0,
+            guests=[Guest(consumer=one, resources={'VCPU': 1}) for one in consumers],
+        )  # fmt: skip
+        body = message.to_builtins(msgspec.structs.replace(listed, **fields))
+        return body if self.signer is None else self.signer.guests(body)
+
+
+def facts(signer, sequence, load=1.0, name='cmp-1'):
+    """What an agent beside nova-compute sends."""
+    told = TellFacts(
+        host=name, sequence=sequence, guests=[], metrics={'load_1m': Metric(value=load)}
+    )
+    body = message.to_builtins(told)
+    return body if signer is None else signer.facts(body)
+
+
+def a_source(store=None, signer=None, name='cmp-1', site=None):
+    site = site or Site(store)
+    source = Source(site, name, signer)
+    source.register()
+    assert site.call('update_resource_stats', source.report())['fate'] == 'applied'
+    return site, source
+
+
+def row_of(site, name='cmp-1'):
+    return next(row for row in site.rows()[0] if row.name == name)
+
+
+@H4
+def test_a_list_of_guests_is_taken_of_the_source_alone(store):
+    site, source = a_source(store, a_signer())
+    claimed = site.call('list_guests', source.guests(new_uuid()))
+    assert claimed['adopted'] == 1
+    before = site.rows()
+    thief, nobody = Source(site, 'cmp-1', a_signer()), Source(site, 'cmp-1')
+    neighbour = Source(site, 'cmp-2', source.signer)
+    forged = [
+        thief.guests(),
+        nobody.guests(),
+        {**neighbour.guests(), 'host': 'cmp-1'},
+        {**source.guests(), 'guests': [{'consumer': new_uuid(), 'resources': {'VCPU': 1}}]},
+        {**source.guests(), 'asked_at': 2_000_000_001.0},
+    ]
+    for body in forged:
+        with pytest.raises(exceptions.NotProven):
+            site.call('list_guests', body)
+    assert site.alarms == len(forged)
+    assert site.rows() == before
+
+
+@H4
+def test_the_first_agent_beside_a_source_is_taken_and_nobody_else(store):
+    site, source = a_source(store, a_signer())
+    agent = a_signer()
+    assert site.call('tell_facts', facts(agent, 5))['fate'] == 'applied'
+    before = site.rows()
+    forged = [
+        facts(a_signer(), 7),  # another agent
+        facts(source.signer, 7),  # the source has no say in this
+        facts(None, 7),
+        {**facts(agent, 7), 'sequence': 8},
+        {**facts(agent, 7), 'metrics': {'load_1m': {'value': 9.0}}},
+        {**facts(agent, 7, name='cmp-2'), 'host': 'cmp-1'},
+        {**facts(agent, 7), 'proof': 'ed25519 7 x y'},
+    ]
+    for body in forged:
+        with pytest.raises(exceptions.NotProven):
+            site.call('tell_facts', body)
+    assert site.alarms == len(forged)
+    assert site.rows() == before
+    # What was signed once moves nothing when it comes again.
+    assert site.call('tell_facts', facts(agent, 5))['fate'] == 'stale'
+    assert site.call('tell_facts', facts(agent, 6, 3.0))['fate'] == 'applied'
+    assert row_of(site).facts.metrics['load_1m'].value == 3.0
+    assert row_of(site).key.beside == host_keys.text(agent._key.public)
+
+
+@H4
+def test_a_source_and_an_agent_of_before_are_heard_until_they_sign():
+    site, source = a_source()
+    assert site.call('list_guests', source.guests()).get('adopted', 0) == 0
+    assert site.call('tell_facts', facts(None, 1))['fate'] == 'applied'
+    agent = a_signer()
+    assert site.call('tell_facts', facts(agent, 2))['fate'] == 'applied'
+    with pytest.raises(exceptions.NotProven):
+        site.call('tell_facts', facts(None, 3))
+    # The source has no key of its own by that, and gets one without the agent losing its.
+    assert site.call('list_guests', source.guests()).get('adopted', 0) == 0
+    source.signer = a_signer()
+    source.register()
+    assert site.call('list_guests', source.guests()).get('adopted', 0) == 0
+    assert site.call('tell_facts', facts(agent, 4))['fate'] == 'applied'
+    assert row_of(site).key.public
+
+
+@H4
+def test_keys_are_rotated_forgotten_and_revoked_together(store):
+    old, new = PrivateKey(), PrivateKey()
+    site, _ = a_source(store, a_signer())
+    site.call('tell_facts', facts(Signer(old), 1))
+    rotated = Signer(new, ((old.public, old.sign(host_keys.link(new.public))),))
+    assert site.call('tell_facts', facts(rotated, 2))['fate'] == 'applied'
+    with pytest.raises(exceptions.NotProven, match='another key'):
+        site.call('tell_facts', facts(Signer(old), 3))
+    site.store.forget_host_key('cmp-1')
+    site.turn()
+    other = a_signer()
+    assert site.call('tell_facts', facts(other, 4))['fate'] == 'applied'
+    site.store.revoke_host_key('cmp-1')
+    site.turn()
+    with pytest.raises(exceptions.NotProven, match='revoked'):
+        site.call('tell_facts', facts(other, 5))
+    site.store.forget_host_key('cmp-1')
+    site.turn()
+    with pytest.raises(exceptions.NotProven, match='another key'):
+        site.call('tell_facts', facts(other, 6))  # never again
+    assert site.call('tell_facts', facts(a_signer(), 7))['fate'] == 'applied'
+
+
+@H4
+def test_where_all_have_to_sign_sources_and_agents_do():
+    site, source = a_source(signer=a_signer())
+    site.schedulers[0].settings.signatures = Rules(mode=Mode.REQUIRED)
+    site.call('list_guests', source.guests())
+    with pytest.raises(exceptions.NotProven):
+        site.call('tell_facts', facts(None, 1))
+    assert site.call('tell_facts', facts(a_signer(), 2))['fate'] == 'applied'
+    with pytest.raises(exceptions.NotProven):
+        Source(site, 'cmp-9').register()
+
+
+@H4
+def test_a_key_that_another_scheduler_took_is_known_here_at_once(store):
+    site = Site(store, schedulers=2)
+    source = Source(site, 'cmp-1', a_signer())
+    # Nothing was read by the second one since.
+    body = source.registration()
+    source.epoch = site.call('register_host', body)['epoch']
+    site.call('update_resource_stats', source.report())
+    assert site.call('list_guests', source.guests(), by=1).get('adopted', 0) == 0
+    agent = a_signer()
+    site.call('tell_facts', facts(agent, 1), by=1)
+    with pytest.raises(exceptions.NotProven):
+        site.call('tell_facts', facts(a_signer(), 2), by=0)
+    assert site.call('tell_facts', facts(agent, 3), by=0)['fate'] == 'applied'
