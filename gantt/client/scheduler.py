@@ -99,16 +99,20 @@ class SchedulerClient:
             raise
         return message.decode(found, Answer, inside='answer')
 
-    def get_request(self, request_id: str, *, timeout: float = 10.0) -> Answer:
+    def get_request(
+        self, request_id: str, *, timeout: float = 10.0, version: str = wire.SENT
+    ) -> Answer:
         """The stored answer of an earlier request.
 
+        :param version: that who answers has to understand
         :raises NotFound: it was never placed, or is no longer kept
         :raises Busy: it is being placed
         """
         patience, body = Patience(timeout), message.to_builtins(GetRequest(request_id=request_id))
         found = again(
             lambda left: self._caller.call(
-                'get_request', patience.next(left), context_id=request_id, request=body
+                'get_request', patience.next(left), context_id=request_id, version=version,
+                request=body,
             ),
             timeout, most=_TRIES_MOST, passing=(exceptions.BrokerUnavailable, NoAnswer),
             what=f'look at {request_id}',

@@ -125,7 +125,7 @@ class Checks(upgradecheck.UpgradeCommands):
             return _success('not asked: the broker is in the process itself')
         try:
             asked = client.SchedulerClient(carrier)
-            asked.get_request(derived_id('probe'), timeout=ANSWER_SECONDS)
+            asked.get_request(derived_id('probe'), timeout=ANSWER_SECONDS, version=wire.VERSION)
         except exceptions.UnsupportedVersion as e:
             return _failure(
                 f'a scheduler that runs does not understand version {wire.VERSION}: {e.message}. '

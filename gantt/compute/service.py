@@ -277,7 +277,9 @@ def _signer(conf: Any) -> Signer | None:
     is_own = not (conf.fake or conf.report_only or conf.facts_only)
     if not (conf.compute.sign_messages and (is_own or conf.compute.key_file)):
         return None
-    signer = key_file.load_or_make(key_path(conf))
+    # Unless it is named, the key stands beside the journal.
+    option = '[compute] key_file' if conf.compute.key_file else '[compute] journal'
+    signer = key_file.load_or_make(key_path(conf), option)
     LOG.info('Messages are signed with the key %s', signer.fingerprint)
     return signer
 

@@ -392,8 +392,7 @@ services = sa.Table(
     sa.Column('started_at', Seconds, nullable=False),
     sa.Column('configured_at', Seconds, nullable=False),
     sa.Column('seen_at', Seconds, nullable=False),
-    # Releases before schema 0015 write rows without it.
-    sa.Column('alarm', Note, nullable=False, server_default=''),
+    sa.Column('alarm', Note),  # releases before schema 0015 write none
 )
 
 # What changed of hosts, by name: a line each.

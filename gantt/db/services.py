@@ -73,7 +73,7 @@ def _service(row: Any) -> Service:
         version=row.version,
         configuration=row.configuration,
         problem=row.problem,
-        alarm=row.alarm,
+        alarm=row.alarm or '',
         up_seconds=max(0.0, row.now - row.started_at),
         configured_seconds=max(0.0, row.now - row.configured_at),
         seen_seconds=max(0.0, row.now - row.seen_at),

@@ -194,10 +194,13 @@ def wait_for_broker(
                     f'correct in {option} {wrong}',
                     url=where,
                     problem=said,
+                    correct=f'{option} {wrong}',
                 ) from None
             if left <= 0:
                 said = f'{said} (tried for {seconds:.0f} s); start it, or correct {option}'
-                raise exceptions.BrokerUnavailable(url=where, problem=said) from None
+                raise exceptions.BrokerUnavailable(
+                    url=where, problem=said, correct=option
+                ) from None
             LOG.warning(
                 'The message broker at %s does not answer; trying for %.0f s more: %s',
                 where,

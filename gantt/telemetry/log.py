@@ -36,6 +36,8 @@ LEVELS = [
     'sqlalchemy=WARN', 'alembic=WARN', 'stevedore=WARN', 'urllib3.connectionpool=WARN',
     'httpx=WARN', 'httpcore=WARN', 'oslo_policy=INFO', 'cotyledon=INFO', 'waitress=INFO',
     'keystoneauth=WARN',
+    # Whoever asked the database says it in one line, or with a traceback where nobody foresaw it.
+    'oslo_db.sqlalchemy.exc_filters=CRITICAL',
 ]  # fmt: skip
 
 #: Loggers of libraries where every connection of a process says the same in an outage.

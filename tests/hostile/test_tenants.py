@@ -565,6 +565,7 @@ def test_nothing_that_a_member_asks_names_a_host_or_another_project(claiming):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.finding('H5', 'no answer names a host, or what is of another project')
 def test_nothing_that_a_member_asks_names_a_host_or_another_project_for_long(claiming):
     kinds = _anything(claiming, 10_000)

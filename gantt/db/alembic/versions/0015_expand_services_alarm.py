@@ -28,6 +28,4 @@ def _text(length, collation='C'):
 
 
 def upgrade():
-    op.add_column(
-        'services', sa.Column('alarm', _text(1024, None), nullable=False, server_default='')
-    )
+    op.add_column('services', sa.Column('alarm', _text(1024, None), nullable=True))
