@@ -25,7 +25,7 @@ from gantt.core import host_keys
 from gantt.core import report as reports
 from gantt.core.claim import Claim
 from gantt.core.host import Beside, HostFacts, HostRow
-from gantt.core.host_keys import Mode, Proof
+from gantt.core.host_keys import HostKey, Mode, Proof
 from gantt.core.laid_claims import meant
 from gantt.core.message import Message, Name, Text, Uuid
 from gantt.core.report import Cells, HostReport, Metric, Metrics, NumaCell, Pools
@@ -54,7 +54,7 @@ class TellFacts(Message, frozen=True, kw_only=True):
     proof: Text | None = None
 
 
-class ToldBy(TellFacts, frozen=True, kw_only=True):
+class IntroducedFacts(TellFacts, frozen=True, kw_only=True):
     """The same, whose sender was looked at; never sent.
 
     :ivar proven: None: it proves nothing
@@ -107,12 +107,23 @@ def check(told: TellFacts) -> None:
 
 
 def judge(row: HostRow, told: TellFacts) -> str:
-    """Whether the word may be applied to ``row``; see ``Effect.fate``."""
+    """Whether the word may be applied to ``row``; see ``Effect.fate``.
+
+    :raises NotProven: its sender is not the agent that is known of the host
+    """
     if row.speaks_for != 'nova':
         # A host that has registered and said nothing yet may become either.
         return NOT_OURS if row.reported_at else UNKNOWN
+    _admitted(row, told)  # before its number: a forged one is an alarm, however old it looks
     known = row.facts.beside
     return STALE if known is not None and told.sequence <= known.sequence else APPLIED
+
+
+def _admitted(row: HostRow, told: TellFacts) -> HostKey | None:
+    """The keys of the host after this word.  :raises NotProven:"""
+    if not isinstance(told, IntroducedFacts):
+        return row.key
+    return host_keys.admitted_beside(row.key, told.host, told.mode, told.proven)
 
 
 def apply(row: HostRow, live: Sequence[Claim], told: TellFacts, now: float) -> Effect:
@@ -128,9 +139,6 @@ def apply(row: HostRow, live: Sequence[Claim], told: TellFacts, now: float) -> E
     fate = judge(row, told)
     if fate != APPLIED:
         return Effect(fate=fate, row=row)
-    key = row.key
-    if isinstance(told, ToldBy):
-        key = host_keys.admitted_beside(row.key, told.host, told.mode, told.proven)
     claims = [] if told.guests is None else _settle(live, told.guests)
     facts = _told(row, told, now)
     if told.numa is not UNSET:
@@ -140,7 +148,11 @@ def apply(row: HostRow, live: Sequence[Claim], told: TellFacts, now: float) -> E
         facts = _replace(facts, numa=numa)
     grown = bool(claims) or (facts.numa, facts.devices) != (row.facts.numa, row.facts.devices)
     row = _replace(
-        row, key=key, facts=facts, version=row.version + 1, generation=row.generation + int(grown)
+        row,
+        key=_admitted(row, told),
+        facts=facts,
+        version=row.version + 1,
+        generation=row.generation + int(grown),
     )
     return Effect(fate=fate, row=row, claims=claims)
 

@@ -20,7 +20,7 @@ import msgspec
 
 from gantt import ed25519, exceptions
 from gantt.core import host_keys, quoting
-from gantt.core.beside import TellFacts, ToldBy
+from gantt.core.beside import IntroducedFacts, TellFacts
 from gantt.core.host_keys import HostKey, Introduced, Mode, Proof, Rules
 from gantt.core.nova_source import GuestList
 from gantt.core.report import ClaimWords, HostReport, RegisterHost
@@ -204,7 +204,7 @@ class HostSignatures:
         proven = self._proven('tell_facts', said.host, said.proof, body)
         if proven is not None and proven.number != said.sequence:
             raise self._refused('tell_facts', _no_proof(said.host))
-        return ToldBy(**msgspec.structs.asdict(said), mode=mode, proven=proven)
+        return IntroducedFacts(**msgspec.structs.asdict(said), mode=mode, proven=proven)
 
     def _proven(
         self, method: str, host: str, proof: str | None, body: Mapping[str, Any]

@@ -89,6 +89,8 @@ def test_the_first_agent_beside_a_source_is_taken_and_nobody_else(store):
     before = site.rows()
     forged = [
         facts(a_signer(), 7),  # another agent
+        facts(a_signer(), 3),  # that speaks of before
+        facts(None, 3),
         facts(source.signer, 7),  # the source has no say in this
         facts(None, 7),
         {**facts(agent, 7), 'sequence': 8},

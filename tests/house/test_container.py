@@ -108,7 +108,9 @@ def test_the_image_can_be_built():
         None,
     )
     if builder is None:
-        pytest.skip('NO BUILDER: the image is not built; install podman, buildah or docker')
+        pytest.skip(
+            'NO BUILDER: the image is not built; install podman or buildah, or start docker'
+        )
     done = subprocess.run(
         [builder, 'build', '-f', 'Containerfile', '-t', 'gantt-test', '.'],
         cwd=ROOT, capture_output=True, text=True, timeout=1500,
