@@ -13,6 +13,7 @@ SUPPLY ?= .venv-supply
 ARGS   ?=
 NAME   ?=
 JOBS   ?= 3
+QUICK  ?= tests/core tests/scheduler tests/contract tests/db tests/cli tests/rpc tests/compute tests/properties tests/test_plugins.py tests/house/test_tree.py tests/house/test_rules.py
 
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
@@ -27,7 +28,7 @@ ifeq ($(PBR_VERSION)$(shell git rev-parse HEAD 2>/dev/null),)
 export PBR_VERSION := $(shell sed -n 's/^version = //p' setup.cfg).dev0
 endif
 
-.PHONY: help demo test devstack-test openstack-test lint format types imports security docs genconfig genpolicy bench nightly clean hashes sbom audit venv venv-test venv-nova try-nova
+.PHONY: help demo test quick devstack-test openstack-test lint format types imports security docs genconfig genpolicy bench nightly clean hashes sbom audit venv venv-test venv-nova try-nova
 
 help: ## this list
 	@echo 'make TARGET [ARGS="..."]     (PYTHON=$(PYTHON), environment in $(VENV)/)'
@@ -101,6 +102,9 @@ demo: $(VENV)/installed ## see Gantt work in one process; ARGS=--serve stays up
 # Tests wait more than they work: three at a time keep two cores busy.
 test: $(VENV)/test-required try-nova ## all tests; ARGS="tests/core -k name" for some; those without their server are skipped loudly
 	$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow' $(ARGS)
+
+quick: $(VENV)/test-required ## what one runs while working: no broker, no server, SQLite only
+	$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow and not rabbit and not postgresql and not mysql' $(QUICK) $(ARGS)
 
 # Long forms one after another: each of them wants the machine.  5: ARGS chose none of these.
 nightly: $(VENV)/test-required try-nova ## all tests in their long form too

@@ -14,14 +14,14 @@ import uuid
 import numpy as np
 
 from bench import Result, conditions
-from gantt import plugins
-from gantt.core import message
-from gantt.core.decision import Decision
-from gantt.core.host import HostChange, HostFacts, HostRow
-from gantt.core.host_table import HostTable
-from gantt.core.pipeline import place, undo
-from gantt.core.request import GroupRef, Policy, RequestSpec, SelectDestinations
-from gantt.core.resources import Inventory
+from gantt import plugin_loader
+from gantt.core.messages import base
+from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.placement.place import place, undo
+from gantt.core.records.decision import Decision
+from gantt.core.resources.host import HostChange, HostFacts, HostRow
+from gantt.core.table.host_table import HostTable
 
 NOW = 1_000_000.0
 CAPS = {'VCPU': 128, 'MEMORY_MB': 1024 * 1024, 'DISK_GB': 8000}
@@ -63,7 +63,7 @@ class Side:
     def __init__(self, world: list[HostChange], strict: bool) -> None:
         self.strict = strict
         self.table = HostTable.build(world, [], {}, (), NOW)
-        self.pipeline = plugins.load_pipeline()
+        self.pipeline = plugin_loader.load_pipeline()
         self.rows = {change.row.name: i for i, change in enumerate(world) if change.row}
         self.groups: dict[int, list[tuple[Decision, SelectDestinations]]] = {}
         self.racks: list[int] = []  # of whole groups: how many different ones
@@ -81,7 +81,7 @@ class Side:
             hints={'rules': self._apart(group)} if self.strict and self._hosts(group) else {},
         )  # fmt: skip
         return SelectDestinations(
-            request_id=message.derived_id('apart', self.strict, number),
+            request_id=base.derived_id('apart', self.strict, number),
             spec=spec,
             consumers=[an_id(4, number)],
         )

@@ -24,11 +24,11 @@ from bench import conditions
 from bench.rig import Rig, written
 from gantt import client
 from gantt.conf import rpc as rpc_options
-from gantt.core.decision import Answer
-from gantt.core.report import HostReport, RegisterHost
-from gantt.core.request import RequestSpec, SelectDestinations
-from gantt.core.resources import Inventory
-from gantt.db.store import SqlStore
+from gantt.core.messages.report import HostReport, RegisterHost
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.records.decision import Answer
+from gantt.db.stores.store import SqlStore
 
 #: Ample room: no request of a bench is refused for the lack of it.
 AMPLE = {

@@ -20,8 +20,8 @@ import gantt.cmd  # noqa: F401  (chooses native threads, before oslo.messaging c
 from gantt import client, exceptions
 from gantt import conf as options
 from gantt.client.compute import topic_of
-from gantt.core.build import Build
-from gantt.core.request import GroupRef, Policy, RequestSpec, SelectDestinations
+from gantt.core.messages.build import Build
+from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
 
 
 def requests(count: int, seed: int) -> list[SelectDestinations]:

@@ -16,14 +16,20 @@ import numpy as np
 
 from bench import Result, apart, conditions, inside, yardstick
 from bench.every_filter import Every
-from gantt import plugins
-from gantt.core import message
-from gantt.core.decision import Decision
-from gantt.core.host import Aggregate, HostChange, HostFacts, HostRow, Placed
-from gantt.core.host_table import HostTable
-from gantt.core.pipeline import place, undo
-from gantt.core.request import Destination, GroupRef, Policy, RequestSpec, SelectDestinations
-from gantt.core.resources import Inventory
+from gantt import plugin_loader
+from gantt.core.messages import base
+from gantt.core.messages.request import (
+    Destination,
+    GroupRef,
+    Policy,
+    RequestSpec,
+    SelectDestinations,
+)
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.placement.place import place, undo
+from gantt.core.records.decision import Decision
+from gantt.core.resources.host import Aggregate, HostChange, HostFacts, HostRow, Placed
+from gantt.core.table.host_table import HostTable
 
 SHAPES = 256
 CAPS = {'VCPU': 128, 'MEMORY_MB': 1024 * 1024, 'DISK_GB': 8000, 'CUSTOM_LICENSE': 16}
@@ -190,7 +196,7 @@ class Both:
         self.build_seconds = time.perf_counter() - started
         self.rows = [change.row for change in world if change.row is not None]
         self.requests = shapes(hosts, rng)
-        self.pipeline = plugins.load_pipeline()
+        self.pipeline = plugin_loader.load_pipeline()
         if every:
             self.requests = every.requests(self.requests)
             self.pipeline = every.pipeline([row.name for row in self.rows])
@@ -227,7 +233,7 @@ class Both:
         """One decision, timed; what stands longest is taken back."""
         request = self.requests[number % SHAPES]
         request = msgspec.structs.replace(
-            request, request_id=message.derived_id('bench', number), consumers=[an_id(9, number)]
+            request, request_id=base.derived_id('bench', number), consumers=[an_id(9, number)]
         )
         self.change(number)
         started = time.perf_counter()

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gantt import plugins
-from gantt.core.host import Aggregate, HostChange
-from gantt.core.pipeline import Pipeline
-from gantt.core.report import DevicePool, Hypervisor, Metric, NumaCell
-from gantt.core.request import Flavor, Image, RequestSpec, SelectDestinations
+from gantt import plugin_loader
+from gantt.core.messages.report import DevicePool, Hypervisor, Metric, NumaCell
+from gantt.core.messages.request import Flavor, Image, RequestSpec, SelectDestinations
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.resources.host import Aggregate, HostChange
 
 NOVAS = (
     'ComputeFilter', 'ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
@@ -71,7 +71,7 @@ class Every:
 
     def __init__(self, what: str) -> None:
         self.all = what == 'all'
-        installed = plugins.installed(plugins.FILTERS)
+        installed = plugin_loader.installed(plugin_loader.FILTERS)
         # Those of aggregates remove what the plain ones do, and more; exact ones remove most.
         installed.sort(key=lambda name: (name.startswith('Exact'), name.startswith('Aggregate')))
         self.filters = installed if self.all else list(NOVAS)
@@ -190,4 +190,6 @@ class Every:
     def pipeline(self, hosts: list[str]) -> Pipeline:
         """The filters, and every weigher that is installed."""
         options = OPTIONS | {'isolated_hosts': hosts[:: max(1, len(hosts) // 50)]}
-        return plugins.load_pipeline(self.filters, plugins.installed(plugins.WEIGHERS), options)
+        return plugin_loader.load_pipeline(
+            self.filters, plugin_loader.installed(plugin_loader.WEIGHERS), options
+        )

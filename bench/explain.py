@@ -21,9 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from bench import Result, callers, conditions
 from bench.rig import Rig, rig
-from gantt.core.message import derived_id
-from gantt.core.report import HostReport, RegisterHost
-from gantt.db.store import SqlStore
+from gantt.core.messages.base import derived_id
+from gantt.core.messages.report import HostReport, RegisterHost
+from gantt.db.stores.store import SqlStore
 
 #: What is asked for: flavors that fit, and one that nobody has room for.
 FITS = ('--resource', 'VCPU=4', '--resource', 'MEMORY_MB=8192')

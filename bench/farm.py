@@ -33,10 +33,10 @@ from bench.rig import Rig, rig
 from gantt import client, exceptions
 from gantt.client.calls import Caller
 from gantt.client.compute import topic_of
-from gantt.core.build import Build, Delete
-from gantt.core.decision import Selection
-from gantt.core.request import RequestSpec, SelectDestinations
-from gantt.db.store import SqlStore
+from gantt.core.messages.build import Build, Delete
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.records.decision import Selection
+from gantt.db.stores.store import SqlStore
 
 NAME = 'farm'
 TAKES = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from bench import Result, callers, conditions
 from bench.rig import Rig, rig
 from gantt import client, exceptions
-from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.core.messages.request import RequestSpec, SelectDestinations
 from tests.nemesis.proxy import Proxy
 
 STOPPED, CUT_OFF, WELL = 'scheduler-1', 'scheduler-2', 'scheduler-3'

@@ -21,19 +21,19 @@ import msgspec
 
 from bench import Result, conditions
 from bench.hostile_requests import requests as any_request
-from gantt import exceptions, plugins
+from gantt import exceptions, plugin_loader
 from gantt.cmd import wiring
-from gantt.core import message
-from gantt.core import request as requests
-from gantt.core.decision import Answer
-from gantt.core.report import HostReport, RegisterHost
-from gantt.core.request import CancelClaims, SelectDestinations
-from gantt.db.memory import MemoryStore
+from gantt.core.messages import base
+from gantt.core.messages import request as requests
+from gantt.core.messages.report import HostReport, RegisterHost
+from gantt.core.messages.request import CancelClaims, SelectDestinations
+from gantt.core.records.decision import Answer
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
 from gantt.testing import clouds
+from gantt.testing.store.memory import MemoryStore
 
 KEPT = pathlib.Path(__file__).with_name('hostile.json')
 KEPT_MAX = 24
@@ -87,7 +87,7 @@ class Site:
             worker='hostile', batch_wait_ms=0.0, stale_after_seconds=1e9, unknown_after_seconds=1e9
         )
         self.scheduler = Scheduler(
-            self.store, plugins.load_pipeline(), MemoryRecorder(), settings, self.clock
+            self.store, plugin_loader.load_pipeline(), MemoryRecorder(), settings, self.clock
         )
         self._fill(hosts, random.Random(seed))
         wiring.collect_seldom()
@@ -158,16 +158,16 @@ class Site:
         """What a request takes; None where it is refused before it gets to the thread."""
         self.serial += 1
         body = body | {
-            'request_id': message.derived_id('hostile', self.serial),
+            'request_id': base.derived_id('hostile', self.serial),
             'consumers': [
-                message.derived_id('hostile', self.serial, n) for n in range(body['consumers'])
+                base.derived_id('hostile', self.serial, n) for n in range(body['consumers'])
             ],
             'budget_ms': 600_000,
         }
-        if len(msgspec.json.encode(body)) > message.REQUEST_BYTES_MAX:
+        if len(msgspec.json.encode(body)) > base.REQUEST_BYTES_MAX:
             return None
         try:
-            request = message.decode(body, SelectDestinations, inside='request')
+            request = base.decode(body, SelectDestinations, inside='request')
             requests.check(request)
         except exceptions.GanttError:
             return None

@@ -5,8 +5,8 @@ from typing import Any
 
 import hypothesis.strategies as st
 
-from gantt.core import message
-from gantt.core.request import Policy, Purpose
+from gantt.core.messages import base
+from gantt.core.messages.request import Policy, Purpose
 from gantt.testing import clouds
 
 _HOST = st.integers(1, 1000).map(lambda n: f'cmp-{n}')
@@ -34,7 +34,7 @@ def _lists(known: st.SearchStrategy[str], prefix: str) -> st.SearchStrategy[list
 
 def _uuids(most: int = 1000) -> st.SearchStrategy[list[str]]:
     return st.integers(0, most).map(
-        lambda count: [message.derived_id('hostile guest', n) for n in range(count)]
+        lambda count: [base.derived_id('hostile guest', n) for n in range(count)]
     )
 
 
@@ -112,7 +112,7 @@ def _devices() -> st.SearchStrategy[list[dict[str, Any]]]:
 
 def _group() -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({
-        'uuid': st.integers(0, 10**9).map(lambda n: message.derived_id('hostile group', n)),
+        'uuid': st.integers(0, 10**9).map(lambda n: base.derived_id('hostile group', n)),
         'policy': st.sampled_from([policy.value for policy in Policy]),
         'members': _uuids(), 'hosts': _names(_HOST, 'nobody-'),
     })  # fmt: skip

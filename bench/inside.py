@@ -15,17 +15,18 @@ import uuid
 import numpy as np
 
 from bench import Result, conditions
-from gantt import plugins
-from gantt.core import message
-from gantt.core.host import HostChange, HostFacts, HostRow, Placed
-from gantt.core.host_table import HostTable
-from gantt.core.pipeline import Pipeline, place, undo
-from gantt.core.report import NumaCell, NumaPages
-from gantt.core.request import Flavor, RequestSpec, SelectDestinations
-from gantt.core.resources import Inventory
-from gantt.core.topology import layout as layouts
-from gantt.core.topology.doubles import doubled
-from gantt.core.topology.layout import Layout
+from gantt import plugin_loader
+from gantt.core.messages import base
+from gantt.core.messages import layout as layouts
+from gantt.core.messages.layout import Layout
+from gantt.core.messages.report import NumaCell, NumaPages
+from gantt.core.messages.request import Flavor, RequestSpec, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.place import place, undo
+from gantt.core.resources.host import HostChange, HostFacts, HostRow, Placed
+from gantt.core.table.host_table import HostTable
+from gantt.core.topology.double_use import doubled
 from gantt.core.topology.read import read
 from gantt.core.topology.room import Room, room_of
 from gantt.core.topology.search import lay_out
@@ -128,7 +129,7 @@ class Site:
     def decide(self, number: int, bare: bool) -> float:
         """One decision, timed; what stands longest is taken back."""
         request = SelectDestinations(
-            request_id=message.derived_id('bench', number, bare),
+            request_id=base.derived_id('bench', number, bare),
             spec=a_spec(number, bare),
             consumers=[an_id(4, number)],
         )
@@ -170,8 +171,8 @@ def run(args: argparse.Namespace) -> Result:
     made = time.perf_counter()
     site = Site(
         HostTable.build(world, [], {}, (), NOW),
-        plugins.load_pipeline(),
-        plugins.load_pipeline(),
+        plugin_loader.load_pipeline(),
+        plugin_loader.load_pipeline(),
     )
     built = time.perf_counter()
     ours: list[float] = []

@@ -32,8 +32,8 @@ import sqlalchemy as sa
 from oslo_config import cfg
 
 import gantt.cmd  # noqa: F401  (chooses native threads, before oslo.messaging comes)
-from gantt.rpc import transport as names
 from gantt.rpc import wire
+from gantt.rpc.amqp import transport as names
 
 import oslo_messaging as om  # isort: skip
 from oslo_messaging.rpc.server import RPCServer  # isort: skip

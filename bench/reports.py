@@ -37,17 +37,17 @@ from bench.rig import Rig, rig
 from gantt import client
 from gantt.client.signing import Signer
 from gantt.compute.drivers.fake import FakeDriver
-from gantt.compute.farm import Farm, Plan
-from gantt.compute.member import Settings
+from gantt.compute.farm.farm import Farm, Plan
+from gantt.compute.farm.host_agent import Settings
+from gantt.compute.farm.shapes import Shape
 from gantt.compute.over_rpc import OverRpc
 from gantt.compute.ports import Facts, Guest
-from gantt.compute.shapes import Shape
 from gantt.conf import base, rpc
-from gantt.core import message
-from gantt.core.claim import Claim, claim_id
-from gantt.core.commit import ClaimDraft, RequestDraft
-from gantt.core.report import HostReport
-from gantt.db.store import SqlStore
+from gantt.core.claims.claim import Claim, claim_id
+from gantt.core.claims.commit import ClaimDraft, RequestDraft
+from gantt.core.messages import base as message
+from gantt.core.messages.report import HostReport
+from gantt.db.stores.store import SqlStore
 from gantt.ed25519 import PrivateKey
 
 SHAPE = Shape(vcpus=64, memory_mb=262_144, disk_gb=4000, cpu_allocation_ratio=4.0, numa_cells=2)

@@ -32,10 +32,10 @@ from bench import callers as shared
 from bench.rig import Rig, rig
 from gantt import client
 from gantt.conf import rpc as rpc_options
-from gantt.core.report import HostReport, RegisterHost
-from gantt.core.resources import Inventory
-from gantt.db.store import SqlStore
-from gantt.rpc import captures
+from gantt.core.messages.report import HostReport, RegisterHost
+from gantt.core.messages.resource_classes import Inventory
+from gantt.db.stores.store import SqlStore
+from gantt.rpc.nova import captures
 
 import oslo_messaging as om  # isort: skip
 

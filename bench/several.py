@@ -19,7 +19,7 @@ from typing import Any
 
 from bench import Result, callers, conditions
 from bench.rig import Rig, rig
-from gantt.core.resources import Inventory
+from gantt.core.messages.resource_classes import Inventory
 
 #: What an instance takes is one VCPU: the other classes do not bind.
 VCPUS = 16

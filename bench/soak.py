@@ -33,9 +33,9 @@ import sqlalchemy as sa
 from bench import Result, callers, conditions
 from bench.rig import Rig, rig
 from gantt import client, exceptions
-from gantt.core.build import Build, Delete
-from gantt.core.decision import Selection
-from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.core.messages.build import Build, Delete
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.records.decision import Selection
 from tests.nemesis.proxy import Proxy
 
 ALLOWED_MB_PER_HOUR = 1.0

@@ -20,7 +20,7 @@ import msgspec
 
 from bench import Result, conditions
 from bench.rig import Rig, rig
-from gantt.db.store import SqlStore
+from gantt.db.stores.store import SqlStore
 
 LEASE_SECONDS = 20
 REPORT_SECONDS = 10

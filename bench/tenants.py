@@ -26,14 +26,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 from bench import Result, callers, conditions
 from bench.rig import Rig, rig
-from gantt.core import message
+from gantt.core.messages import base
 
 QUIET, GREEDY = 'quiet', 'greedy'
 #: Requests of the quiet project that may be under way at once.
 AT_ONCE = 32
 ANSWERED_SECONDS = 60.0
 #: Of a body: as many as the message to a scheduler may have, with what surrounds and escapes it.
-FULL_BYTES = message.REQUEST_BYTES_MAX * 9 // 10
+FULL_BYTES = base.REQUEST_BYTES_MAX * 9 // 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

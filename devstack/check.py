@@ -32,7 +32,8 @@ from oslo_config import cfg
 
 from gantt.cli import login
 from gantt.cli.endpoint import Endpoint, Failure
-from gantt.rpc import captures, transport
+from gantt.rpc.amqp import transport
+from gantt.rpc.nova import captures
 
 TRAIT = 'CUSTOM_GANTT_CHECK'
 HOST = 'gantt-check-00000'

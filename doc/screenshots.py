@@ -21,12 +21,12 @@ sys.path.insert(0, str(HERE.parent))
 
 from bench.browser import Browser  # noqa: E402
 from gantt import exceptions  # noqa: E402
-from gantt.core.report import Running  # noqa: E402
-from gantt.core.request import RequestSpec, SelectDestinations  # noqa: E402
-from gantt.core.resources import Inventory  # noqa: E402
+from gantt.core.messages.report import Running  # noqa: E402
+from gantt.core.messages.request import RequestSpec, SelectDestinations  # noqa: E402
+from gantt.core.messages.resource_classes import Inventory  # noqa: E402
 from gantt.http.app import make_app  # noqa: E402
 from gantt.http.server import Server  # noqa: E402
-from gantt.scheduler.insights import Insights  # noqa: E402
+from gantt.insights.read_model import Insights  # noqa: E402
 from gantt.telemetry.metrics import Metrics  # noqa: E402
 from tests.http.site import DirectClient, RecordingWorld  # noqa: E402
 from tests.world import Host  # noqa: E402

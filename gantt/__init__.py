@@ -12,3 +12,7 @@ Two flows, each read straight through one story file:
 verbs of the service and sees the world through ``scheduler/ports.py``; every
 other package is an adapter named by what it touches.
 """
+
+from gantt import moved
+
+moved.install()

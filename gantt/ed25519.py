@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signatures of hosts, made and verified; ``core.host_keys`` says what they cover."""
+"""Signatures of hosts, made and verified; ``core.resources.host_keys`` says what they cover."""
 
 import functools
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from gantt.core import host_keys
-from gantt.core.host_keys import KEY_BYTES, SIGNATURE_BYTES, Parts, Proof
+from gantt.core.resources import host_keys
+from gantt.core.resources.host_keys import KEY_BYTES, SIGNATURE_BYTES, Parts, Proof
 
 
 @functools.lru_cache(maxsize=32_768)

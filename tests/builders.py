@@ -12,8 +12,8 @@ from typing import Any, Self
 import msgspec
 from msgspec import UNSET
 
-from gantt.core.claim import Claim, State, claim_id
-from gantt.core.commit import (
+from gantt.core.claims.claim import Claim, State, claim_id
+from gantt.core.claims.commit import (
     ClaimDraft,
     CommitResult,
     DecisionRecord,
@@ -21,10 +21,9 @@ from gantt.core.commit import (
     RequestDraft,
     RequestFate,
 )
-from gantt.core.host import Group, HostRow
-from gantt.core.message import derived_id
-from gantt.core.report import ClaimWords, HostReport, RegisterHost, Running
-from gantt.core.request import (
+from gantt.core.messages.base import derived_id
+from gantt.core.messages.report import ClaimWords, HostReport, RegisterHost, Running
+from gantt.core.messages.request import (
     GroupRef,
     Lifecycle,
     Policy,
@@ -32,7 +31,8 @@ from gantt.core.request import (
     RequestSpec,
     SelectDestinations,
 )
-from gantt.core.resources import Inventory
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import Group, HostRow
 from gantt.scheduler.ports import ClaimFate, ReportFate, Store
 
 CLASSES = {'vcpu': 'VCPU', 'pcpu': 'PCPU', 'ram': 'MEMORY_MB', 'disk': 'DISK_GB'}

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests import budget
 from tests.services import UNHURRIED, mysql_url, postgresql_url, rabbit_url
 
 __all__ = ['mysql_url', 'postgresql_url', 'rabbit_url']
@@ -55,7 +56,8 @@ def _no_sockets_for_later_tests(request: pytest.FixtureRequest) -> Iterator[None
 @pytest.fixture(scope='session')
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A SQLite file with the schema and nothing else; copy it."""
-    from gantt.db import migration, session
+    from gantt.db.engine import session
+    from gantt.db.schema import migration
 
     path = tmp_path_factory.mktemp('sqlite') / 'template.db'
     engine = session.build_engine(f'sqlite:///{path}')
@@ -69,7 +71,8 @@ def store_url(
     request: pytest.FixtureRequest, sqlite_template: Path, tmp_path: Path
 ) -> Callable[[str], str]:
     """``store_url(kind)``: a synced, empty database of this test."""
-    from gantt.db import migration, session
+    from gantt.db.engine import session
+    from gantt.db.schema import migration
 
     numbers = itertools.count()
 
@@ -100,10 +103,10 @@ def make_store(store_url: Callable[[str], str]) -> Iterator[Callable[..., Any]]:
 
     def make(kind: str, **options: Any) -> Any:
         if kind == 'memory':
-            from gantt.db.memory import MemoryStore
+            from gantt.testing.store.memory import MemoryStore
 
             return MemoryStore()
-        from gantt.db.store import SqlStore
+        from gantt.db.stores.store import SqlStore
 
         options.setdefault('waits', UNHURRIED)
         store = SqlStore.for_url(store_url(kind), **options)
@@ -146,3 +149,13 @@ def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
     places = [(n / len(slow) * SLOW_BEFORE, path) for n, path in enumerate(slow)]
     places += [(n / len(quick), path) for n, path in enumerate(quick)]
     return [item for _, path in sorted(places) for item in files[path]]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Where the time went, by folder."""
+    reports = itertools.chain.from_iterable(terminalreporter.stats.values())
+    spent = budget.by_folder(one for one in reports if hasattr(one, 'duration'))
+    if sum(spent.values()) > 10.0:
+        terminalreporter.section('seconds of processes by folder')
+        for line in budget.lines(spent):
+            terminalreporter.write_line(line)

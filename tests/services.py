@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 import sqlalchemy as sa
 
-from gantt.db import session
+from gantt.db.engine import session
 
 POSTGRESQL = ('GANTT_TEST_POSTGRESQL', 'postgresql+psycopg://root@127.0.0.1:5432/postgres')
 MYSQL = ('GANTT_TEST_MYSQL', 'mysql+pymysql://root@127.0.0.1:3306/test')

@@ -7,10 +7,11 @@ import textwrap
 import pytest
 from oslo_config import cfg
 
-from gantt import exceptions, plugins
+from gantt import exceptions, plugin_loader
 from gantt.conf import filters as section
+from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.filters.base import Filter
-from gantt.core.pipeline import Pipeline
+from gantt.core.placement.pipeline import Pipeline
 from gantt.core.plugin import Option
 from gantt.core.weighers.base import Weigher
 from tests.core.builders import a_host, a_request, a_table, decide, hosts_of
@@ -40,40 +41,40 @@ def installed(tmp_path, monkeypatch):
         (info / 'entry_points.txt').write_text('[gantt.filters]\n' + '\n'.join(lines) + '\n')
 
     monkeypatch.syspath_prepend(str(tmp_path / 'site'))
-    plugins.find.cache_clear()
-    plugins.look_again()
+    plugin_loader.find.cache_clear()
+    plugin_loader.look_again()
     yield install
-    plugins.find.cache_clear()
-    plugins.look_again()
+    plugin_loader.find.cache_clear()
+    plugin_loader.look_again()
     sys.modules.pop('acme_parts', None)
 
 
 def test_everything_in_the_default_set_loads_under_its_own_name():
     for group, names in (
-        (plugins.FILTERS, plugins.DEFAULT_FILTERS),
-        (plugins.WEIGHERS, plugins.DEFAULT_WEIGHERS),
+        (plugin_loader.FILTERS, plugin_loader.DEFAULT_FILTERS),
+        (plugin_loader.WEIGHERS, plugin_loader.DEFAULT_WEIGHERS),
     ):
-        assert set(names) == {n for n in plugins.installed(group) if n in names}
-        assert [p.name for p in plugins.load(names, group=group)] == list(names)
+        assert set(names) == {n for n in plugin_loader.installed(group) if n in names}
+        assert [p.name for p in plugin_loader.load(names, group=group)] == list(names)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest():
     with pytest.raises(exceptions.PluginError, match="did you mean 'ComputeFilter'"):
-        plugins.load(['ComputeFiler'])
+        plugin_loader.load(['ComputeFiler'])
     with pytest.raises(exceptions.PluginError, match='installed: .*RAMWeigher'):
-        plugins.load(['Zzz'], group=plugins.WEIGHERS)
+        plugin_loader.load(['Zzz'], group=plugin_loader.WEIGHERS)
 
 
 def test_a_filter_is_not_a_weigher():
     with pytest.raises(
         exceptions.PluginError, match="'RAMWeigher' *: is not installed in gantt.filters"
     ):
-        plugins.load(['RAMWeigher'])
+        plugin_loader.load(['RAMWeigher'])
 
 
 def test_a_name_listed_twice_is_refused():
     with pytest.raises(exceptions.PluginError, match='listed twice'):
-        plugins.load(['ComputeFilter', 'ComputeFilter'])
+        plugin_loader.load(['ComputeFilter', 'ComputeFilter'])
 
 
 def test_a_plugin_of_another_package_loads(installed):
@@ -90,7 +91,7 @@ def test_a_plugin_of_another_package_loads(installed):
         """,
         EvenFilter='acme_parts:EvenFilter',
     )
-    pipeline = plugins.load_pipeline(['EvenFilter'])
+    pipeline = plugin_loader.load_pipeline(['EvenFilter'])
     decision = decide(a_table(a_host(1), a_host(2), a_host(3)), a_request(), pipeline)
     assert hosts_of(decision) == ['cmp-2']
 
@@ -119,7 +120,7 @@ def test_a_plugin_that_breaks_its_contract_is_named_with_the_reason(
 ):
     installed(source, X=target)
     with pytest.raises(exceptions.PluginError, match=said) as caught:
-        plugins.load(['X'])
+        plugin_loader.load(['X'])
     assert caught.value.message.startswith("plugin 'X': ")
 
 
@@ -183,7 +184,7 @@ def test_the_pipeline_is_what_the_configuration_asks_for(tmp_path):
         normalization = rank
         """,
     )
-    assert plugins.from_conf(conf).described() == {
+    assert pipeline_from_conf(conf).described() == {
         'filters': {'ComputeFilter': {'service_down_time': 7}, 'ResourcesFilter': {}},
         'weighers': {
             'RAMWeigher': {
@@ -211,32 +212,32 @@ def test_the_pipeline_is_what_the_configuration_asks_for(tmp_path):
 @pytest.mark.finding('N16', 'one more filter needs no list of the default ones')
 def test_extra_plugins_are_beside_the_default_ones(tmp_path):
     more = '[filters]\nextra_filters = IoOpsFilter\nextra_weighers = LoadWeigher\n'
-    made = plugins.from_conf(a_conf(tmp_path, more)).described()
-    assert list(made['filters']) == [*plugins.DEFAULT_FILTERS, 'IoOpsFilter']
-    assert list(made['weighers']) == [*plugins.DEFAULT_WEIGHERS, 'LoadWeigher']
+    made = pipeline_from_conf(a_conf(tmp_path, more)).described()
+    assert list(made['filters']) == [*plugin_loader.DEFAULT_FILTERS, 'IoOpsFilter']
+    assert list(made['weighers']) == [*plugin_loader.DEFAULT_WEIGHERS, 'LoadWeigher']
 
 
 def test_an_extra_filter_that_is_there_already_is_told(tmp_path):
     conf = a_conf(tmp_path, '[filters]\nextra_filters = ComputeFilter\n')
     with pytest.raises(exceptions.PluginError, match="'ComputeFilter': is listed twice"):
-        plugins.from_conf(conf)
+        pipeline_from_conf(conf)
 
 
 def test_the_default_configuration_is_the_default_pipeline(tmp_path):
-    from_conf = plugins.from_conf(a_conf(tmp_path)).described()
-    assert from_conf == {**plugins.load_pipeline().described(), 'default_zone': 'nova'}
+    from_conf = pipeline_from_conf(a_conf(tmp_path)).described()
+    assert from_conf == {**plugin_loader.load_pipeline().described(), 'default_zone': 'nova'}
 
 
 def test_a_pipeline_changes_to_what_is_installed_or_in_force_and_imports_nothing():
     now = Pipeline([Sized({'size': 5})], [])
     for name in ('Sized', f'{__name__}:Sized'):
-        changed = plugins.changed(now, ['ComputeFilter', name], options={'share': 0.25})
+        changed = plugin_loader.changed(now, ['ComputeFilter', name], options={'share': 0.25})
         assert [rule.name for rule in changed.filters] == ['ComputeFilter', 'Sized']
         assert changed.filters[1].settings() == {**now.filters[0].settings(), 'share': 0.25}
-    assert plugins.changed(now, shuffle_best=True).filters[0].size == 5
+    assert plugin_loader.changed(now, shuffle_best=True).filters[0].size == 5
     for wrong in ('this:s', f'{__name__}:Odd', 'ComputFilter'):
         with pytest.raises(exceptions.InvalidMessage) as caught:
-            plugins.changed(now, ['ComputeFilter', wrong])
+            plugin_loader.changed(now, ['ComputeFilter', wrong])
         assert caught.value.kwargs['field'] == 'filters[1]'
     assert 'this' not in sys.modules
 
@@ -244,7 +245,7 @@ def test_a_pipeline_changes_to_what_is_installed_or_in_force_and_imports_nothing
 def test_a_value_out_of_bounds_is_refused(tmp_path):
     conf = a_conf(tmp_path, '[filters]\nservice_down_time = 0\n')
     with pytest.raises(cfg.ConfigFileValueError, match='service_down_time'):
-        plugins.from_conf(conf)
+        pipeline_from_conf(conf)
 
 
 def test_the_sample_lists_every_option_of_every_plugin():

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gantt import plugins
-from gantt.core.decision import Answer
-from gantt.core.report import ClaimWords, HostReport, Metric, RegisterHost, Running
-from gantt.core.request import GroupRef, Policy, Purpose, RequestSpec, SelectDestinations
-from gantt.core.resources import Inventory
-from gantt.db.memory import MemoryStore
+from gantt import plugin_loader
+from gantt.core.messages.report import ClaimWords, HostReport, Metric, RegisterHost, Running
+from gantt.core.messages.request import GroupRef, Policy, Purpose, RequestSpec, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.records.decision import Answer
 from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
+from gantt.testing.store.memory import MemoryStore
 
 
 def new_uuid() -> str:
@@ -106,7 +106,7 @@ class World:
         self.turn()
 
     def another_scheduler(self) -> Scheduler:
-        pipeline = plugins.load_pipeline()
+        pipeline = plugin_loader.load_pipeline()
         settings = Settings(worker=f'worker-{len(self.schedulers) + 1}', **self.settings)
         scheduler = Scheduler(self.store, pipeline, self.recorder, settings, self.clock)
         scheduler.cache.fetch()

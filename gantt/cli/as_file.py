@@ -23,9 +23,9 @@ import msgspec
 from gantt import exceptions
 from gantt.cli import base
 from gantt.cli.endpoint import Endpoint, Exit, Failure, load_body
-from gantt.core import message
-from gantt.core.message import Message, Name, Text, Uuid
-from gantt.core.request import Names, Policy
+from gantt.core.messages import base as message
+from gantt.core.messages.base import Message, Name, Text, Uuid
+from gantt.core.messages.request import Names, Policy
 
 #: Of a file: entries, bytes.
 ENTRIES_MAX = 10_000

@@ -16,8 +16,8 @@ from cliff import command
 
 from gantt.cli import choosing, login, text
 from gantt.cli.endpoint import Endpoint, Exit, Failure, Unwritable
-from gantt.core import quoting
-from gantt.core.near import did_you_mean, near
+from gantt.core.messages import quoting
+from gantt.core.messages.near import did_you_mean, near
 
 PAGE = 500
 #: What people call resources -> how they are asked for.

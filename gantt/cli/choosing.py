@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from gantt.cli import text
 from gantt.cli.endpoint import Exit, Failure
-from gantt.core.near import did_you_mean, near
+from gantt.core.messages.near import did_you_mean, near
 
 Row = dict[str, Any]
 #: Rows that are looked at for the keys that there are.

@@ -13,8 +13,8 @@ from cliff import app, commandmanager
 
 from gantt.cli import base, complete, endpoint
 from gantt.cli.endpoint import Exit, Failure, Unwritable
-from gantt.core import quoting
-from gantt.core.near import did_you_mean, near
+from gantt.core.messages import quoting
+from gantt.core.messages.near import did_you_mean, near
 from gantt.version import version_string
 
 #: Commands that are named where only the first word of one is known.

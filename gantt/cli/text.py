@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TextIO
 
-from gantt.core.quoting import plain
-from gantt.core.resources import format_amount as amount
-from gantt.scheduler.wording import age, count, shape
+from gantt.core.messages.quoting import plain
+from gantt.core.messages.resource_classes import format_amount as amount
+from gantt.insights.explain.wording import age, count, shape
 
 __all__ = ['age', 'amount', 'count', 'shape']
 

@@ -15,7 +15,7 @@ from gantt.client.compute import ComputeClient
 from gantt.client.hosts import ClaimFate, ClaimsClient, ReportFate, StatsClient
 from gantt.client.nova import NovaClient
 from gantt.client.scheduler import SchedulerClient
-from gantt.rpc.transport import own_transport as get_transport
+from gantt.rpc.amqp.transport import own_transport as get_transport
 
 __all__ = [
     'ClaimFate',

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import oslo_messaging as om
 
 from gantt import exceptions
-from gantt.rpc import driver, refusals, transport, wire
+from gantt.rpc import wire
+from gantt.rpc.amqp import driver, refusals, transport
 
 LOG = logging.getLogger(__name__)
 

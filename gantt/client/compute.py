@@ -6,9 +6,9 @@ from typing import Any
 import oslo_messaging as om
 
 from gantt.client.calls import Caller
-from gantt.core import message
-from gantt.core.build import Build, Delete
-from gantt.core.host import TOPIC_PREFIX, topic_of
+from gantt.core.messages import base
+from gantt.core.messages.build import Build, Delete
+from gantt.core.resources.host import TOPIC_PREFIX, topic_of
 
 __all__ = ['TOPIC_PREFIX', 'ComputeClient', 'topic_of']
 
@@ -28,13 +28,11 @@ class ComputeClient:
         :raises Unavailable: nobody listens there, or no answer came
         :raises BrokerUnavailable: it was not sent
         """
-        return self._send(topic, 'build', build.consumer, wait, build=message.to_builtins(build))
+        return self._send(topic, 'build', build.consumer, wait, build=base.to_builtins(build))
 
     def delete(self, topic: str, delete: Delete, *, wait: bool = False) -> Any:
         """Stop a guest and release its claim; as :meth:`build`."""
-        return self._send(
-            topic, 'delete', delete.consumer, wait, delete=message.to_builtins(delete)
-        )
+        return self._send(topic, 'delete', delete.consumer, wait, delete=base.to_builtins(delete))
 
     def _send(self, topic: str, method: str, context_id: str, wait: bool, **args: Any) -> Any:
         if wait:

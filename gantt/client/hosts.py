@@ -9,11 +9,11 @@ import oslo_messaging as om
 from gantt import exceptions
 from gantt.client.calls import Caller, Patience, again
 from gantt.client.signing import Signer
-from gantt.core import message
-from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
-from gantt.core.request import ExtendClaims
+from gantt.core.messages import base
+from gantt.core.messages.report import ClaimWords, HostReport, Registered, RegisterHost
+from gantt.core.messages.request import ExtendClaims
 from gantt.rpc import wire
-from gantt.rpc.transport import HOSTS_EXCHANGE
+from gantt.rpc.amqp.transport import HOSTS_EXCHANGE
 
 _PASSING = (exceptions.Unavailable,)
 
@@ -80,11 +80,11 @@ class ClaimsClient:
         return self._registered(host)
 
     def _registered(self, host: RegisterHost) -> Registered:
-        body = message.to_builtins(host)
+        body = base.to_builtins(host)
         if self._signer is not None:
             body = self._signer.registration(body)
         found = self._call('register_host', host.name, host=body)
-        return message.decode(found, Registered, inside='registered')
+        return base.decode(found, Registered, inside='registered')
 
     def confirm_claims(self, words: ClaimWords) -> list[ClaimFate]:
         """Before a guest starts.  Only ``ok`` allows it to.
@@ -104,14 +104,14 @@ class ClaimsClient:
 
     def extend_claims(self, request: ExtendClaims) -> dict[str, Any]:
         """Lengthen the leases of what a request has reserved."""
-        return self._call('extend_claims', request.request_id, request=message.to_builtins(request))
+        return self._call('extend_claims', request.request_id, request=base.to_builtins(request))
 
     def _words(self, method: str, words: ClaimWords) -> list[ClaimFate]:
-        body = message.to_builtins(words)
+        body = base.to_builtins(words)
         if self._signer is not None:
             body = self._signer.message(method, body)
         found = self._call(method, words.name, words=body)
-        return message.decode(found, list[ClaimFate], inside='fates')
+        return base.decode(found, list[ClaimFate], inside='fates')
 
     def _call(self, method: str, context_id: str, **args: Any) -> Any:
         patience = Patience(self._timeout)
@@ -149,7 +149,7 @@ class StatsClient:
         :raises StaleEpoch, NotFound, NotProven: register again
         :raises Unavailable: not sent, or no answer; the next report repairs that
         """
-        body = message.to_builtins(report)
+        body = base.to_builtins(report)
         if self._signer is not None:
             body = self._signer.message('update_resource_stats', body)
         if report.full if wait is None else wait:
@@ -157,7 +157,7 @@ class StatsClient:
                 'update_resource_stats', self._timeout, context_id=report.name,
                 name=report.name, stats=body,
             )  # fmt: skip
-            return message.decode(found, ReportFate, inside='fate')
+            return base.decode(found, ReportFate, inside='fate')
         self._caller.cast(
             'update_resource_stats', context_id=report.name, name=report.name, stats=body
         )
@@ -168,4 +168,4 @@ class StatsClient:
         found = self._caller.call(
             'update_resource_stats', self._timeout, context_id=name, name=name, stats=stats
         )
-        return message.decode(found, ReportFate, inside='fate')
+        return base.decode(found, ReportFate, inside='fate')

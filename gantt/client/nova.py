@@ -7,9 +7,9 @@ import oslo_messaging as om
 
 from gantt.client.calls import Caller
 from gantt.client.signing import Signer
-from gantt.core import message
-from gantt.core.beside import FactsHeard, TellFacts
-from gantt.core.nova_source import (
+from gantt.core.claims.host_facts import FactsHeard, TellFacts
+from gantt.core.messages import base
+from gantt.core.nova.source import (
     AggregatesTold,
     AskMoves,
     GroupsTold,
@@ -19,7 +19,7 @@ from gantt.core.nova_source import (
     Moves,
 )
 from gantt.rpc import wire
-from gantt.rpc.transport import HOSTS_EXCHANGE
+from gantt.rpc.amqp.transport import HOSTS_EXCHANGE
 
 
 class NovaClient:
@@ -43,28 +43,28 @@ class NovaClient:
         :raises NotProven: it is not signed with the key of the host
         :raises Unavailable: not taken, or no answer
         """
-        body = message.to_builtins(listed)
+        body = base.to_builtins(listed)
         if self._signer is not None:
             body = self._signer.guests(body)
         found = self._call('list_guests', listed.host, self._version, listed=body)
-        return message.decode(found, GuestsHeard, inside='heard')
+        return base.decode(found, GuestsHeard, inside='heard')
 
     def tell_aggregates(self, told: AggregatesTold) -> None:
         """Aggregates as Nova has them."""
-        self._call('tell_aggregates', '', told=message.to_builtins(told))
+        self._call('tell_aggregates', '', told=base.to_builtins(told))
 
     def tell_groups(self, told: GroupsTold) -> int:
         """Server groups; how many were not known."""
-        return int(self._call('tell_groups', '', told=message.to_builtins(told)))
+        return int(self._call('tell_groups', '', told=base.to_builtins(told)))
 
     def open_moves(self, asked: AskMoves) -> Moves:
         """Moves that nobody has ended."""
-        found = self._call('open_moves', '', asked=message.to_builtins(asked))
-        return message.decode(found, Moves, inside='moves')
+        found = self._call('open_moves', '', asked=base.to_builtins(asked))
+        return base.decode(found, Moves, inside='moves')
 
     def settle_guests(self, told: GuestsSettled) -> None:
         """Where guests are that were between two hosts."""
-        self._call('settle_guests', '', told=message.to_builtins(told))
+        self._call('settle_guests', '', told=base.to_builtins(told))
 
     def tell_facts(self, told: TellFacts) -> FactsHeard:
         """What an agent has read on its host.
@@ -74,11 +74,11 @@ class NovaClient:
         :raises NotProven: it is not signed by the agent that is known of the host
         :raises Unavailable: not taken, or no answer
         """
-        body = message.to_builtins(told)
+        body = base.to_builtins(told)
         if self._signer is not None:
             body = self._signer.facts(body)
         found = self._call('tell_facts', told.host, self._version, told=body)
-        return message.decode(found, FactsHeard, inside='heard', newer_minor=True)
+        return base.decode(found, FactsHeard, inside='heard', newer_minor=True)
 
     @property
     def _version(self) -> str:

@@ -11,15 +11,15 @@ import oslo_messaging as om
 from gantt import exceptions
 from gantt.client.calls import Caller, NoAnswer, Patience, again
 from gantt.client.hosts import ClaimsClient
-from gantt.core import message
-from gantt.core.decision import Answer
-from gantt.core.request import (
+from gantt.core.messages import base
+from gantt.core.messages.request import (
     CancelClaims,
     ExtendClaims,
     GetRequest,
     RequestSpec,
     SelectDestinations,
 )
+from gantt.core.records.decision import Answer
 from gantt.rpc import wire
 
 #: Errors after which the same request may be sent again: it has the effect of one.
@@ -82,9 +82,7 @@ class SchedulerClient:
         self, request: SelectDestinations, left: float, patience: Patience, *, repeat: bool
     ) -> Answer:
         left_ms = max(1, int(left * 1000))
-        body = message.to_builtins(
-            msgspec.structs.replace(request, budget_ms=left_ms, repeat=repeat)
-        )
+        body = base.to_builtins(msgspec.structs.replace(request, budget_ms=left_ms, repeat=repeat))
         seconds = patience.next(left)
         if seconds >= left:
             seconds = left + _GRACE_SECONDS
@@ -97,7 +95,7 @@ class SchedulerClient:
             if type(e) is exceptions.Unavailable:  # what the receiver met, not what it decided
                 raise NoAnswer(e.message, **e.kwargs) from None
             raise
-        return message.decode(found, Answer, inside='answer')
+        return base.decode(found, Answer, inside='answer')
 
     def get_request(
         self, request_id: str, *, timeout: float = 10.0, version: str = wire.SENT
@@ -108,7 +106,7 @@ class SchedulerClient:
         :raises NotFound: it was never placed, or is no longer kept
         :raises Busy: it is being placed
         """
-        patience, body = Patience(timeout), message.to_builtins(GetRequest(request_id=request_id))
+        patience, body = Patience(timeout), base.to_builtins(GetRequest(request_id=request_id))
         found = again(
             lambda left: self._caller.call(
                 'get_request', patience.next(left), context_id=request_id, version=version,
@@ -117,7 +115,7 @@ class SchedulerClient:
             timeout, most=_TRIES_MOST, passing=(exceptions.BrokerUnavailable, NoAnswer),
             what=f'look at {request_id}',
         )  # fmt: skip
-        return message.decode(found, Answer, inside='answer')
+        return base.decode(found, Answer, inside='answer')
 
     def extend_claims(self, request_id: str, seconds: int) -> dict[str, Any]:
         """Lengthen the leases of what a request has reserved, to so long from now on.
@@ -130,7 +128,7 @@ class SchedulerClient:
         self, request_id: str, reason: str = '', *, timeout: float = 10.0
     ) -> dict[str, Any]:
         """Take a request back: what it claimed and nobody confirmed is released."""
-        body = message.to_builtins(CancelClaims(request_id=request_id, reason=reason))
+        body = base.to_builtins(CancelClaims(request_id=request_id, reason=reason))
         patience = Patience(timeout)
         return again(
             lambda left: self._caller.call(

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gantt.core import host_keys
-from gantt.core.host_keys import NUMBER_MOST, Parts
+from gantt.core.resources import host_keys
+from gantt.core.resources.host_keys import NUMBER_MOST, Parts
 from gantt.ed25519 import PrivateKey
 
 

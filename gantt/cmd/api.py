@@ -12,20 +12,21 @@ import threading
 import time
 from typing import Any, NamedTuple
 
-from gantt import client, exceptions, plugins
+from gantt import client, exceptions
 from gantt.cmd import wiring
 from gantt.cmd.presence import Presence
 from gantt.conf import clear_text
-from gantt.core.message import derived_id
-from gantt.db import store
+from gantt.conf.pipeline import pipeline_from_conf
+from gantt.core.messages.base import derived_id
+from gantt.db.stores import store
 from gantt.http import auth, policy, settings
 from gantt.http.app import make_app
 from gantt.http.middleware import Wsgi
 from gantt.http.server import Server
 from gantt.http.settings import HttpSettings
-from gantt.rpc import refusals, transport
-from gantt.scheduler.event_log import EventLog
-from gantt.scheduler.insights import Insights
+from gantt.insights.event_log import EventLog
+from gantt.insights.read_model import Insights
+from gantt.rpc.amqp import refusals, transport
 from gantt.telemetry import guru
 from gantt.telemetry.metrics import Metrics
 from gantt.version import version_string
@@ -69,7 +70,7 @@ def parts(conf: Any) -> Parts:
     """
     strategy = auth.strategy(conf.api.auth_strategy, conf)
     rules = policy.Policy(conf)
-    pipeline = plugins.from_conf(conf)
+    pipeline = pipeline_from_conf(conf)
     connected = store.connect(conf)
     connected.check_rights()
     metrics = Metrics()

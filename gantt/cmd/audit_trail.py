@@ -15,7 +15,7 @@ import msgspec
 from gantt import exceptions
 from gantt.cmd import wiring
 from gantt.cmd.say import say
-from gantt.core import trail
+from gantt.core.records import audit_trail
 
 #: Commands that change something.
 _ON_TRAIL: set[Callable[[Any], int]] = set()
@@ -41,7 +41,7 @@ def show(conf: Any) -> int:
     return 0
 
 
-def _sentence(entry: trail.Entry) -> str:
+def _sentence(entry: audit_trail.Entry) -> str:
     who = entry.initiator
     name = who.user_name or who.user_id or 'somebody'
     of = f' of project {who.project_id}' if who.project_id else ''
@@ -87,13 +87,13 @@ def _keep(conf: Any, argv: list[str], reason: str) -> None:
         account = getpass.getuser()
     except (KeyError, OSError):  # a number without a name, as containers have it
         account = str(os.getuid())
-    entry = trail.Entry(
+    entry = audit_trail.Entry(
         time=datetime.datetime.now(datetime.UTC).isoformat(timespec='milliseconds'),
         action=' '.join(filter(None, ['gantt-manage', conf.command.name, _verb(conf)])),
         target=' '.join(argv)[:1000],
-        outcome=trail.FAILURE if reason else trail.SUCCESS,
+        outcome=audit_trail.FAILURE if reason else audit_trail.SUCCESS,
         reason=reason,
-        initiator=trail.Initiator(
+        initiator=audit_trail.Initiator(
             # sudo says who it was before.
             user_id=os.environ.get('SUDO_USER') or account,
             user_name=account,

@@ -25,10 +25,13 @@ from typing import Any
 from oslo_config import cfg
 from sqlalchemy import exc as sqlalchemy_errors
 
-from gantt import exceptions, plugins
-from gantt.cmd import doctor, wiring
+from gantt import exceptions
+from gantt.cmd import doctor, status, wiring
 from gantt.conf import files, listeners, unknown
-from gantt.db import migration, session, store
+from gantt.conf.pipeline import pipeline_from_conf
+from gantt.db.engine import session
+from gantt.db.schema import migration
+from gantt.db.stores import store
 from gantt.telemetry import log
 from gantt.version import version_string
 
@@ -232,7 +235,7 @@ def _secret_values(conf: Any) -> Iterator[str]:
 
 
 def _plugins(conf: Any) -> str:
-    return json.dumps(plugins.from_conf(conf).described(), indent=2, default=str) + '\n'
+    return json.dumps(pipeline_from_conf(conf).described(), indent=2, default=str) + '\n'
 
 
 def _schema(conf: Any) -> str:
@@ -257,8 +260,6 @@ def _doctor(conf: Any) -> str:
 
 def _upgrade_check(conf: Any) -> str:
     """As ``gantt-status upgrade check`` prints it."""
-    from gantt.cmd import status  # which takes its check of the options from gantt-manage
-
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         status.Checks(conf).check()

@@ -23,9 +23,10 @@ from gantt import exceptions
 from gantt.cli import login
 from gantt.cli.endpoint import Endpoint, Failure
 from gantt.cmd import USAGE
-from gantt.compute import key_file, service
+from gantt.compute import service
+from gantt.compute.agent import key_file
 from gantt.conf import base, compute, files, rpc
-from gantt.core.build import Build
+from gantt.core.messages.build import Build
 from gantt.telemetry import log
 from gantt.version import version_string
 

@@ -12,8 +12,8 @@ import msgspec
 
 from gantt import exceptions
 from gantt.cmd.say import say
-from gantt.rpc import driver, refusals, transport
-from gantt.scheduler.wording import count
+from gantt.insights.explain.wording import count
+from gantt.rpc.amqp import driver, refusals, transport
 
 CONNECT_SECONDS = 10.0
 #: For each word of the broker.

@@ -7,9 +7,9 @@ import re
 import sys
 from typing import Any
 
-from gantt import exceptions, plugins
+from gantt import exceptions, plugin_loader
 from gantt.core.plugin import Plugin
-from gantt.scheduler.wording import count
+from gantt.insights.explain.wording import count
 from gantt.testing import conformance
 
 _NAME = re.compile(r'[A-Z][A-Za-z0-9]{2,63}\Z')
@@ -36,14 +36,17 @@ def check_plugin(conf: Any) -> int:
 
 def _plugin(name: str) -> type[Plugin]:
     if ':' not in name:
-        group = next((g for g in plugins.KINDS if name in plugins.installed(g)), plugins.FILTERS)
-        return plugins.find(group, name)
+        group = next(
+            (g for g in plugin_loader.KINDS if name in plugin_loader.installed(g)),
+            plugin_loader.FILTERS,
+        )
+        return plugin_loader.find(group, name)
     try:
-        return plugins.find(plugins.FILTERS, name)
+        return plugin_loader.find(plugin_loader.FILTERS, name)
     except exceptions.PluginError as e:
         if 'expected a subclass' not in e.message:
             raise
-        return plugins.find(plugins.WEIGHERS, name)
+        return plugin_loader.find(plugin_loader.WEIGHERS, name)
 
 
 def new_filter(conf: Any) -> int:
@@ -148,8 +151,7 @@ build-backend = "setuptools.build_meta"
 
 _FILTER = '''"""{name}: at most so many claims on a host, where the request asks for it."""
 
-from gantt.core.filters.base import Filter
-from gantt.core.plugin import Option
+from gantt.plugin_api import Filter, Option
 
 
 class {name}(Filter):
@@ -184,7 +186,7 @@ _TEST = '''"""{name}: whom it lets pass, and that it conforms."""
 
 import random
 
-from gantt.core.request import RequestSpec
+from gantt.plugin_api import RequestSpec
 from gantt.testing import clouds, conformance
 from {package}.{stem} import {name}
 

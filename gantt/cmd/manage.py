@@ -15,11 +15,12 @@ from typing import Any
 
 from oslo_config import cfg
 
-from gantt import exceptions, plugins
+from gantt import exceptions
 from gantt.cmd import (
     USAGE,
     audit_trail,
     bundle,
+    config_check,
     dead_letters,
     dev,
     doctor,
@@ -29,13 +30,13 @@ from gantt.cmd import (
     wiring,
 )
 from gantt.cmd.arguments import whole
-from gantt.cmd.doctor import processes, times
 from gantt.cmd.say import say
-from gantt.conf import files, opts, unknown
-from gantt.core.adoption import GUESTS_MAX
-from gantt.core.host import HostRow
-from gantt.db import migration, session, store
-from gantt.rpc import driver, transport
+from gantt.conf import files
+from gantt.core.claims.adoption import GUESTS_MAX
+from gantt.core.resources.host import HostRow
+from gantt.db.engine import session
+from gantt.db.schema import migration
+from gantt.db.stores import store
 from gantt.testing import conformance
 
 #: Of check-plugin.
@@ -142,100 +143,6 @@ def purge(conf: Any) -> int:
     return 0
 
 
-def config_check(conf: Any) -> int:
-    """Read all options, look for misspelled ones, load the plugins, reach the servers."""
-    checks: list[tuple[str, Callable[[Any], str]]] = [
-        ('options', check_options),
-        ('names', _check_names),
-        ('ports', _check_ports),
-        ('plugins', _check_plugins),
-        ('database', _check_database),
-        ('broker', _check_broker),
-    ]
-    failed = 0
-    for name, check in checks:
-        try:
-            print(f'{name:<10} ok     {check(conf)}')
-        except exceptions.GanttError as e:
-            failed += 1
-            print(f'{name:<10} WRONG  {e.message}')
-    return 1 if failed else 0
-
-
-def check_options(conf: Any) -> str:
-    """Whether every option can be read, and none contradicts another.
-
-    :raises Misconfigured: names the option
-    """
-    read = 0
-    for group, options in opts.list_opts():
-        for option in options:
-            read += _reads(conf, group, option)
-    for finding in times.contradictions(conf):
-        raise exceptions.Misconfigured(
-            option=finding.option, problem=finding.why, fix=finding.instead
-        )
-    return f'{read} read, nothing contradicts'
-
-
-def _check_names(conf: Any) -> str:
-    """:raises Misconfigured: what stands in the files is read by nobody"""
-    wrong = unknown.unread(conf)
-    if wrong:
-        raise exceptions.Misconfigured('; '.join(map(str, wrong)))
-    return 'none in the files is misspelled'
-
-
-def _reads(conf: Any, group: str | None, option: Any) -> bool:
-    """Whether an option is registered; its value is read, which is when oslo.config checks it."""
-    try:
-        holder = conf if group in (None, 'DEFAULT') else conf[group]
-        holder[option.dest]
-    except cfg.NoSuchOptError:
-        return False  # of a plugin that is installed, but not enabled
-    except (cfg.Error, ValueError) as e:
-        raise exceptions.Misconfigured(
-            option=f'[{group or "DEFAULT"}] {option.name}', problem=files.said(e), fix='Correct it'
-        ) from None
-    return True
-
-
-def _check_ports(conf: Any) -> str:
-    """:raises Misconfigured: two programs would listen on one port; names both options"""
-    for finding in processes.clashes(conf):
-        raise exceptions.Misconfigured(
-            option=finding.option, problem=finding.why, fix=finding.instead
-        )
-    return 'no two programs want one'
-
-
-def _check_plugins(conf: Any) -> str:
-    described = plugins.from_conf(conf).described()
-    counts = [f'{len(v)} {k}' for k, v in described.items() if isinstance(v, list | tuple | dict)]
-    return ', '.join(counts) or 'loaded'
-
-
-def _check_database(conf: Any) -> str:
-    engine = session.engine_from_conf(conf)
-    migration.check(engine)
-    store.connect(conf).check_rights()
-    return f'{session.family(engine)}, schema {migration.version(engine)}'
-
-
-def _check_broker(conf: Any) -> str:
-    """:raises BrokerUnavailable: none takes us; names the option"""
-    shown = []
-    for option, carrier in transport.carriers(conf):
-        try:
-            if not driver.is_in_process(carrier):
-                transport.service_defaults(conf)
-                transport.wait_for_broker(carrier, 0, option)
-            shown.append(transport.address(carrier))
-        finally:
-            carrier.cleanup()
-    return ', '.join(shown)
-
-
 def add_commands(parsers: Any) -> None:
     """All commands, to what argparse calls subparsers."""
 
@@ -281,7 +188,7 @@ def add_commands(parsers: Any) -> None:
     )
     add(letters, 'drop', dead_letters.drop, writes=True)
     configuration = group('config', 'The configuration.')
-    add(configuration, 'check', config_check)
+    add(configuration, 'check', config_check.run)
     add(configuration, 'doctor', doctor.run, json_too=True).add_argument(
         '--live', action=argparse.BooleanOptionalAction, default=None,
         help='ask the servers, too; one that does not answer is an error with --live, and a '

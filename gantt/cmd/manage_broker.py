@@ -21,10 +21,10 @@ from typing import Any
 
 from gantt import exceptions
 from gantt.cmd import manage_hosts
-from gantt.core.host import Kind
-from gantt.db import store
-from gantt.rpc import driver, permissions, transport
-from gantt.rpc.permissions import Grant, User
+from gantt.core.resources.host import Kind
+from gantt.db.stores import store
+from gantt.rpc.amqp import driver, permissions, transport
+from gantt.rpc.amqp.permissions import Grant, User
 
 #: For rabbitmqctl: it starts a virtual machine, and a broker with thousands of users is slow.
 CTL_SECONDS = 300

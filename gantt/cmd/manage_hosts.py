@@ -12,14 +12,16 @@ from typing import Any
 
 import msgspec
 
-from gantt import exceptions, plugins
+from gantt import exceptions
 from gantt.cmd import wiring
 from gantt.cmd.say import say
-from gantt.core import host_keys, message
-from gantt.core.adoption import GUESTS_MAX, Guest, GuestFate, Told, unknown_class
-from gantt.core.claim import Claim
-from gantt.core.host import HostRow
-from gantt.db import store
+from gantt.conf.pipeline import pipeline_from_conf
+from gantt.core.claims.adoption import GUESTS_MAX, Guest, GuestFate, Told, unknown_class
+from gantt.core.claims.claim import Claim
+from gantt.core.messages import base
+from gantt.core.resources import host_keys
+from gantt.core.resources.host import HostRow
+from gantt.db.stores import store
 
 REASON = 'decommissioned'
 POLL_SECONDS = 2.0
@@ -30,7 +32,7 @@ BATCH = 200
 #: Of one host, counted when it is taken away.
 LIVE_MAX = 1000
 #: What the APIs of OpenStack take for the name of a service host.
-HOST_NAME = re.compile(rf'[a-zA-Z0-9._-]{{1,{message.NAME_MAX}}}')
+HOST_NAME = re.compile(rf'[a-zA-Z0-9._-]{{1,{base.NAME_MAX}}}')
 
 #: What of the fates is trouble: each of these guests is shown.
 TROUBLE = (Told.OVER_FULL, Told.ELSEWHERE, Told.UNKNOWN_HOST)
@@ -48,7 +50,7 @@ def rename(conf: Any) -> int:
     old, new = conf.command.old, conf.command.new
     if not HOST_NAME.fullmatch(new):
         raise exceptions.InvalidMessage(
-            field='NEW', problem=f'expected a name of 1 to {message.NAME_MAX} letters, digits and '
+            field='NEW', problem=f'expected a name of 1 to {base.NAME_MAX} letters, digits and '
             f'"-", "." or "_", as hosts have, got {new!r}',
         )  # fmt: skip
     connected = store.connect(conf)
@@ -153,7 +155,7 @@ def _guests(lines: Iterable[bytes], declared: frozenset[str]) -> list[Guest]:
             )
         if not line.strip():
             continue
-        guest = message.decode_json(line, Guest, inside=where)
+        guest = base.decode_json(line, Guest, inside=where)
         strange = unknown_class(guest, declared)
         if strange is not None:
             raise exceptions.UnknownResourceClass(field=f'{where}.resources', name=strange)
@@ -232,7 +234,7 @@ def _host(connected: store.SqlStore, name: str) -> HostRow:
 def _must_be_silent(conf: Any, connected: store.SqlStore, row: HostRow) -> None:
     """:raises Refused: the host has reported lately"""
     silent = connected.ping() - row.reported_at
-    most = wiring.down_time(plugins.from_conf(conf))
+    most = wiring.down_time(pipeline_from_conf(conf))
     if silent < most:
         raise exceptions.Refused(
             f'{row.name} reported {max(0, silent):.0f} s ago; stop its agent, and run this again '

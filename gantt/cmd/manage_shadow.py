@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from gantt.cmd.say import say
-from gantt.core.shadow import AGREE, DIFFER, WORDS, Compared, Verdict
-from gantt.db import store
+from gantt.core.records.shadow import AGREE, DIFFER, WORDS, Compared, Verdict
+from gantt.db.stores import store
 
 ROWS = 20
 ROWS_MOST = 10_000

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from gantt import exceptions
 from gantt.conf import digest
-from gantt.core.service import NOTE_SECONDS, ServiceNote
+from gantt.core.records.process import NOTE_SECONDS, ServiceNote
 from gantt.version import version_string
 
 LOG = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from typing import Any
 
 from oslo_config import cfg
 
-from gantt import exceptions, plugins
+from gantt import exceptions, plugin_loader
 from gantt.cmd import USAGE
-from gantt.compute.report_source import ReportSource
+from gantt.compute.sources.report_source import ReportSource
 from gantt.conf import base, files, report_source, rpc
 from gantt.telemetry import log
 from gantt.telemetry.listener import listen
@@ -47,7 +47,9 @@ def run(conf: Any, name: str, prog: str, argv: list[str] | None = None) -> int:
     log.register_opts(conf)
     try:
         files.read(conf, sys.argv[1:] if argv is None else argv, prog)
-        source: type[ReportSource] = plugins.find_class(GROUP, name or conf.source, ReportSource)
+        source: type[ReportSource] = plugin_loader.find_class(
+            GROUP, name or conf.source, ReportSource
+        )
         source.register_opts(conf)
         log.setup(conf, prog)
         return _serve(conf, source, prog)

@@ -4,7 +4,7 @@
 import sys
 from typing import TextIO
 
-from gantt.core import quoting
+from gantt.core.messages import quoting
 
 
 def say(*lines: str, file: TextIO | None = None) -> None:

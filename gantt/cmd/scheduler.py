@@ -10,11 +10,11 @@ import logging
 import sys
 from typing import Any
 
-from gantt import plugins
 from gantt.cmd import wiring, workers
 from gantt.cmd.health import Health
 from gantt.cmd.presence import Presence
-from gantt.db import store
+from gantt.conf.pipeline import pipeline_from_conf
+from gantt.db.stores import store
 from gantt.rpc.service import RpcService
 from gantt.telemetry import guru
 from gantt.telemetry.listener import listen
@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _serve(conf: Any) -> int:
     # What is wrong with every worker is said once, before there is any.
-    plugins.from_conf(conf)
+    pipeline_from_conf(conf)
     wiring.say_unread(conf)
     guru.listen(conf, 'gantt-scheduler')
     if conf.scheduler.workers == 1:

@@ -9,14 +9,15 @@ import logging
 import sys
 from typing import Any
 
-from gantt import client, plugins
+from gantt import client
 from gantt.cmd import wiring
-from gantt.db import store
-from gantt.rpc import transport
-from gantt.rpc.overhear import CONNECT_SECONDS, Ears, Terms
+from gantt.conf.pipeline import pipeline_from_conf
+from gantt.db.stores import store
+from gantt.insights.read_model import Insights
+from gantt.insights.shadow import Settings, Shadow
+from gantt.rpc.amqp import transport
+from gantt.rpc.nova.tap import CONNECT_SECONDS, Ears, Terms
 from gantt.scheduler.clock import SystemClock
-from gantt.scheduler.insights import Insights
-from gantt.scheduler.shadow import Settings, Shadow
 from gantt.telemetry.listener import listen
 from gantt.telemetry.metrics import Metrics
 from gantt.version import version_string
@@ -34,7 +35,7 @@ def _serve(conf: Any) -> int:
     metrics = Metrics()
     # Before anything is heard: who cannot listen ends.
     listener = listen(metrics, conf, 'shadow')
-    pipeline = plugins.from_conf(conf)
+    pipeline = pipeline_from_conf(conf)
     connected = store.connect(conf)
     insights = Insights(connected, pipeline, wiring.settings(conf, pipeline))
     insights.freshen()

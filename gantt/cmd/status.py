@@ -18,15 +18,19 @@ from oslo_config import cfg
 from oslo_upgradecheck import upgradecheck
 from oslo_upgradecheck.upgradecheck import Code, Result
 
-from gantt import client, exceptions, plugins
+from gantt import client, exceptions
 from gantt.cmd import USAGE, dead_letters, wiring
-from gantt.cmd.manage import check_options
+from gantt.cmd.config_check import check_options
 from gantt.conf import files, unknown
-from gantt.core.message import derived_id
-from gantt.db import migration, models, session, store
+from gantt.conf.pipeline import pipeline_from_conf
+from gantt.core.messages.base import derived_id
+from gantt.db.engine import session
+from gantt.db.schema import migration, models
+from gantt.db.stores import store
 from gantt.http import policy
 from gantt.policies import changed
-from gantt.rpc import refusals, transport, wire
+from gantt.rpc import wire
+from gantt.rpc.amqp import refusals, transport
 
 LOG = logging.getLogger(__name__)
 FAILED = 255
@@ -81,7 +85,7 @@ class Checks(upgradecheck.UpgradeCommands):
         """Whether all of the configuration is understood, and none of it contradicts."""
         try:
             check_options(self._conf)
-            plugins.from_conf(self._conf)
+            pipeline_from_conf(self._conf)
         except exceptions.GanttError as e:
             return _failure(e.message)
         wrong = [str(option) for option in unknown.unread(self._conf)]
@@ -184,7 +188,7 @@ class Checks(upgradecheck.UpgradeCommands):
                 found = connection.execute(HOSTS).all()
         finally:
             engine.dispose()
-        most = wiring.down_time(plugins.from_conf(conf))
+        most = wiring.down_time(pipeline_from_conf(conf))
         silent = [row.name for row in found if now - row.reported_at > most]
         if silent:
             return _warning(

@@ -22,10 +22,11 @@ from oslo_config import cfg
 from sqlalchemy.engine import make_url
 
 from gantt import conf as options
-from gantt import exceptions, plugins
+from gantt import exceptions, plugin_loader
 from gantt.cmd import USAGE
 from gantt.conf import files, finite, quotas, security, unknown
-from gantt.core.pipeline import Pipeline
+from gantt.conf.pipeline import pipeline_from_conf
+from gantt.core.placement.pipeline import Pipeline
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
@@ -173,8 +174,8 @@ def read_again(conf: Any) -> tuple[Pipeline, Settings]:
         conf._mutate_hooks = set()
         fresh = conf.mutate_config_files()
         finite.check(conf)
-        plugins.look_again()
-        pipeline = plugins.from_conf(conf)
+        plugin_loader.look_again()
+        pipeline = pipeline_from_conf(conf)
         found = settings(conf, pipeline)
         with log.changing(conf):
             for hook in hooks:
@@ -263,7 +264,7 @@ def scheduler(conf: Any, store: Any, metrics: Metrics) -> Scheduler:
 
     :raises PluginError: a filter or weigher does not load
     """
-    pipeline = plugins.from_conf(conf)
+    pipeline = pipeline_from_conf(conf)
     made = settings(conf, pipeline)
     recorder = StoreRecorder(store, metrics, made.decision_queue_limit)
     return Scheduler(

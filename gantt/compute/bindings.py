@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any
 
-from gantt.rpc import driver
+from gantt.rpc.amqp import driver
 
 LOG = logging.getLogger(__name__)
 

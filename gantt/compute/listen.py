@@ -7,17 +7,18 @@ from typing import Any, Protocol
 
 import oslo_messaging as om
 
-from gantt.compute.agent import Halted, Outcome
+from gantt.compute.agent.agent import Halted, Outcome
 from gantt.compute.bindings import Bindings
-from gantt.compute.orders import Order
-from gantt.core import message
-from gantt.core.build import Build, Delete
-from gantt.core.host import topic_of
-from gantt.rpc import transport, wire
+from gantt.compute.farm.faults import Order
+from gantt.core.messages import base
+from gantt.core.messages.build import Build, Delete
+from gantt.core.resources.host import topic_of
+from gantt.rpc import wire
+from gantt.rpc.amqp import transport
+from gantt.rpc.amqp.replies import StockReplies
+from gantt.rpc.amqp.timers import Later
 from gantt.rpc.call import Call
-from gantt.rpc.later import Later
-from gantt.rpc.replies import StockReplies
-from gantt.rpc.server import DEFERRED, Interface, Method, Topic
+from gantt.rpc.server.server import DEFERRED, Interface, Method, Topic
 
 LOG = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class Methods:
             return DEFERRED  # a dead host answers nothing
         LOG.log(self._level, 'Guest %s: %s %s',
                 outcome.consumer, outcome.outcome, outcome.reason)  # fmt: skip
-        return message.to_builtins(outcome)
+        return base.to_builtins(outcome)
 
 
 class Listener:

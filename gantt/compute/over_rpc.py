@@ -6,7 +6,7 @@ from typing import Any
 from gantt.client import ClaimsClient, StatsClient
 from gantt.client.signing import Signer
 from gantt.compute.ports import fate_of
-from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
+from gantt.core.messages.report import ClaimWords, HostReport, Registered, RegisterHost
 
 
 class OverRpc:

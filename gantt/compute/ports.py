@@ -13,8 +13,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gantt import exceptions
-from gantt.core.build import Build
-from gantt.core.report import (
+from gantt.core.messages.build import Build
+from gantt.core.messages.layout import CellLayout
+from gantt.core.messages.report import (
     ClaimWords,
     DevicePool,
     HostReport,
@@ -24,8 +25,7 @@ from gantt.core.report import (
     Registered,
     RegisterHost,
 )
-from gantt.core.resources import Inventory
-from gantt.core.topology.layout import CellLayout
+from gantt.core.messages.resource_classes import Inventory
 
 
 class GuestError(exceptions.Unavailable):

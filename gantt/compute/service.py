@@ -10,24 +10,25 @@ from typing import Any, Protocol
 
 from gantt import client, exceptions
 from gantt.client.signing import Signer
-from gantt.compute import key_file, orders, shapes
-from gantt.compute.agent import Terms
-from gantt.compute.claimed import Claimed
+from gantt.compute.agent import key_file
+from gantt.compute.agent.agent import Terms
+from gantt.compute.agent.journal import SqliteJournal
 from gantt.compute.drivers.beside_nova import BesideNova
 from gantt.compute.drivers.start_locks import StartLocks
 from gantt.compute.drivers.this_machine import ThisMachine
-from gantt.compute.facts_only import FactsOnly
-from gantt.compute.farm import Farm, Plan
-from gantt.compute.journal import SqliteJournal
+from gantt.compute.farm import faults, shapes
+from gantt.compute.farm.claimed import Claimed
+from gantt.compute.farm.farm import Farm, Plan
+from gantt.compute.farm.host_agent import Member, Settings, with_agent
+from gantt.compute.farm.runner import Runner
 from gantt.compute.listen import Listener, Methods
-from gantt.compute.member import Member, Settings, with_agent
 from gantt.compute.over_rpc import OverRpc
 from gantt.compute.ports import SchedulerPort
-from gantt.compute.report_only import ReportOnly
-from gantt.compute.runner import Runner
-from gantt.core.build import Build
-from gantt.core.report import RegisterHost
-from gantt.rpc.transport import wait_for_broker
+from gantt.compute.sources.facts_only import FactsOnly
+from gantt.compute.sources.report_only import ReportOnly
+from gantt.core.messages.build import Build
+from gantt.core.messages.report import RegisterHost
+from gantt.rpc.amqp.transport import wait_for_broker
 
 LOG = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ class FarmService:
             start_seconds=c.farm_start_seconds, start_failures=c.farm_start_failures,
             threads=c.farm_threads,
         )  # fmt: skip
-        events = orders.load_events(conf.events) if conf.events else []
+        events = faults.load_events(conf.events) if conf.events else []
         self.farm = Farm(plan, port, _settings(c, logging.DEBUG), events)
         methods = Methods(self.farm, self.farm.command, logging.DEBUG)
         self._listener = Listener(
@@ -147,11 +148,11 @@ class FarmService:
         return self.farm.status()
 
     def signals(self) -> Signals:
-        some = orders.Order(do='die', hosts=orders.Selector(fraction=0.1))
+        some = faults.Order(do='die', hosts=faults.Selector(fraction=0.1))
         return {
             signal.SIGHUP: self.status,
             signal.SIGUSR1: lambda: self.farm.command(some),
-            signal.SIGUSR2: lambda: self.farm.command(orders.Order(do='revive')),
+            signal.SIGUSR2: lambda: self.farm.command(faults.Order(do='revive')),
         }
 
 

@@ -12,20 +12,20 @@ from typing import Any
 
 from oslo_config import cfg
 
-from gantt import exceptions, plugins
+from gantt import exceptions, plugin_loader
 from gantt.conf import groups
 from gantt.core.plugin import Option, Plugin
-from gantt.core.scales import NORMALIZATIONS
+from gantt.core.weighers.base import NORMALIZATIONS
 
 FILTERS = cfg.OptGroup('filters', title='Filters, weighers and the pick')
 WEIGHERS = cfg.OptGroup('weighers', title='Multipliers and other options of the weighers')
-GROUPS = {plugins.FILTERS: FILTERS, plugins.WEIGHERS: WEIGHERS}
+GROUPS = {plugin_loader.FILTERS: FILTERS, plugin_loader.WEIGHERS: WEIGHERS}
 
 OPTS = [
     cfg.ListOpt(
         'enabled_filters',
         mutable=True,
-        default=list(plugins.DEFAULT_FILTERS),
+        default=list(plugin_loader.DEFAULT_FILTERS),
         help='Filters by the names of their entry points in gantt.filters, or as module:Class. '
         'Their order changes cost and the counts in explanations, never who survives; see '
         'order_by_cost. A name that is not installed stops the service at start.',
@@ -48,7 +48,7 @@ OPTS = [
     cfg.ListOpt(
         'enabled_weighers',
         mutable=True,
-        default=list(plugins.DEFAULT_WEIGHERS),
+        default=list(plugin_loader.DEFAULT_WEIGHERS),
         help='Weighers by the names of their entry points in gantt.weighers. One whose '
         'multiplier is 0 is not asked.',
     ),
@@ -185,8 +185,8 @@ def chosen(conf: Any) -> dict[str, list[str]]:
     """Group of plugins -> names of those that are enabled, in this order."""
     section = conf[FILTERS.name]
     return {
-        plugins.FILTERS: [*section.enabled_filters, *section.extra_filters],
-        plugins.WEIGHERS: [*section.enabled_weighers, *section.extra_weighers],
+        plugin_loader.FILTERS: [*section.enabled_filters, *section.extra_filters],
+        plugin_loader.WEIGHERS: [*section.enabled_weighers, *section.extra_weighers],
     }
 
 
@@ -202,8 +202,8 @@ def register_opts(conf: Any) -> None:
     groups.register(conf, FILTERS, [*OPTS, *PREFILTER_OPTS])
     groups.register(conf, WEIGHERS, WEIGHER_OPTS)
     for group, names in (
-        (plugins.FILTERS, plugins.DEFAULT_FILTERS),
-        (plugins.WEIGHERS, plugins.DEFAULT_WEIGHERS),
+        (plugin_loader.FILTERS, plugin_loader.DEFAULT_FILTERS),
+        (plugin_loader.WEIGHERS, plugin_loader.DEFAULT_WEIGHERS),
     ):
         for plugin in _loadable(group, names):
             groups.register(conf, GROUPS[group], opts_of(plugin))
@@ -214,14 +214,14 @@ def list_opts() -> list[tuple[str | None, list[Any]]]:
     found = {
         group: _once(
             itertools.chain.from_iterable(
-                opts_of(plugin) for plugin in _loadable(group, plugins.installed(group))
+                opts_of(plugin) for plugin in _loadable(group, plugin_loader.installed(group))
             )
         )
         for group in GROUPS
     }
     return [
-        (FILTERS.name, [*OPTS, *PREFILTER_OPTS, *found[plugins.FILTERS]]),
-        (WEIGHERS.name, [*WEIGHER_OPTS, *found[plugins.WEIGHERS]]),
+        (FILTERS.name, [*OPTS, *PREFILTER_OPTS, *found[plugin_loader.FILTERS]]),
+        (WEIGHERS.name, [*WEIGHER_OPTS, *found[plugin_loader.WEIGHERS]]),
     ]
 
 
@@ -234,6 +234,6 @@ def _loadable(group: str, names: Iterable[str]) -> Iterable[type[Plugin]]:
     # What does not load is told when somebody enables it.
     for name in names:
         try:
-            yield plugins.find(group, name)
+            yield plugin_loader.find(group, name)
         except exceptions.PluginError:
             continue

@@ -7,7 +7,8 @@ from oslo_config import cfg
 
 from gantt import exceptions
 from gantt.conf import groups
-from gantt.core import quota, resources
+from gantt.core.claims import quota
+from gantt.core.messages import resource_classes
 
 GROUP = cfg.OptGroup('quotas', title='How much one project may have')
 
@@ -51,7 +52,7 @@ def limits(conf: Any) -> dict[str, int]:
     found = {name: getattr(conf.quotas, name) for name in quota.COUNTS}
     for name, text in conf.quotas.amounts.items():
         amount = int(text) if text.removeprefix('-').isdecimal() and len(text) < 20 else None
-        is_class = resources.is_class_name(name)
+        is_class = resource_classes.is_class_name(name)
         if not is_class or amount is None or not quota.UNLIMITED <= amount <= quota.LIMIT_MAX:
             raise exceptions.Misconfigured(
                 option='[quotas] amounts',

@@ -7,7 +7,7 @@ from oslo_config import cfg
 
 from gantt import exceptions
 from gantt.conf import groups
-from gantt.core.host_keys import Mode, Rules
+from gantt.core.resources.host_keys import Mode, Rules
 
 GROUP = cfg.OptGroup('security', title='Whose messages about hosts are taken')
 

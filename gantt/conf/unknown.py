@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 from oslo_config import cfg
 
-from gantt import exceptions, plugins
+from gantt import exceptions, plugin_loader
 from gantt.conf import filters, opts
-from gantt.core.near import near
+from gantt.core.messages.near import near
 
 _ENTRY_POINTS = 'oslo.config.opts'
 #: Group -> who lists options of it beside us, as etc/gantt/config-generator.conf names them.
@@ -149,7 +149,7 @@ def _known(conf: Any, files: Iterable[Sections]) -> dict[str, set[str]]:
     for group, enabled in filters.chosen(conf).items():
         for name in enabled:
             try:
-                plugin = plugins.find(group, name)
+                plugin = plugin_loader.find(group, name)
             except exceptions.PluginError:
                 continue
             found[filters.GROUPS[group].name].update(option.name for option in plugin.options)
@@ -187,7 +187,13 @@ def _meant(known: dict[str, set[str]], section: str, name: str) -> str:
     meant = near(name, sorted(known[section]), 1)
     if meant:
         return f'did you mean {meant[0]}?'
-    everywhere = {option: group for group, names in sorted(known.items()) for option in names}
+    part = sorted(option for option in known[section] if name in option.split('_'))
+    if part:
+        return f'did you mean {" or ".join(part[:3])}?'
+    ours = {str(getattr(group, 'name', group)) for group, _ in opts.list_opts()}
+    everywhere = {
+        option: group for group, names in sorted(known.items()) if group in ours for option in names
+    }
     far = near(name, sorted(everywhere), 1)
     return f'did you mean [{everywhere[far[0]]}] {far[0]}?' if far else 'remove it'
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from gantt import exceptions
-from gantt.core.columns import LAYOUT, OBJECTS
-from gantt.core.near import near
+from gantt.core.messages.near import near
+from gantt.core.table.columns import LAYOUT, OBJECTS
 
 #: Columns that a plugin may say it reads.
 KNOWN_COLUMNS = frozenset(LAYOUT) | frozenset(OBJECTS)

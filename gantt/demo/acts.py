@@ -11,15 +11,15 @@ import uuid
 from typing import Any
 
 from gantt import exceptions
-from gantt.compute.orders import Order, Selector
-from gantt.core.build import Build, Delete
-from gantt.core.decision import Answer
-from gantt.core.request import GroupRef, Policy, RequestSpec, SelectDestinations
+from gantt.compute.farm.faults import Order, Selector
+from gantt.core.messages.build import Build, Delete
+from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
+from gantt.core.records.decision import Answer
 from gantt.demo import nova, say
 from gantt.demo.stage import Stage, wait_until
-from gantt.rpc.transport import nova_transport
-from gantt.scheduler.insights import Insights
-from gantt.scheduler.views import Explanation, MemberExplanation
+from gantt.insights.read_model import Insights
+from gantt.insights.views import Explanation, MemberExplanation
+from gantt.rpc.amqp.transport import nova_transport
 
 FLAVORS = {
     'small': {'VCPU': 1, 'MEMORY_MB': 2048, 'DISK_GB': 20},

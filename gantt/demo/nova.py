@@ -26,7 +26,7 @@ class NoValidHost(Exception):
 
 def load(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Context and arguments of a captured call."""
-    file = importlib.resources.files('gantt.rpc.captures') / f'select_destinations-{name}.json'
+    file = importlib.resources.files('gantt.rpc.nova.captures') / f'select_destinations-{name}.json'
     message = msgspec.json.decode(file.read_bytes())['oslo.message (decoded)']
     context = {k[len('_context_') :]: v for k, v in message.items() if k.startswith('_context_')}
     now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)

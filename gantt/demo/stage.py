@@ -15,22 +15,24 @@ from typing import Any
 
 from gantt import client
 from gantt.cmd import wiring
+from gantt.compute.agent.journal import SqliteJournal
 from gantt.compute.drivers.start_locks import StartLocks
 from gantt.compute.drivers.this_machine import ThisMachine
-from gantt.compute.farm import Farm, Plan
-from gantt.compute.journal import SqliteJournal
+from gantt.compute.farm.farm import Farm, Plan
+from gantt.compute.farm.host_agent import Member, Settings, with_agent
+from gantt.compute.farm.runner import Runner
+from gantt.compute.farm.shapes import Shape
 from gantt.compute.listen import Listener, Methods
-from gantt.compute.member import Member, Settings, with_agent
 from gantt.compute.over_rpc import OverRpc
-from gantt.compute.runner import Runner
-from gantt.compute.shapes import Shape
-from gantt.core.report import RegisterHost
-from gantt.db import migration, session, store
+from gantt.core.messages.report import RegisterHost
+from gantt.db.engine import session
+from gantt.db.schema import migration
+from gantt.db.stores import store
 from gantt.http.app import make_app
 from gantt.http.server import Server
 from gantt.http.settings import HttpSettings
+from gantt.insights.read_model import Insights
 from gantt.rpc.service import RpcService
-from gantt.scheduler.insights import Insights
 from gantt.telemetry.metrics import Metrics
 
 FARM = 'farm'

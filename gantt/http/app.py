@@ -29,7 +29,7 @@ from gantt.http.handlers import (
 )
 from gantt.http.settings import HttpSettings
 from gantt.http.world import Caller, Checks, Metrics, RequestsClient, World
-from gantt.scheduler.insights import Insights
+from gantt.insights.read_model import Insights
 from gantt.scheduler.ports import Store
 
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gantt.core import nova_hints, quoting
-from gantt.core.request import Lifecycle, Purpose, SelectDestinations
+from gantt.core.messages import nova_hints, quoting
+from gantt.core.messages.request import Lifecycle, Purpose, SelectDestinations
 
 CLAIM = 'gantt:requests:create:claim'
 MIGRATE = 'gantt:requests:create:migrate'

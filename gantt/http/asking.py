@@ -4,8 +4,8 @@
 import msgspec
 
 from gantt import exceptions
-from gantt.core.commit import is_foreign, without_place
-from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.core.claims.commit import is_foreign, without_place
+from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.http import asked_fields
 from gantt.http.world import Caller, World
 

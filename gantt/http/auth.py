@@ -18,24 +18,6 @@ from gantt.http.world import Caller
 _TEXT_MAX = 255
 
 
-class Unauthorized(exceptions.Refused):
-    """The rule wants to know who asks, and no token says so, or none that is good."""
-
-    code = 'gantt.unauthorized'
-    http_status = 401
-    template = '{problem}; get one at {identity} and send it as X-Auth-Token'
-
-
-class IdentityUnavailable(exceptions.Unavailable):
-    """The token could not be looked at; it may be good."""
-
-    code = 'gantt.identity_unavailable'
-    template = (
-        'the identity service cannot be asked about the token just now; try again, '
-        'and see the log of gantt-api for the reason'
-    )
-
-
 def noauth(req: falcon.Request) -> Caller:
     """Everybody may do everything."""
     user = (req.get_header('X-User-Id') or '')[:_TEXT_MAX]

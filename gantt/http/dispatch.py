@@ -20,11 +20,12 @@ import msgspec
 from oslo_context import context
 
 from gantt import exceptions
-from gantt.core import message, quoting, since
+from gantt.core.messages import base, quoting, since
 from gantt.http import errors, fair_tasks, links, microversion
-from gantt.http.auth import IdentityUnavailable, Strategy, Unauthorized
+from gantt.http.auth import Strategy
+from gantt.http.errors import IdentityUnavailable, Unauthorized
 from gantt.http.world import NOBODY, Caller, Policy, World
-from gantt.scheduler.views import Change
+from gantt.insights.views import Change
 
 #: Bytes from which on an answer is compressed, and how hard.
 _COMPRESSED_FROM = 16_384
@@ -56,7 +57,7 @@ class Route(msgspec.Struct, frozen=True):
     rated: bool = False
     details: str = ''
     on_trail: bool = True
-    bytes_max: int | None = message.REQUEST_BYTES_MAX
+    bytes_max: int | None = base.REQUEST_BYTES_MAX
 
 
 class Raw(msgspec.Struct, frozen=True):
@@ -89,7 +90,7 @@ CREATED_SINCE = 3
 IN_USE_SINCE = 3
 
 
-class NoQuery(message.Message, frozen=True, kw_only=True):
+class NoQuery(base.Message, frozen=True, kw_only=True):
     """No query parameter is known here."""
 
 
@@ -281,9 +282,9 @@ def _shorten(req: falcon.Request, resp: falcon.Response) -> None:
 
 def _check_text(field: str, value: str) -> None:
     """No database has a name with a control character in it, and some choke on one."""
-    if len(value) > message.TEXT_MAX or not value.isprintable():
+    if len(value) > base.TEXT_MAX or not value.isprintable():
         raise exceptions.InvalidMessage(
-            field=field, problem=f'expected at most {message.TEXT_MAX} printable characters'
+            field=field, problem=f'expected at most {base.TEXT_MAX} printable characters'
         )
 
 
@@ -297,13 +298,13 @@ def _query(req: falcon.Request, tp: type) -> Any:
     try:
         return msgspec.convert(req.params, tp, strict=False)
     except msgspec.ValidationError as e:
-        raise message.invalid(e, tp, 'query') from None
+        raise base.invalid(e, tp, 'query') from None
 
 
 def _body(req: falcon.Request, tp: type, limit: int) -> Any:
     given = (req.content_type or '').partition(';')[0].strip().lower()
     if given and given != 'application/json':
-        raise errors.UnsupportedMediaType(given=quoting.plain(given, message.NAME_MAX))
+        raise errors.UnsupportedMediaType(given=quoting.plain(given, base.NAME_MAX))
     # One byte more than allowed, so that a body without a length is refused too.
     stream = req.bounded_stream if req.content_length is not None else req.stream
     terminated = req.content_length is not None or req.env.get('wsgi.input_terminated')
@@ -319,7 +320,7 @@ def _body(req: falcon.Request, tp: type, limit: int) -> Any:
     if not given:
         # Nothing is guessed: a page of another site may send a body without a type, unasked.
         raise errors.UnsupportedMediaType(given='')
-    return message.decode_json(data, tp, inside='body')
+    return base.decode_json(data, tp, inside='body')
 
 
 class Versions:

@@ -17,8 +17,8 @@ import webob.exc
 from oslo_middleware import request_id as request_id_middleware
 
 from gantt import exceptions
-from gantt.core import message, quoting
-from gantt.core.near import did_you_mean, near
+from gantt.core.messages import base, quoting
+from gantt.core.messages.near import did_you_mean, near
 from gantt.http.world import Metrics
 
 LOG = logging.getLogger(__name__)
@@ -44,6 +44,24 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
     """The body of every answer that is not a success."""
 
     errors: list[Error]
+
+
+class Unauthorized(exceptions.Refused):
+    """The rule wants to know who asks, and no token says so, or none that is good."""
+
+    code = 'gantt.unauthorized'
+    http_status = 401
+    template = '{problem}; get one at {identity} and send it as X-Auth-Token'
+
+
+class IdentityUnavailable(exceptions.Unavailable):
+    """The token could not be looked at; it may be good."""
+
+    code = 'gantt.identity_unavailable'
+    template = (
+        'the identity service cannot be asked about the token just now; try again, '
+        'and see the log of gantt-api for the reason'
+    )
 
 
 class UnsupportedMicroversion(exceptions.UnsupportedVersion):
@@ -129,7 +147,7 @@ class Handlers:
             self._metrics.count('gantt_messages_refused_total', method=where, code=error.code)
         else:
             LOG.warning('%s %s: %s', req.method, _path(req), error.message)
-        req.context.code, req.context.what = error.code, error.message[: message.TEXT_MAX]
+        req.context.code, req.context.what = error.code, error.message[: base.TEXT_MAX]
         _say(resp, error, request_id_of(req.env))
 
     def _falcon(self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any) -> None:
@@ -174,7 +192,7 @@ class Handlers:
 
 def _path(req: falcon.Request) -> str:
     """For a line of the log: nobody has looked yet at what is in it."""
-    return quoting.plain(req.path, message.NAME_MAX)
+    return quoting.plain(req.path, base.NAME_MAX)
 
 
 def _say(resp: falcon.Response, error: exceptions.GanttError, request_id: str) -> None:

@@ -21,7 +21,7 @@ from oslo_config import cfg
 from oslo_context import context
 
 from gantt import exceptions
-from gantt.http.auth import IdentityUnavailable, Unauthorized
+from gantt.http.errors import IdentityUnavailable, Unauthorized
 from gantt.http.world import Caller
 
 LOG = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 import falcon
 import msgspec
 
-from gantt.core.since import since
+from gantt.core.messages.since import since
 
 
 class Link(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import re
 
 import msgspec
 
-from gantt.core import quoting
+from gantt.core.messages import quoting
 from gantt.http.errors import UnsupportedMicroversion
 
 SERVICE = 'scheduler'

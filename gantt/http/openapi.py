@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from gantt import policies
-from gantt.core.since import MARK
+from gantt.core.messages.since import MARK
 from gantt.http import examples, microversion
 from gantt.http.dispatch import CREATED_SINCE, NoQuery, Route, Signature, choices, signature_of
 from gantt.http.errors import Errors

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import falcon
 
 from gantt import exceptions
-from gantt.core import message, quoting
+from gantt.core.messages import base, quoting
 from gantt.http.settings import HttpSettings
 
 _SAFE = ('GET', 'HEAD', 'OPTIONS')
@@ -62,7 +62,7 @@ class Origins:
         """:raises ForeignOrigin, ForeignHost:"""
         host = req.get_header('Host') or ''
         if self._names is not None and host and not self._is_served(host):
-            raise ForeignHost(host=quoting.short(host, message.NAME_MAX))
+            raise ForeignHost(host=quoting.short(host, base.NAME_MAX))
         if req.method not in _SAFE:
             self._check_origin(req, host)
 
@@ -86,7 +86,7 @@ class Origins:
         # Browsers leave Sec-Fetch-Site out on plain HTTP to other machines: then the origin says.
         ours = site in _OURS if site else origin is None or _is_same(origin, req, host)
         if not ours:
-            raise ForeignOrigin(origin=quoting.short(origin or site, message.NAME_MAX))
+            raise ForeignOrigin(origin=quoting.short(origin or site, base.NAME_MAX))
 
 
 def _is_same(origin: str, req: falcon.Request, host: str) -> bool:

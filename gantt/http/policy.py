@@ -15,7 +15,7 @@ from oslo_config import cfg
 from oslo_policy import policy
 
 from gantt import exceptions, policies
-from gantt.core.near import did_you_mean, near
+from gantt.core.messages.near import did_you_mean, near
 from gantt.http.world import NOBODY, Caller
 
 _OPTION = '[oslo_policy] policy_file'

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claim import State
-from gantt.core.decision import Outcome
-from gantt.core.message import Message, Name, Text, Uuid
-from gantt.scheduler.views import HostCondition
+from gantt.core.claims.claim import State
+from gantt.core.messages.base import Message, Name, Text, Uuid
+from gantt.core.records.decision import Outcome
+from gantt.insights.views import HostCondition
 
 EventKind = Literal[
     'registered', 'disabled', 'enabled', 'service', 'facts', 'key', 'renamed', 'removed',

@@ -3,7 +3,7 @@
 
 import msgspec
 
-from gantt.core import message
+from gantt.core.messages import base
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     :ivar site_name: what operators call this site; empty: nothing
     """
 
-    body_bytes_max: int = message.BYTES_MAX
+    body_bytes_max: int = base.BYTES_MAX
     placements_max: int = 12
     placements_of_one_max: int = 8
     trials_max: int = 2

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import falcon
 
-from gantt.core import message, quoting
-from gantt.core.trail import FAILURE, SUCCESS, Entry, Initiator
+from gantt.core.messages import base, quoting
+from gantt.core.records.audit_trail import FAILURE, SUCCESS, Entry, Initiator
 from gantt.http import errors
 from gantt.http.world import Caller
 
@@ -40,7 +40,7 @@ class Trail:
             Entry(
                 time=datetime.datetime.now(datetime.UTC).isoformat(timespec='milliseconds'),
                 action=rule,
-                target=f'{req.method} {quoting.plain(req.path, message.TEXT_MAX)}',
+                target=f'{req.method} {quoting.plain(req.path, base.TEXT_MAX)}',
                 outcome=FAILURE if failed else SUCCESS,
                 reason=str(req.context.get('code', '')) if failed else '',
                 what=str(req.context.get('what', '')),

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gantt.core.decision import Answer
-from gantt.core.request import SelectDestinations
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.records.decision import Answer
 from gantt.http.settings import HttpSettings
-from gantt.scheduler.insights import Insights
+from gantt.insights.read_model import Insights
 from gantt.scheduler.ports import Store
 
 

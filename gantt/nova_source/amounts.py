@@ -6,7 +6,7 @@ Placement takes numbers that are refused here; one of them must not cost the who
 
 from collections.abc import Mapping, Set
 
-from gantt.core.resources import AMOUNT_MAX, RATIO_MAX, Inventory
+from gantt.core.messages.resource_classes import AMOUNT_MAX, RATIO_MAX, Inventory
 from gantt.nova_source.words import Amounts
 
 

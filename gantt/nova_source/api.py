@@ -20,7 +20,7 @@ import msgspec
 from keystoneauth1.adapter import Adapter
 
 from gantt import exceptions
-from gantt.core import message
+from gantt.core.messages import base
 
 LOG = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class Api:
         where = f'{self.name}: GET {path}'
         if not isinstance(body, dict) or key not in body:
             raise exceptions.InvalidMessage(field=where, problem=f'expected an object with {key!r}')
-        return message.decode(body[key], tp, inside=f'{where}: {key}')
+        return base.decode(body[key], tp, inside=f'{where}: {key}')
 
     def entries(
         self, path: str, tp: type[T], key: str, odd: Odd | None = None, **params: Any
@@ -158,7 +158,7 @@ class Api:
     ) -> Iterator[T]:  # fmt: skip
         for number, entry in enumerate(found):
             try:
-                yield message.decode(entry, tp, inside=f'{self.name}: GET {where}[{number}]')
+                yield base.decode(entry, tp, inside=f'{self.name}: GET {where}[{number}]')
             except exceptions.InvalidMessage as e:
                 if odd is None:
                     raise

@@ -11,18 +11,18 @@ import msgspec
 from msgspec import UNSET
 
 from gantt.compute.ports import Facts
-from gantt.core import resources
-from gantt.core.message import TEXT_MAX
-from gantt.core.nova_events import Guest
-from gantt.core.report import IO_WORKLOAD, Metric, RegisterHost
-from gantt.core.report import Hypervisor as Runs
-from gantt.core.resources import Inventory
+from gantt.core.messages import resource_classes
+from gantt.core.messages.base import TEXT_MAX
+from gantt.core.messages.report import IO_WORKLOAD, Metric, RegisterHost
+from gantt.core.messages.report import Hypervisor as Runs
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.nova.events import Guest
 from gantt.nova_source import names
 from gantt.nova_source.amounts import taken_over
 from gantt.nova_source.names import Named
 from gantt.nova_source.reading import Picture
 from gantt.nova_source.words import Flavor, Hypervisor, Room, Server, Service
-from gantt.rpc import nova_flavor
+from gantt.rpc.nova import flavor as nova_flavor
 
 _CPU_KEYS = ('arch', 'model', 'vendor', 'topology', 'cells', 'features', 'maxphysaddr')
 SOURCE = 'nova'
@@ -267,7 +267,7 @@ def amounts_of(server: Server) -> dict[str, int]:
     }  # fmt: skip
     volume = not server.image
     found = nova_flavor.in_use(body, {}, volume=volume)
-    return {kind: amount for kind, amount in found.items() if resources.is_class_name(kind)}
+    return {kind: amount for kind, amount in found.items() if resource_classes.is_class_name(kind)}
 
 
 def _swap(flavor: Flavor) -> int:

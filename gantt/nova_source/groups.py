@@ -6,10 +6,10 @@ from collections.abc import Container, Mapping
 import msgspec
 
 from gantt import exceptions
-from gantt.core import message
-from gantt.core.nova_events import NovaAggregate
-from gantt.core.nova_source import ServerGroup
-from gantt.core.request import Policy
+from gantt.core.messages import base
+from gantt.core.messages.request import Policy
+from gantt.core.nova.events import NovaAggregate
+from gantt.core.nova.source import ServerGroup
 from gantt.nova_source.reading import Picture
 from gantt.nova_source.words import ServerGroup as Group
 
@@ -65,7 +65,7 @@ def groups(picture: Picture, known: Container[str]) -> tuple[list[ServerGroup], 
 def _problem(made: msgspec.Struct) -> str:
     """Why a scheduler would refuse the message with it, and all others in that."""
     try:
-        message.decode(message.to_builtins(made), type(made), inside='it')
+        base.decode(base.to_builtins(made), type(made), inside='it')
     except exceptions.InvalidMessage as e:
         return str(e)
     return ''

@@ -5,8 +5,8 @@ import json
 
 import msgspec
 
-from gantt.core import message
-from gantt.core.nova_source import GUESTS_MOST, GuestList
+from gantt.core.messages import base
+from gantt.core.nova.source import GUESTS_MOST, GuestList
 from gantt.nova_source.facts import Said, Told
 
 #: A list of guests that changed is told in so many passes: what releases and confirms takes
@@ -84,5 +84,5 @@ def fitting(told: Told, most: int) -> Told:
 
 def size(host: str, said: Said) -> int:
     """Bytes of the message, which travels as text within text."""
-    words = message.to_builtins(listed(host, said))
+    words = base.to_builtins(listed(host, said))
     return len(json.dumps(json.dumps(words))) + OTHER_BYTES

@@ -4,9 +4,9 @@
 import logging
 
 from gantt import exceptions
-from gantt.compute.agent import Halted
+from gantt.compute.agent.agent import Halted
 from gantt.compute.ports import SchedulerPort
-from gantt.core.report import HostReport, Registered, RegisterHost
+from gantt.core.messages.report import HostReport, Registered, RegisterHost
 
 LOG = logging.getLogger(__name__)
 

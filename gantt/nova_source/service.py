@@ -9,16 +9,16 @@ from typing import Any
 
 from gantt import client, exceptions
 from gantt.client.signing import Signer
-from gantt.compute import key_file
+from gantt.compute.agent import key_file
+from gantt.compute.farm.runner import Runner
 from gantt.compute.over_rpc import OverRpc
-from gantt.compute.report_source import Count, ReportSource
-from gantt.compute.runner import Runner
+from gantt.compute.sources.report_source import Count, ReportSource
 from gantt.conf import nova_source
 from gantt.nova_source import keystone
 from gantt.nova_source.cells import Cells
 from gantt.nova_source.reading import Reader
 from gantt.nova_source.source import Source
-from gantt.rpc.transport import service_defaults, wait_for_broker
+from gantt.rpc.amqp.transport import service_defaults, wait_for_broker
 
 LOG = logging.getLogger(__name__)
 

@@ -16,16 +16,16 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from gantt import exceptions
-from gantt.compute.census import Census
-from gantt.compute.member import Member
-from gantt.compute.member import Settings as MemberSettings
+from gantt.compute.agent.running_guests import Census
+from gantt.compute.agent.session import Session
+from gantt.compute.farm.host_agent import Member
+from gantt.compute.farm.host_agent import Settings as MemberSettings
+from gantt.compute.farm.runner import Runner
 from gantt.compute.ports import Facts, SchedulerPort
-from gantt.compute.report_source import Count
-from gantt.compute.runner import Runner
-from gantt.compute.session import Session
-from gantt.core import message
-from gantt.core.nova_events import GuestSettled, NovaAggregate
-from gantt.core.nova_source import (
+from gantt.compute.sources.report_source import Count
+from gantt.core.messages import base
+from gantt.core.nova.events import GuestSettled, NovaAggregate
+from gantt.core.nova.source import (
     AggregatesTold,
     AskMoves,
     GroupsTold,
@@ -324,8 +324,8 @@ def _parts(items: list[T]) -> Iterator[list[T]]:
     part: list[T] = []
     size = 0
     for item in items:
-        length = len(msgspec.json.encode(message.to_builtins(item)))
-        if part and (size + length > BYTES_MOST or len(part) >= message.LIST_MAX):
+        length = len(msgspec.json.encode(base.to_builtins(item)))
+        if part and (size + length > BYTES_MOST or len(part) >= base.LIST_MAX):
             yield part
             part, size = [], 0
         part.append(item)

@@ -19,19 +19,20 @@ from typing import Any
 import oslo_messaging as om
 
 from gantt import exceptions
-from gantt.rpc import driver, refusals, transport, wire
+from gantt.rpc import wire
+from gantt.rpc.amqp import driver, refusals, transport
+from gantt.rpc.amqp.dead_letters import DeadLetters
+from gantt.rpc.amqp.replies import CHANNELS, Count
+from gantt.rpc.amqp.self_ping import SelfPing
+from gantt.rpc.amqp.straight import Letter
+from gantt.rpc.amqp.timers import Later
+from gantt.rpc.api.endpoints import ClaimsMethods, SchedulerMethods, StatsMethods
+from gantt.rpc.api.stats import Ratios
 from gantt.rpc.call import Call
-from gantt.rpc.dead_letters import DeadLetters
-from gantt.rpc.endpoints import ClaimsMethods, SchedulerMethods, StatsMethods
-from gantt.rpc.later import Later
-from gantt.rpc.nova_compat import NovaMethods, Terms
-from gantt.rpc.nova_notifier import NovaNotifier
-from gantt.rpc.pausing import Pausing
-from gantt.rpc.replies import CHANNELS, Count
-from gantt.rpc.self_ping import SelfPing
-from gantt.rpc.server import Interface, Topic
-from gantt.rpc.stats import Ratios
-from gantt.rpc.straight import Letter
+from gantt.rpc.nova.notifier import NovaNotifier
+from gantt.rpc.nova.topic import NovaMethods, Terms
+from gantt.rpc.server.pausing import Pausing
+from gantt.rpc.server.server import Interface, Topic
 
 LOG = logging.getLogger(__name__)
 
@@ -240,13 +241,10 @@ class RpcService:
         thread.join(_DECLARE_SECONDS)
         if not errors and not thread.is_alive():
             return
-        problem = (
+        if errors and isinstance(errors[0], exceptions.GanttError):
+            raise errors[0]
+        raise topic.undeclared(
             refusals.said(errors[0]) if errors else f'no answer within {_DECLARE_SECONDS:.0f} s'
-        )
-        raise exceptions.Misconfigured(
-            option='[oslo_messaging_rabbit]',
-            problem=f'the queues of topic {topic.name} cannot be declared: {problem}',
-            fix=refusals.remedy_of_queues(problem, driver.options(topic.carrier)[0]),
         ) from None
 
     @property

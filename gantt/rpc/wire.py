@@ -27,8 +27,9 @@ import re
 from typing import Any
 
 from gantt import exceptions
-from gantt.core import decision, message, quoting
-from gantt.core.decision import Answer
+from gantt.core.messages import base, quoting
+from gantt.core.records import decision
+from gantt.core.records.decision import Answer
 from gantt.rpc.call import Call
 
 MAJOR, MINOR = 1, 10
@@ -76,7 +77,7 @@ def argument(call: Call) -> Any:
     """
     ((name, tp),) = call.takes.items()
     only(call.args, (name,), newer=call.newer_minor)
-    return message.decode(call.args[name], tp, inside=name, newer_minor=call.newer_minor)
+    return base.decode(call.args[name], tp, inside=name, newer_minor=call.newer_minor)
 
 
 def only(args: dict[str, Any], names: tuple[str, ...], *, newer: bool = False) -> None:
@@ -118,7 +119,7 @@ def finite(body: Any, path: str, depth: int = 0) -> None:
 
 def _shown(path: str) -> str:
     """A path whose keys are foreign, as a refusal repeats it."""
-    return quoting.plain(path, message.NAME_MAX)
+    return quoting.plain(path, base.NAME_MAX)
 
 
 def whole_text(body: Any, path: str) -> None:

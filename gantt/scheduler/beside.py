@@ -5,8 +5,8 @@ from typing import Protocol
 
 import msgspec
 
-from gantt.core.beside import TellFacts
-from gantt.core.host import HostChange
+from gantt.core.claims.host_facts import TellFacts
+from gantt.core.resources.host import HostChange
 
 
 class FactsResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class FactsStore(Protocol):
     """For :class:`gantt.scheduler.ports.Store`, whose other rules hold here too."""
 
     def tell_facts(self, told: TellFacts) -> FactsResult:
-        """Fold what an agent tells beside the reports of its host; see ``core.beside``.
+        """Fold what an agent tells beside the reports of its host; see ``core.claims.host_facts``.
 
         :raises NotProven: its sender is not the agent that is known of the host
         """

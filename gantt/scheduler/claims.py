@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import msgspec
 
 from gantt import exceptions
-from gantt.core import registering
-from gantt.core.host import HostRow
-from gantt.core.reconcile import Registration, RegistrationFate
-from gantt.core.report import ClaimWords, Registered, RegisterHost
-from gantt.core.request import CancelClaims, ExtendClaims
+from gantt.core.claims import registration
+from gantt.core.claims.reconcile import Registration, RegistrationFate
+from gantt.core.messages.report import ClaimWords, Registered, RegisterHost
+from gantt.core.messages.request import CancelClaims, ExtendClaims
+from gantt.core.resources.host import HostRow
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.host_signatures import Alarm
 from gantt.scheduler.ports import ClaimFate, ClaimResult, Recorder, Store
@@ -62,13 +62,13 @@ class Claims:
         found: Sequence[RegistrationFate],
     ) -> None:  # fmt: skip
         """Alarms: who is refused for want of proof, and who comes from another journal."""
-        held = registering.HELD_REPORTS * self._settings.report_seconds
+        held = registration.HELD_REPORTS * self._settings.report_seconds
         for row, said, fate in zip(before, messages, found, strict=True):
             if isinstance(fate, exceptions.NotProven):
                 self.alarm.raise_('register_host', fate)
             if isinstance(fate, exceptions.GanttError) or row is None:
                 continue
-            if registering.is_elsewhere(row, said, self._cache.database_now, held):
+            if registration.is_elsewhere(row, said, self._cache.database_now, held):
                 self._recorder.count('gantt_registrations_elsewhere_total')
                 LOG.warning(
                     'host %s: it was registered from another journal %.0f s after an agent with '

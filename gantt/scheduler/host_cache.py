@@ -19,12 +19,13 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from gantt import exceptions
-from gantt.core import overrides, resources
-from gantt.core.group_rule import GroupRule
-from gantt.core.host import Aggregate, HostChange, HostRow
-from gantt.core.host_keys import HostKey
-from gantt.core.host_table import HostTable
-from gantt.core.silence import Silence, Window
+from gantt.core.messages import resource_classes
+from gantt.core.resources.group_rule import GroupRule
+from gantt.core.resources.host import Aggregate, HostChange, HostRow
+from gantt.core.resources.host_keys import HostKey
+from gantt.core.table import aggregate_overrides
+from gantt.core.table.host_table import HostTable
+from gantt.core.table.silence import Silence, Window
 from gantt.scheduler import table_log
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.ports import Clock, Everything, Feed, Gap, Store
@@ -139,14 +140,14 @@ class HostCache:
         return found if found is not None and found.name == name else None
 
     def look_for_silence(self, down_seconds: float) -> Window | None:
-        """When the last reports came of hosts that fell silent together; see ``core.silence``."""
+        """When hosts that fell silent together last reported; see ``core.table.silence``."""
         table = self.working
         return self._silence.look(table.reported_at, table.enabled, table.now, down_seconds)
 
     def has_classes(self, names: Iterable[str]) -> bool:
         """Whether all are known here; else ``declared_classes`` reads the database."""
         for name in names:
-            if name not in resources.STANDARD and name not in self.classes:
+            if name not in resource_classes.STANDARD and name not in self.classes:
                 return False
         return True
 
@@ -517,7 +518,7 @@ class HostCache:
 
     def _warn(self, aggregates: Iterable[Aggregate]) -> None:
         """Once of each multiplier that an aggregate sets in vain."""
-        found = overrides.problems(aggregates)
+        found = aggregate_overrides.problems(aggregates)
         for problem in found:
             if problem not in self._warned:
                 LOG.warning('%s', problem)

@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gantt import ed25519, exceptions
-from gantt.core import host_keys, quoting
-from gantt.core.beside import IntroducedFacts, TellFacts
-from gantt.core.host_keys import HostKey, Introduced, Mode, Proof, Rules
-from gantt.core.nova_source import GuestList
-from gantt.core.report import ClaimWords, HostReport, RegisterHost
+from gantt.core.claims.host_facts import IntroducedFacts, TellFacts
+from gantt.core.messages import quoting
+from gantt.core.messages.report import ClaimWords, HostReport, RegisterHost
+from gantt.core.nova.source import GuestList
+from gantt.core.resources import host_keys
+from gantt.core.resources.host_keys import HostKey, Introduced, Mode, Proof, Rules
 
 LOG = logging.getLogger(__name__)
 

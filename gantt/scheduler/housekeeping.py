@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable
 
 from gantt import exceptions
-from gantt.core.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 from gantt.scheduler.claims import Claims, jittered
-from gantt.scheduler.contention import Contention
 from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.placing.contention import Contention
 from gantt.scheduler.ports import Clock, Recorder, Store
 from gantt.scheduler.quotas import REFRESH_SECONDS, Quotas
 from gantt.scheduler.recorder import StoreRecorder

@@ -11,22 +11,22 @@ from typing import Protocol
 
 import msgspec
 
-from gantt.core.adoption import Guest, GuestFate
-from gantt.core.claim import Claim
-from gantt.core.commit import CommitResult, DecisionRecord, RequestDraft
-from gantt.core.decision import Answer
-from gantt.core.group_rule import GroupRule
-from gantt.core.history import ClaimCounts, History
-from gantt.core.host import Aggregate, Group, HostChange
-from gantt.core.host_event import HostEvent
-from gantt.core.host_keys import HostKey
-from gantt.core.metrics import DeclaredMetric
-from gantt.core.nova_events import Cast, GuestSettled
-from gantt.core.project_usage import ProjectUsage
-from gantt.core.quota import Limit, Usage
-from gantt.core.reconcile import Registration, RegistrationFate
-from gantt.core.report import ClaimWords, HostReport, RegisterHost
-from gantt.core.service import Service, ServiceNote
+from gantt.core.claims.adoption import Guest, GuestFate
+from gantt.core.claims.claim import Claim
+from gantt.core.claims.commit import CommitResult, DecisionRecord, RequestDraft
+from gantt.core.claims.host_event import HostEvent
+from gantt.core.claims.project_usage import ProjectUsage
+from gantt.core.claims.quota import Limit, Usage
+from gantt.core.claims.reconcile import Registration, RegistrationFate
+from gantt.core.messages.report import ClaimWords, HostReport, RegisterHost
+from gantt.core.nova.events import Cast, GuestSettled
+from gantt.core.records.decision import Answer
+from gantt.core.records.history import ClaimCounts, History
+from gantt.core.records.process import Service, ServiceNote
+from gantt.core.resources.group_rule import GroupRule
+from gantt.core.resources.host import Aggregate, Group, HostChange
+from gantt.core.resources.host_keys import HostKey
+from gantt.core.table.metrics import DeclaredMetric
 from gantt.scheduler.beside import FactsStore
 
 
@@ -187,7 +187,7 @@ class Store(FactsStore, Protocol):
 
     # -- the group commit and the life of requests -------------------------
     def commit(self, batch: Sequence[RequestDraft]) -> CommitResult:
-        """Commit a batch of requests; see ``core.commit`` for the rule."""
+        """Commit a batch of requests; see ``core.claims.commit`` for the rule."""
 
     def give_up(self, request_id: str, owner: str, attempt: int) -> ClaimResult:
         """Release everything this attempt of an open request has claimed; delete its row."""
@@ -239,7 +239,7 @@ class Store(FactsStore, Protocol):
 
     # -- hosts that an unmodified Nova runs -----------------------------------
     def hear_guests(self, casts: Sequence[Cast]) -> HeardResult:
-        """Fold what hosts say of their guests, each broadcast once; see ``core.nova_heard``."""
+        """Fold broadcasts about guests, each once; see ``core.nova.host_words``."""
 
     def hear_aggregates(self, cast: Cast) -> bool:
         """Take over aggregates as Nova's API says they are; whether it was news."""
@@ -345,7 +345,7 @@ class Store(FactsStore, Protocol):
     def quota_usage(
         self, projects: Collection[str], classes: Collection[str] = ()
     ) -> dict[str, Usage]:
-        """What each of these projects has, of all that is committed; see ``core.quota``.
+        """What each of these projects has, of all that is committed; see ``core.claims.quota``.
 
         :param classes: resource classes whose amounts are wanted
         """

@@ -3,7 +3,7 @@
 
 The limits are few and seldom change: all of them are kept in memory and read again every few
 seconds.  What a project has is read when a request that a limit binds is to be committed, once
-for a batch and before its transaction, without any lock: see ``core.quota`` for what that
+for a batch and before its transaction, without any lock: see ``core.claims.quota`` for what that
 promises.  Requests that no limit binds cost nothing.
 
 Rates are counted by each process for itself.
@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from gantt import exceptions
-from gantt.core import quota
-from gantt.core.claim import Claim
-from gantt.core.quota import Bucket, Excess, Limits, Usage
-from gantt.core.request import Purpose, SelectDestinations
+from gantt.core.claims import quota
+from gantt.core.claims.claim import Claim
+from gantt.core.claims.quota import Bucket, Excess, Limits, Usage
+from gantt.core.messages.request import Purpose, SelectDestinations
 from gantt.scheduler.ports import Clock, Store
 from gantt.scheduler.settings import Settings
 

@@ -13,7 +13,7 @@ import threading
 from typing import Protocol
 
 from gantt import exceptions
-from gantt.core.commit import DecisionRecord
+from gantt.core.claims.commit import DecisionRecord
 from gantt.scheduler.ports import Store
 
 LOG = logging.getLogger(__name__)

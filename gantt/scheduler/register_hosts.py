@@ -14,10 +14,10 @@ import queue
 from concurrent.futures import Future
 
 from gantt import exceptions
-from gantt.core.report import Registered, RegisterHost
+from gantt.core.messages.report import Registered, RegisterHost
 from gantt.scheduler.claims import Claims
-from gantt.scheduler.lane import Lane
 from gantt.scheduler.ports import Recorder
+from gantt.scheduler.work_queue import Lane
 
 LOG = logging.getLogger(__name__)
 #: Registrations in one transaction, and how many may wait.

@@ -17,21 +17,21 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from gantt import exceptions
-from gantt.core.commit import CommitResult, Fate, RequestFate
-from gantt.core.decision import Outcome
-from gantt.core.pipeline import Pipeline
-from gantt.core.quota import Excess
-from gantt.scheduler.admission import Admission, Call, refusal
+from gantt.core.claims.commit import CommitResult, Fate, RequestFate
+from gantt.core.claims.quota import Excess
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.records.decision import Outcome
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.locked_hosts import WAIT_SECONDS, LockedHosts
-from gantt.scheduler.outbox import OnAnswer, Outbox
-from gantt.scheduler.plan import Plan, back_off
-from gantt.scheduler.planning import Planner
+from gantt.scheduler.placing.admission import Admission, Call, refusal
+from gantt.scheduler.placing.locked_hosts import WAIT_SECONDS, LockedHosts
+from gantt.scheduler.placing.outbox import OnAnswer, Outbox
+from gantt.scheduler.placing.plan import Plan, back_off
+from gantt.scheduler.placing.planning import Planner
+from gantt.scheduler.placing.repeats import Repeats
+from gantt.scheduler.placing.slices import Slice, is_whole
 from gantt.scheduler.ports import Clock, Recorder, Store, StoredRequest
 from gantt.scheduler.quotas import Quotas, Round
-from gantt.scheduler.repeats import Repeats
 from gantt.scheduler.settings import Settings
-from gantt.scheduler.slices import Slice, is_whole
 
 LOG = logging.getLogger(__name__)
 IDLE_SECONDS = 0.5

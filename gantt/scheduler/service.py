@@ -10,24 +10,24 @@ from concurrent.futures import Future
 from typing import Any
 
 from gantt import exceptions
-from gantt.core import request as requests
-from gantt.core.decision import Answer, Outcome
-from gantt.core.host import HostRow
-from gantt.core.nova_events import Cast
-from gantt.core.pipeline import Pipeline
-from gantt.core.report import ClaimWords, HostReport, Registered, RegisterHost
-from gantt.core.request import CancelClaims, ExtendClaims, GetRequest, SelectDestinations
-from gantt.scheduler.admission import AtOnce, refusal
+from gantt.core.messages import request as requests
+from gantt.core.messages.report import ClaimWords, HostReport, Registered, RegisterHost
+from gantt.core.messages.request import CancelClaims, ExtendClaims, GetRequest, SelectDestinations
+from gantt.core.nova.events import Cast
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.records.decision import Answer, Outcome
+from gantt.core.resources.host import HostRow
 from gantt.scheduler.claims import Claims
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.host_signatures import HostSignatures
 from gantt.scheduler.housekeeping import Housekeeping
-from gantt.scheduler.nova_moves import NovaMoves, Then
-from gantt.scheduler.nova_source import NovaSource
-from gantt.scheduler.nova_words import NovaWords
-from gantt.scheduler.outbox import OnAnswer
-from gantt.scheduler.planning import Planner
+from gantt.scheduler.nova.events import NovaWords
+from gantt.scheduler.nova.moves import NovaMoves, Then
+from gantt.scheduler.nova.source import NovaSource
+from gantt.scheduler.placing.admission import AtOnce, refusal
+from gantt.scheduler.placing.outbox import OnAnswer
+from gantt.scheduler.placing.planning import Planner
 from gantt.scheduler.ports import ClaimFate, Clock, Recorder, Replies, ReportFate, Store
 from gantt.scheduler.quotas import Quotas
 from gantt.scheduler.register_hosts import Registrations

@@ -8,7 +8,7 @@ which ``follow`` changes while they run.
 
 import msgspec
 
-from gantt.core.host_keys import Rules
+from gantt.core.resources.host_keys import Rules
 
 #: What a running scheduler keeps: its identity, and sizes of what it has built.
 KEPT = (

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from gantt.core.host import Aggregate, HostChange, HostRow, Placed
-from gantt.core.host_table import HostTable
-from gantt.core.metrics import DeclaredMetric
+from gantt.core.resources.host import Aggregate, HostChange, HostRow, Placed
+from gantt.core.table.host_table import HostTable
+from gantt.core.table.metrics import DeclaredMetric
 from gantt.scheduler.ports import Everything, Store
 
 EVENTS_MAX = 200_000

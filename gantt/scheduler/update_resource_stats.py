@@ -19,14 +19,14 @@ from typing import NamedTuple
 import msgspec
 
 from gantt import exceptions
-from gantt.core import metrics
-from gantt.core import report as reports
-from gantt.core.report import HostReport
+from gantt.core.messages import report as reports
+from gantt.core.messages.report import HostReport
+from gantt.core.table import metrics
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.lane import Lane
 from gantt.scheduler.ports import Clock, Recorder, ReportFate, Store
 from gantt.scheduler.set_aside import SetAside
 from gantt.scheduler.settings import Settings
+from gantt.scheduler.work_queue import Lane
 
 LOG = logging.getLogger(__name__)
 WAITED_FOR_MS = 2.0

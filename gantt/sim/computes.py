@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from gantt.compute import census
-from gantt.compute.agent import Agent, Halted, Terms
-from gantt.compute.census import Census
-from gantt.compute.journal import Entry, MemoryJournal
-from gantt.compute.member import Member, Settings
+from gantt.compute.agent import running_guests
+from gantt.compute.agent.agent import Agent, Halted, Terms
+from gantt.compute.agent.journal import Entry, MemoryJournal
+from gantt.compute.agent.running_guests import Census
+from gantt.compute.agent.session import Fenced, Session, Stamp
+from gantt.compute.farm.host_agent import Member, Settings
+from gantt.compute.farm.runner import Runner, Turns
 from gantt.compute.ports import Facts, Guest, GuestError
-from gantt.compute.runner import Runner, Turns
-from gantt.compute.session import Fenced, Session, Stamp
-from gantt.core.build import Build, Delete
-from gantt.core.report import ClaimWords, HostReport, Metric, Registered, RegisterHost
-from gantt.core.resources import Inventory
+from gantt.core.messages.build import Build, Delete
+from gantt.core.messages.report import ClaimWords, HostReport, Metric, Registered, RegisterHost
+from gantt.core.messages.resource_classes import Inventory
 from gantt.sim import plan
 from gantt.sim.loop import Loop, Process, ProcessClock, Signal
 from gantt.sim.network import Network
@@ -209,7 +209,7 @@ class ComputeProcess(Process):
         session = Session(RegisterHost(name=self.name, boot_nonce='-'), port, file)
 
         def look() -> tuple[Census, Facts]:
-            seen = census.take(machine, file)
+            seen = running_guests.take(machine, file)
             return seen, machine.facts(seen.guests)
 
         terms = Terms(confirm_seconds=plan.LEASE_SECONDS, wait_for_other_seconds=30.0)

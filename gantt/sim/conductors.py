@@ -12,9 +12,8 @@ from collections.abc import Callable
 import msgspec
 
 from gantt import exceptions
-from gantt.core.build import Build, Delete
-from gantt.core.decision import Answer, Outcome, Selection
-from gantt.core.request import (
+from gantt.core.messages.build import Build, Delete
+from gantt.core.messages.request import (
     CancelClaims,
     ExtendClaims,
     GroupRef,
@@ -23,6 +22,7 @@ from gantt.core.request import (
     RequestSpec,
     SelectDestinations,
 )
+from gantt.core.records.decision import Answer, Outcome, Selection
 from gantt.sim import plan
 from gantt.sim.loop import Loop, Process
 from gantt.sim.network import Network

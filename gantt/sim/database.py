@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gantt import exceptions
-from gantt.core import reconcile
-from gantt.core.claim import Claim, State
-from gantt.core.commit import CommitResult, RequestDraft
-from gantt.core.quota import Limit
-from gantt.core.report import ClaimWords, HostReport
-from gantt.db.memory import MemoryStore
+from gantt.core.claims import reconcile
+from gantt.core.claims.claim import Claim, State
+from gantt.core.claims.commit import CommitResult, RequestDraft
+from gantt.core.claims.quota import Limit
+from gantt.core.messages.report import ClaimWords, HostReport
 from gantt.scheduler.ports import ClaimResult, Clock, Feed, ReportFate, ReportResult
 from gantt.sim.loop import Loop, Process
+from gantt.testing.store.memory import MemoryStore
 
 #: Read by a process under a lock of its own: no other task of it may run meanwhile.
 AT_ONCE = {'poll', 'compare', 'load_everything', 'declared_classes'}

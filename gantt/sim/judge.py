@@ -7,9 +7,9 @@ was acknowledged may be forgotten, and guests are found again by adoption.
 
 from collections.abc import Iterable, Sequence
 
-from gantt.core.claim import Claim, State
-from gantt.core.decision import Answer, Outcome
-from gantt.core.group_rule import GroupRule
+from gantt.core.claims.claim import Claim, State
+from gantt.core.records.decision import Answer, Outcome
+from gantt.core.resources.group_rule import GroupRule
 from gantt.scheduler import table_log
 from gantt.sim.computes import Host
 from gantt.sim.conductors import Conductors, Heard

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 from gantt import exceptions
 from gantt.compute.ports import fate_of
-from gantt.core.decision import Answer
-from gantt.core.pipeline import Pipeline
-from gantt.core.report import HostReport, Registered
-from gantt.core.request import SelectDestinations
+from gantt.core.messages.report import HostReport, Registered
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.records.decision import Answer
 from gantt.scheduler.ports import ReportFate, Store
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler

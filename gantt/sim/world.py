@@ -8,10 +8,9 @@ import random
 
 import msgspec
 
-from gantt import plugins
-from gantt.core.build import Build, Delete
-from gantt.core.pipeline import Pipeline
-from gantt.db.memory import MemoryStore
+from gantt import plugin_loader
+from gantt.core.messages.build import Build, Delete
+from gantt.core.placement.pipeline import Pipeline
 from gantt.scheduler.ports import Clock
 from gantt.sim import judge, plan, schedulers
 from gantt.sim.computes import Host
@@ -21,6 +20,7 @@ from gantt.sim.loop import Loop, ProcessClock, Stacks
 from gantt.sim.network import Network, Server
 from gantt.sim.plan import Blow, Plan
 from gantt.sim.schedulers import SchedulerProcess
+from gantt.testing.store.memory import MemoryStore
 
 #: Conductors whose stories have not ended by then wait for ever.
 CONDUCTORS_MOST = 240.0
@@ -45,7 +45,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 @functools.cache
 def _pipeline() -> Pipeline:
-    return plugins.load_pipeline()
+    return plugin_loader.load_pipeline()
 
 
 def a_store(clock: Clock) -> MemoryStore:

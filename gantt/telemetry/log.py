@@ -23,8 +23,8 @@ from oslo_log import formatters, log
 from oslo_utils import strutils
 
 from gantt import exceptions
-from gantt.core import quoting
-from gantt.core.decision import Answer
+from gantt.core.messages import quoting
+from gantt.core.records.decision import Answer
 
 _PREFIX = '%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s'
 LINE = f'{_PREFIX} [-] %(message)s'
@@ -71,6 +71,9 @@ def setup(conf: Any, program: str = 'gantt') -> None:
     """
     try:
         with _private_files():
+            path = log._get_log_file_path(conf)
+            if path:
+                _leave_to_owner(path)
             log.setup(conf, program)
     except Exception as e:  # whatever stands in the options reaches Python's logging
         raise _misconfigured(conf, e) from None
@@ -164,6 +167,26 @@ def _keep_private() -> None:
                 handler._open = _Private(open_file)  # type: ignore[method-assign]
 
 
+def _leave_to_owner(path: str) -> None:
+    """A log that root begins in the directory of another user is that user's.
+
+    ``gantt-manage`` runs as root once, for a step of the installation, and as its own user
+    from then on: a log of root's would keep it out.
+    """
+    if os.geteuid() != 0:
+        return
+    # What is not there is for the one who opens the log to report.
+    with contextlib.suppress(OSError):
+        owner = os.stat(os.path.dirname(path) or '.')
+        if owner.st_uid != 0:
+            # Exclusively: a file or a link that the user put there is never given away.
+            made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            try:
+                os.fchown(made, owner.st_uid, owner.st_gid)
+            finally:
+                os.close(made)
+
+
 class _Private:
     """Opens a log file that nobody else may read."""
 
@@ -172,6 +195,7 @@ class _Private:
 
     def __call__(self) -> TextIOWrapper:
         with _private_files():
+            _leave_to_owner(self._open_file.__self__.baseFilename)  # type: ignore[attr-defined]
             return self._open_file()
 
 

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Iterator
 
-from gantt.core import trail
+from gantt.core.records import audit_trail
 
 LOG = logging.getLogger(__name__)
 #: The line in the log, which is there with or without the file.
@@ -31,12 +31,12 @@ class TrailFile:
     def __init__(self, path: str, bytes_max: int, kept: int) -> None:
         self._path, self._bytes_max, self._kept = path, bytes_max, kept
 
-    def write(self, entry: trail.Entry, to_log: bool = True) -> None:
+    def write(self, entry: audit_trail.Entry, to_log: bool = True) -> None:
         """Keep it.  A file that cannot be written is an error in the log, not of the caller.
 
         :param to_log: as a line of the log, too
         """
-        text = trail.line(entry)
+        text = audit_trail.line(entry)
         if to_log:
             TRAIL.info('%s', text)
         if not self._path:
@@ -75,15 +75,15 @@ class TrailFile:
         if not self._kept and os.path.exists(self._path):
             os.remove(self._path)
 
-    def newest(self, most: int) -> list[trail.Entry]:
+    def newest(self, most: int) -> list[audit_trail.Entry]:
         """The last entries, oldest first."""
-        found: collections.deque[trail.Entry] = collections.deque(maxlen=most)
+        found: collections.deque[audit_trail.Entry] = collections.deque(maxlen=most)
         found.extend(self._entries())
         return list(found)
 
-    def _entries(self) -> Iterator[trail.Entry]:
+    def _entries(self) -> Iterator[audit_trail.Entry]:
         for number in range(self._kept, -1, -1):
             path = f'{self._path}.{number}' if number else self._path
             if os.path.exists(path):
                 with open(path, encoding='ascii', errors='replace') as file:
-                    yield from filter(None, map(trail.decoded, file))
+                    yield from filter(None, map(audit_trail.decoded, file))

@@ -5,10 +5,8 @@ import random
 import uuid
 from collections.abc import Iterable, Mapping
 
-from gantt.core.host import Aggregate, HostChange, HostFacts, HostRow, Placed
-from gantt.core.host_table import HostTable
-from gantt.core.report import DevicePool, Hypervisor, Metric, NumaCell, NumaPages
-from gantt.core.request import (
+from gantt.core.messages.report import DevicePool, Hypervisor, Metric, NumaCell, NumaPages
+from gantt.core.messages.request import (
     Destination,
     Flavor,
     GroupRef,
@@ -17,7 +15,9 @@ from gantt.core.request import (
     Purpose,
     RequestSpec,
 )
-from gantt.core.resources import Inventory
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import Aggregate, HostChange, HostFacts, HostRow, Placed
+from gantt.core.table.host_table import HostTable
 
 NOW = 1_000_000.0
 TRAITS = ('HW_CPU_X86_AVX2', 'CUSTOM_FAST', 'COMPUTE_NODE')

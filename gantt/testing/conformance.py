@@ -24,11 +24,11 @@ import msgspec
 import numpy as np
 
 from gantt import exceptions
-from gantt.core.columns import LAYOUT
 from gantt.core.filters.base import Filter, PairwiseFilter, PerHostFilter
-from gantt.core.host_table import HostTable
+from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Plugin
-from gantt.core.request import RequestSpec
+from gantt.core.table.columns import LAYOUT
+from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import Weigher
 from gantt.testing import clouds, guard
 from gantt.testing.watched import WatchedSpec, WatchedTable

@@ -3,11 +3,11 @@
 
 from typing import Any
 
-from gantt.core.columns import LAYOUT, OBJECTS
-from gantt.core.host_state import HostState
-from gantt.core.host_table import HostTable
-from gantt.core.kept_masks import KeptArrays, KeptMasks
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
+from gantt.core.table.columns import LAYOUT, OBJECTS
+from gantt.core.table.host_state import HostState
+from gantt.core.table.host_table import HostTable
+from gantt.core.table.mask_cache import KeptArrays, KeptMasks
 
 #: Methods and helpers of a table -> the columns that their answers follow from.
 READS: dict[str, tuple[str, ...]] = {

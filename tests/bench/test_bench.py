@@ -9,7 +9,7 @@ import pytest
 
 from bench import decide, every_filter
 from bench.__main__ import names
-from gantt import plugins
+from gantt import plugin_loader
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:
@@ -41,12 +41,12 @@ def test_with_nova_s_filters_and_with_all_each_has_work(what):
     result = json.loads(done.stdout.splitlines()[-1])
     assert (result['bench'], result['audit']) == (f'decide --filters {what}', 0)
     conditions = result['conditions']
-    wanted = plugins.installed(plugins.FILTERS) if what == 'all' else every_filter.NOVAS
+    wanted = plugin_loader.installed(plugin_loader.FILTERS) if what == 'all' else every_filter.NOVAS
     assert set(conditions['removed']) == set(wanted)
     idle = {name for name, removed in conditions['removed'].items() if not removed}
     assert idle == every_filter.IDLE & set(wanted)
     assert conditions['outcomes'].get('placed', 0) > 100
-    assert set(conditions['weighers']) == set(plugins.installed(plugins.WEIGHERS))
+    assert set(conditions['weighers']) == set(plugin_loader.installed(plugin_loader.WEIGHERS))
 
 
 def test_members_that_must_be_apart_are_and_rather_on_racks_of_their_own():

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from gantt.core.request import Purpose, RequestSpec, SelectDestinations
+from gantt.core.messages.request import Purpose, RequestSpec, SelectDestinations
 from tests.cli.conftest import Gantt, Run, run
 from tests.http.site import Site, fixed
 

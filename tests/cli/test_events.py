@@ -13,7 +13,7 @@ import pytest
 from gantt.cli import events
 from gantt.http.server import Server
 from gantt.http.settings import HttpSettings
-from gantt.scheduler import event_log
+from gantt.insights import event_log
 from tests.cli.conftest import Gantt, Run, run
 from tests.http.site import Site
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gantt.core.service import ServiceNote
+from gantt.core.records.process import ServiceNote
 from gantt.http.server import Server
 from gantt.http.settings import HttpSettings
 from tests.cli.conftest import Gantt, run

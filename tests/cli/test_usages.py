@@ -3,7 +3,7 @@
 
 import json
 
-from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.core.messages.request import RequestSpec, SelectDestinations
 from tests.cli.conftest import Gantt
 from tests.http.site import Site, fixed
 

@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from gantt import exceptions
-from gantt.compute.agent import Terms
-from gantt.compute.journal import PENDING, Entry
-from gantt.compute.session import Fenced, JournalBehind
-from gantt.core.build import Build, Delete
-from gantt.core.report import RegisterHost
+from gantt.compute.agent.agent import Terms
+from gantt.compute.agent.journal import PENDING, Entry
+from gantt.compute.agent.session import Fenced, JournalBehind
+from gantt.core.messages.build import Build, Delete
+from gantt.core.messages.report import RegisterHost
 from tests.compute.town import a_delete, new_uuid
 
 

@@ -12,8 +12,8 @@ from msgspec import UNSET
 from gantt import exceptions
 from gantt.compute.drivers.machine import Machine
 from gantt.compute.drivers.qemu import Qemu
-from gantt.core import report as reports
-from gantt.core.report import NumaCell
+from gantt.core.messages import report as reports
+from gantt.core.messages.report import NumaCell
 from tests.compute.box import DEDICATED, Box
 from tests.compute.town import new_uuid
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from gantt import client, exceptions, plugins
+from gantt import client, exceptions, plugin_loader
 from gantt.client.compute import topic_of
 from gantt.scheduler import settings as scheduler_settings
 from gantt.scheduler.recorder import MemoryRecorder
@@ -78,7 +78,7 @@ def bus(rabbit_url):
     """A scheduler over RabbitMQ, and what it knows."""
     town = Town()
     scheduler = Scheduler(
-        town.store, plugins.load_pipeline(), MemoryRecorder(),
+        town.store, plugin_loader.load_pipeline(), MemoryRecorder(),
         scheduler_settings.Settings(worker='worker-1', report_seconds=5),
     )  # fmt: skip
     scheduler.start()

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gantt.compute.journal import FINISHED, SqliteJournal
+from gantt.compute.agent.journal import FINISHED, SqliteJournal
 from gantt.compute.ports import GuestError
 from tests.compute.town import House, Town, a_delete, new_uuid
 
@@ -273,10 +273,10 @@ AGENT = """
     import sys, pathlib, random, types
     from gantt.compute.drivers.start_locks import StartLocks
     from gantt.compute.drivers.this_machine import ThisMachine
-    from gantt.compute.journal import SqliteJournal
-    from gantt.compute.member import Settings, with_agent
-    from gantt.core.build import Build
-    from gantt.core.report import Registered, RegisterHost
+    from gantt.compute.agent.journal import SqliteJournal
+    from gantt.compute.farm.host_agent import Settings, with_agent
+    from gantt.core.messages.build import Build
+    from gantt.core.messages.report import Registered, RegisterHost
     import msgspec
     folder = pathlib.Path(sys.argv[1])
     build = msgspec.json.decode((folder / 'build.json').read_bytes(), type=Build)

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from gantt import exceptions
-from gantt.compute.agent import Halted
-from gantt.compute.farm import Farm, Plan
-from gantt.compute.member import Settings
-from gantt.compute.orders import Order, Selector, load_events
-from gantt.compute.shapes import load_shapes
-from gantt.core.build import Delete
+from gantt.compute.agent.agent import Halted
+from gantt.compute.farm.farm import Farm, Plan
+from gantt.compute.farm.faults import Order, Selector, load_events
+from gantt.compute.farm.host_agent import Settings
+from gantt.compute.farm.shapes import load_shapes
+from gantt.core.messages.build import Delete
 from tests.compute.town import Town, a_delete
 
 QUICK = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}

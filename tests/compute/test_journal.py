@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from gantt import exceptions
-from gantt.compute.journal import (
+from gantt.compute.agent.journal import (
     FINISHED,
     PENDING,
     PURGE_ROWS,
@@ -17,8 +17,8 @@ from gantt.compute.journal import (
     MemoryJournal,
     SqliteJournal,
 )
-from gantt.compute.session import Stamp
-from gantt.core.build import Build
+from gantt.compute.agent.session import Stamp
+from gantt.core.messages.build import Build
 from gantt.scheduler.clock import ManualClock
 from tests.compute.town import new_uuid
 

@@ -4,11 +4,11 @@
 import msgspec
 import pytest
 
-from gantt.compute import layouts
-from gantt.compute.journal import PENDING, RUNNING, Entry
+from gantt.compute.agent import layouts
+from gantt.compute.agent.journal import PENDING, RUNNING, Entry
 from gantt.compute.ports import Facts
-from gantt.core.build import Build
-from gantt.core.report import NumaCell, NumaPages
+from gantt.core.messages.build import Build
+from gantt.core.messages.report import NumaCell, NumaPages
 from tests.compute.town import new_uuid
 
 CELL = NumaCell(

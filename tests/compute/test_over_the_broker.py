@@ -9,14 +9,14 @@ import kombu
 import oslo_messaging as om
 import pytest
 
-from gantt import client, exceptions, plugins
+from gantt import client, exceptions, plugin_loader
 from gantt.client.compute import topic_of
-from gantt.compute.farm import Farm, Plan
+from gantt.compute.farm.farm import Farm, Plan
+from gantt.compute.farm.host_agent import Settings
 from gantt.compute.listen import Listener, Methods
-from gantt.compute.member import Settings
 from gantt.compute.over_rpc import OverRpc
-from gantt.core.build import Build, Delete
-from gantt.rpc import transport
+from gantt.core.messages.build import Build, Delete
+from gantt.rpc.amqp import transport
 from gantt.scheduler import settings as scheduler_settings
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
@@ -31,7 +31,7 @@ class Site:
     def __init__(self, url: str, town, hosts: int = 5) -> None:
         self.town = town
         self.scheduler = Scheduler(
-            town.store, plugins.load_pipeline(), MemoryRecorder(),
+            town.store, plugin_loader.load_pipeline(), MemoryRecorder(),
             scheduler_settings.Settings(worker='worker-1'),
         )  # fmt: skip
         self.scheduler.start()

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from gantt import exceptions
-from gantt.compute.member import Settings
-from gantt.compute.report_only import ReportOnly, load
-from gantt.compute.runner import Runner
-from gantt.core.report import Running
+from gantt.compute.farm.host_agent import Settings
+from gantt.compute.farm.runner import Runner
+from gantt.compute.sources.report_only import ReportOnly, load
+from gantt.core.messages.report import Running
 from tests.compute.town import SMALL, new_uuid
 
 UUID = '11111111-1111-1111-1111-111111111111'
@@ -89,7 +89,7 @@ def test_a_host_of_which_nothing_is_said_frees_nothing(town, hosts):
     build = town.claim('compute-7', VCPU=2)
     words = hosts.members['compute-7'].session
     stamp = words.stamp()
-    from gantt.core.report import ClaimWords
+    from gantt.core.messages.report import ClaimWords
 
     town.port.confirm(
         ClaimWords(name='compute-7', epoch=stamp.epoch, sequence=stamp.sequence,

@@ -5,13 +5,13 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gantt.compute.census import Census
+from gantt.compute.agent.reporter import Reporter
+from gantt.compute.agent.running_guests import Census
+from gantt.compute.agent.session import Session
 from gantt.compute.ports import Facts
-from gantt.compute.reporter import Reporter
-from gantt.compute.session import Session
-from gantt.core.host import HostFacts
-from gantt.core.report import HostReport, Metric, RegisterHost
-from gantt.core.resources import Inventory
+from gantt.core.messages.report import HostReport, Metric, RegisterHost
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import HostFacts
 from tests.compute.town import Port, Town
 
 FIELDS = {

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gantt.compute.runner import Runner, Turns
+from gantt.compute.farm.runner import Runner, Turns
 from tests.compute.test_farm import until
 
 

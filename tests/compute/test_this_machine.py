@@ -16,9 +16,9 @@ from gantt.compute.drivers.start_locks import StartLocks
 from gantt.compute.drivers.this_machine import ThisMachine
 from gantt.compute.ports import Guest, GuestError
 from gantt.conf import compute
-from gantt.core import report as reports
-from gantt.core.build import Build
-from gantt.core.report import HostReport
+from gantt.core.messages import report as reports
+from gantt.core.messages.build import Build
+from gantt.core.messages.report import HostReport
 from tests.compute.town import new_uuid
 
 

@@ -12,17 +12,17 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from gantt import exceptions
-from gantt.compute.agent import Terms
-from gantt.compute.journal import SqliteJournal
-from gantt.compute.member import Member, Settings, with_agent
+from gantt.compute.agent.agent import Terms
+from gantt.compute.agent.journal import SqliteJournal
+from gantt.compute.farm.host_agent import Member, Settings, with_agent
 from gantt.compute.ports import Facts, Guest, GuestError, fate_of
-from gantt.core.build import Build, Delete
-from gantt.core.claim import Claim, State
-from gantt.core.commit import ClaimDraft, RequestDraft
-from gantt.core.report import ClaimWords, HostReport, Metric, Registered, RegisterHost
-from gantt.core.resources import Inventory
-from gantt.db.memory import MemoryStore
+from gantt.core.claims.claim import Claim, State
+from gantt.core.claims.commit import ClaimDraft, RequestDraft
+from gantt.core.messages.build import Build, Delete
+from gantt.core.messages.report import ClaimWords, HostReport, Metric, Registered, RegisterHost
+from gantt.core.messages.resource_classes import Inventory
 from gantt.scheduler.clock import ManualClock
+from gantt.testing.store.memory import MemoryStore
 
 SMALL = {'VCPU': 2, 'MEMORY_MB': 1024, 'DISK_GB': 10}
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from gantt import client
-from gantt.core.claim import Claim
-from gantt.core.report import HostReport, NumaCell, RegisterHost
-from gantt.core.resources import Inventory
+from gantt.core.claims.claim import Claim
+from gantt.core.messages.report import HostReport, NumaCell, RegisterHost
+from gantt.core.messages.resource_classes import Inventory
 from tests.nemesis.site import Site, until
 from tests.rpc.bus import a_conf
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gantt.scheduler.nova_moves import CLOCK_SECONDS
+from gantt.scheduler.nova.moves import CLOCK_SECONDS
 from tests.conductor.site import CELL, Cloud
 from tests.rpc.bus import load
 

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from gantt.rpc import nova_notices
+from gantt.rpc.nova import notifications
 
 pytestmark = pytest.mark.rabbit
 
@@ -21,13 +21,13 @@ INSIDE = ('pci_requests', 'numa_topology')
 def test_both_forms_are_those_of_nova(conductor, capture):
     told = conductor.notices(capture, [str(uuid.uuid4())], cells=1)
     older, newer = told['sent']
-    assert nova_notices.versioned(told['spec']) == newer['payload']
-    ours, theirs = nova_notices.unversioned(told['spec']), older['payload']
+    assert notifications.versioned(told['spec']) == newer['payload']
+    ours, theirs = notifications.unversioned(told['spec']), older['payload']
     for payload in (ours, theirs):
         for name in INSIDE:
             payload['request_spec']['instance_properties'].pop(name)
     assert ours == theirs
-    assert older['event_type'] == newer['event_type'] == nova_notices.START
+    assert older['event_type'] == newer['event_type'] == notifications.START
     assert (older['publisher_id'], newer['publisher_id']) == (
         'scheduler.scheduler-1', 'nova-scheduler:scheduler-1',
     )  # fmt: skip

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from gantt import client, exceptions
-from gantt.core.report import ClaimWords, HostReport, RegisterHost, Running
-from gantt.core.resources import Inventory
+from gantt.core.messages.report import ClaimWords, HostReport, RegisterHost, Running
+from gantt.core.messages.resource_classes import Inventory
 from tests.conductor.site import CELL
 
 pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql]

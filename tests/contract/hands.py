@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from gantt.core.claim import Claim
-from gantt.core.request import Lifecycle
-from gantt.db import models
-from gantt.db.memory import MemoryStore
+from gantt.core.claims.claim import Claim
+from gantt.core.messages.request import Lifecycle
+from gantt.db.schema import models
 from gantt.scheduler.ports import Store
+from gantt.testing.store.memory import MemoryStore
 from tests.builders import Host
 
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from gantt.core.request import Purpose
+from gantt.core.messages.request import Purpose
 from tests.builders import CLEAN, a_draft, a_guest, a_host, claimed, fate_of, new_uuid
 
 

@@ -3,7 +3,7 @@
 
 from collections import Counter
 
-from gantt.core.commit import Fate
+from gantt.core.claims.commit import Fate
 from tests.builders import CLEAN, a_draft, a_host, fate_of, live
 from tests.contract.test_threads import CALLERS, at_once
 

@@ -3,8 +3,8 @@
 
 import pytest
 
-from gantt.core.claim import EXPIRES, LIVE, Event, State, after
-from gantt.core.request import Lifecycle
+from gantt.core.claims.claim import EXPIRES, LIVE, Event, State, after
+from gantt.core.messages.request import Lifecycle
 from tests.builders import (
     CLEAN,
     a_draft,

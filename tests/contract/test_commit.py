@@ -3,7 +3,7 @@
 
 import pytest
 
-from gantt.core.commit import Fate
+from gantt.core.claims.commit import Fate
 from tests.builders import (
     CLEAN,
     a_decision,

@@ -4,8 +4,8 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core import metrics
-from gantt.core.metrics import DeclaredMetric
+from gantt.core.table import metrics
+from gantt.core.table.metrics import DeclaredMetric
 
 LOAD = DeclaredMetric(name='load', unit='', lower=0, upper=64.5, stale_seconds=120, description='x')
 

@@ -6,13 +6,13 @@ import itertools
 import msgspec
 import pytest
 
-from gantt.core.beside import TellFacts
-from gantt.core.nova_events import Cast, Guest, GuestsListed
-from gantt.core.report import DevicePool, Metric, NumaCell, RegisterHost
-from gantt.core.topology import layout as layouts
+from gantt.core.claims.host_facts import TellFacts
+from gantt.core.messages import layout as layouts
+from gantt.core.messages.report import DevicePool, Metric, NumaCell, RegisterHost
+from gantt.core.messages.topology_request import CpuPolicy, GuestCell, Wish
+from gantt.core.nova.events import Cast, Guest, GuestsListed
 from gantt.core.topology.room import room_of
 from gantt.core.topology.search import lay_out
-from gantt.core.topology.wish import CpuPolicy, GuestCell, Wish
 from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid, state_of
 
 TIME = 2_000_000_000.0

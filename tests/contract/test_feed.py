@@ -3,8 +3,8 @@
 
 import pytest
 
-from gantt.core.group_rule import GroupRule
-from gantt.core.host import Placed
+from gantt.core.resources.group_rule import GroupRule
+from gantt.core.resources.host import Placed
 from tests.builders import (
     a_draft,
     a_group,

@@ -6,8 +6,8 @@ import random
 import msgspec
 import pytest
 
-from gantt.db import models
-from gantt.db.memory import MemoryStore
+from gantt.db.schema import models
+from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_decision, a_draft, a_guest, claimed, new_uuid
 
 ASKED = {'seconds': 600.0, 'parts': 10, 'most': 1000}

@@ -3,11 +3,12 @@
 
 import pytest
 
-from gantt.core.host_event import KEPT_EACH, KEPT_SECONDS
-from gantt.core.report import Metric
-from gantt.core.resources import Inventory
-from gantt.db import host_events, models
-from gantt.db.memory import MemoryStore
+from gantt.core.claims.host_event import KEPT_EACH, KEPT_SECONDS
+from gantt.core.messages.report import Metric
+from gantt.core.messages.resource_classes import Inventory
+from gantt.db.hosts import host_events
+from gantt.db.schema import models
+from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_draft, claimed
 
 

@@ -4,8 +4,8 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.adoption import Guest, Told
-from gantt.core.host_table import HostTable
+from gantt.core.claims.adoption import Guest, Told
+from gantt.core.table.host_table import HostTable
 from tests.builders import (
     CLEAN,
     a_draft,

@@ -5,13 +5,13 @@ from collections import Counter
 
 import pytest
 
-from gantt.core.commit import Fate
-from gantt.core.report import DevicePool, NumaCell, NumaPages
-from gantt.core.resources import Inventory
-from gantt.core.topology import layout as layouts
+from gantt.core.claims.commit import Fate
+from gantt.core.messages import layout as layouts
+from gantt.core.messages.report import DevicePool, NumaCell, NumaPages
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.messages.topology_request import CpuPolicy, DeviceSpec, DeviceWish, GuestCell, Wish
 from gantt.core.topology.room import room_of
 from gantt.core.topology.search import lay_out
-from gantt.core.topology.wish import CpuPolicy, DeviceSpec, DeviceWish, GuestCell, Wish
 from tests.builders import CLEAN, a_draft, a_host, changed, claimed, commit, fate_of, live, uuid_of
 from tests.contract.test_threads import CALLERS, at_once
 

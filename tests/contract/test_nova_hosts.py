@@ -3,7 +3,7 @@
 
 import pytest
 
-from gantt.core.nova_events import (
+from gantt.core.nova.events import (
     AggregateDeleted,
     AggregatesUpdated,
     Cast,

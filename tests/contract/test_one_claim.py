@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from gantt.core.commit import Fate, GroupSwap
+from gantt.core.claims.commit import Fate, GroupSwap
 from tests.builders import (
     CLEAN,
     a_draft,

@@ -4,8 +4,8 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core import quota
-from gantt.core.quota import Limit, Usage
+from gantt.core.claims import quota
+from gantt.core.claims.quota import Limit, Usage
 from tests.builders import a_draft, a_group, a_host, claimed, uuid_of
 
 ALL = ['VCPU', 'MEMORY_MB', 'CUSTOM_LICENSE']

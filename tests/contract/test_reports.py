@@ -4,8 +4,8 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.report import Metric, NumaCell, RegisterHost
-from gantt.core.resources import Inventory
+from gantt.core.messages.report import Metric, NumaCell, RegisterHost
+from gantt.core.messages.resource_classes import Inventory
 from tests.builders import (
     CLEAN,
     a_draft,

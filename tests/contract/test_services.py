@@ -4,9 +4,9 @@
 import msgspec
 import pytest
 
-from gantt.core.service import KEPT_SECONDS, SILENT_SECONDS, ServiceNote
-from gantt.db import models
-from gantt.db.memory import MemoryStore
+from gantt.core.records.process import KEPT_SECONDS, SILENT_SECONDS, ServiceNote
+from gantt.db.schema import models
+from gantt.testing.store.memory import MemoryStore
 
 NOTE = ServiceNote(
     name='ctl-1:100:ab', kind='scheduler', host='ctl-1', version='2.0', configuration='0123',

@@ -3,7 +3,7 @@
 
 import msgspec
 
-from gantt.core.shadow import DIFFER, Compared, Verdict
+from gantt.core.records.shadow import DIFFER, Compared, Verdict
 from tests.builders import new_uuid
 
 

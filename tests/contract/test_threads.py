@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from gantt import exceptions
-from gantt.core.commit import Fate
-from gantt.core.group_rule import since_first
-from gantt.core.report import RegisterHost
+from gantt.core.claims.commit import Fate
+from gantt.core.messages.report import RegisterHost
+from gantt.core.resources.group_rule import since_first
 from tests.builders import CLEAN, a_draft, a_host, fate_of, live, new_uuid
 from tests.conftest import STORES
 from tests.services import PATIENT

@@ -4,10 +4,10 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.beside import TellFacts
-from gantt.core.nova_events import Cast, Guest, GuestDeleted, GuestSettled, GuestsListed
-from gantt.core.nova_events import GuestsUpdated as Updated
-from gantt.core.report import DICTIONARY_NONCE, Metric, RegisterHost
+from gantt.core.claims.host_facts import TellFacts
+from gantt.core.messages.report import DICTIONARY_NONCE, Metric, RegisterHost
+from gantt.core.nova.events import Cast, Guest, GuestDeleted, GuestSettled, GuestsListed
+from gantt.core.nova.events import GuestsUpdated as Updated
 from tests.builders import CLEAN, a_draft, a_host, claimed, new_uuid, state_of
 
 TIME = 2_000_000_000.0

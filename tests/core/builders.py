@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from gantt import plugins
-from gantt.core.decision import Decision
-from gantt.core.host import Aggregate, HostChange, HostFacts, HostRow, Placed
-from gantt.core.host_table import HostTable
-from gantt.core.pipeline import Pipeline, place
-from gantt.core.request import RequestSpec, SelectDestinations
-from gantt.core.resources import Inventory
+from gantt import plugin_loader
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.place import place
+from gantt.core.records.decision import Decision
+from gantt.core.resources.host import Aggregate, HostChange, HostFacts, HostRow, Placed
+from gantt.core.table.host_table import HostTable
 
 NOW = 1_000_000.0
 
@@ -88,7 +89,11 @@ def decide(
     """Place with the default pipeline."""
     settings.setdefault('seed', 1)
     return place(
-        table, request, pipeline or plugins.load_pipeline(), decision_id=an_id(0, 6), **settings
+        table,
+        request,
+        pipeline or plugin_loader.load_pipeline(),
+        decision_id=an_id(0, 6),
+        **settings,
     )
 
 

@@ -7,10 +7,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from gantt import plugins
-from gantt.core.capacity import GROUP_RULE, room
-from gantt.core.request import GroupRef, Policy, RequestSpec
-from gantt.core.resources import Inventory
+from gantt import plugin_loader
+from gantt.core.messages.request import GroupRef, Policy, RequestSpec
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.placement.capacity import GROUP_RULE, room
 from tests.core.builders import (
     a_change,
     a_guest,
@@ -71,7 +71,7 @@ def test_together_is_what_one_host_takes_unless_the_group_is_on_several():
 
 # -- layouts ------------------------------------------------------------------------------
 ROOMY = {'vcpu': 999, 'ram': 999_999, 'inventories': {'PCPU': Inventory(total=999)}}
-PIPELINE = plugins.load_pipeline(options={'pci_aliases': ALIASES})
+PIPELINE = plugin_loader.load_pipeline(options={'pci_aliases': ALIASES})
 
 
 def a_big_host(number=1, **fields):

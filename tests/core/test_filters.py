@@ -18,9 +18,9 @@ from gantt.core.filters.server_group import (
     ServerGroupAntiAffinityFilter,
 )
 from gantt.core.filters.traits import TraitsFilter
-from gantt.core.host import Aggregate
-from gantt.core.request import Destination, GroupRef, Policy, RequestSpec
-from gantt.core.resources import Inventory
+from gantt.core.messages.request import Destination, GroupRef, Policy, RequestSpec
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import Aggregate
 from tests.core.builders import NOW, a_change, a_guest, a_host, a_table, an_id, passing
 
 ALL = ['cmp-1', 'cmp-2', 'cmp-3']

@@ -3,8 +3,8 @@
 
 import pytest
 
-from gantt.core.fit import fit
-from gantt.core.resources import Inventory
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.topology.fit import fit
 
 
 @pytest.mark.parametrize(

@@ -3,22 +3,22 @@
 
 import pytest
 
-from gantt import exceptions, plugins
-from gantt.core.decision import CHOSEN
-from gantt.core.pipeline import undo
-from gantt.core.request import Flavor, Purpose
-from gantt.core.resources import Inventory
-from gantt.core.topology import layout as layouts
+from gantt import exceptions, plugin_loader
+from gantt.core.messages import layout as layouts
+from gantt.core.messages.request import Flavor, Purpose
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.placement.place import undo
+from gantt.core.records.decision import CHOSEN
 from tests.core.builders import a_host, a_request, a_table, decide, hosts_of
 from tests.core.topology.hosts import ALIASES, a_cell, a_pool
 
 PINNED = {'hw:cpu_policy': 'dedicated'}
-NUMA = plugins.DEFAULT_FILTERS.index('NUMATopologyFilter')
+NUMA = plugin_loader.DEFAULT_FILTERS.index('NUMATopologyFilter')
 
 
 @pytest.fixture(scope='module')
 def pipeline():
-    return plugins.load_pipeline(options={'pci_aliases': ALIASES})
+    return plugin_loader.load_pipeline(options={'pci_aliases': ALIASES})
 
 
 def a_numa_host(number=1, cells=2, **fields):
@@ -155,13 +155,15 @@ def test_packing_is_an_option():
         decision = decide(
             a_table(a_numa_host(numa=[used, a_cell(1)])),
             asking(),
-            plugins.load_pipeline(options=options),
+            plugin_loader.load_pipeline(options=options),
         )
         assert decision.members[0].selection.layout['cells'][0]['cell'] == cell
 
 
 def test_without_the_filters_nothing_is_laid_out():
     inside = {'NUMATopologyFilter', 'PciPassthroughFilter'}
-    names = [name for name in plugins.DEFAULT_FILTERS if name not in inside]
-    decision = decide(a_table(a_numa_host()), asking(near()), plugins.load_pipeline(filters=names))
+    names = [name for name in plugin_loader.DEFAULT_FILTERS if name not in inside]
+    decision = decide(
+        a_table(a_numa_host()), asking(near()), plugin_loader.load_pipeline(filters=names)
+    )
     assert decision.members[0].selection.layout is None

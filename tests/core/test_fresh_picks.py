@@ -5,10 +5,10 @@ import msgspec
 import pytest
 
 from gantt.core.filters.host_load import IoOpsFilter
-from gantt.core.fresh_picks import FreshPicks
-from gantt.core.host import HostChange, Placed
-from gantt.core.report import Metric
-from gantt.core.topology.layout import DeviceLayout, Layout
+from gantt.core.messages.layout import DeviceLayout, Layout
+from gantt.core.messages.report import Metric
+from gantt.core.resources.host import HostChange, Placed
+from gantt.core.table.unreported import FreshPicks
 from gantt.core.topology.room import key_of
 from gantt.core.weighers.pci import PCIWeigher
 from gantt.scheduler import table_log

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gantt import ed25519
-from gantt.core import host_keys
-from gantt.core.host_keys import KEY_BYTES, SIGNATURE_BYTES, Mode, Parts, Rules
+from gantt.core.resources import host_keys
+from gantt.core.resources.host_keys import KEY_BYTES, SIGNATURE_BYTES, Mode, Parts, Rules
 from gantt.ed25519 import PrivateKey
 
 TEXT = st.text(st.characters(exclude_categories=('Cs',)), max_size=10)

@@ -4,9 +4,9 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.claim import State, claim_id
-from gantt.core.report import Metric
-from gantt.core.request import GroupRef, Lifecycle, Policy, Purpose
+from gantt.core.claims.claim import State, claim_id
+from gantt.core.messages.report import Metric
+from gantt.core.messages.request import GroupRef, Lifecycle, Policy, Purpose
 from tests.core.builders import NOW, a_change, a_guest, a_host, a_request, a_table, an_id
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from gantt import exceptions
-from gantt.core.host import Aggregate, HostChange, Placed
-from gantt.core.host_table import HostTable
-from gantt.core.report import Hypervisor, Metric
-from gantt.core.resources import Inventory
+from gantt.core.messages.report import Hypervisor, Metric
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import Aggregate, HostChange, Placed
+from gantt.core.table.host_table import HostTable
 from tests.core.builders import NOW, a_change, a_guest, a_host, a_table, an_id, state_of
 
 SOME = {'VCPU': 2, 'MEMORY_MB': 4096}

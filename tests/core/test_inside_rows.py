@@ -8,8 +8,8 @@ import pytest
 
 from gantt.core.filters.numa_topology import NUMATopologyFilter
 from gantt.core.filters.pci_passthrough import PciPassthroughFilter
-from gantt.core.host import HostChange, Placed
-from gantt.core.report import NumaPages
+from gantt.core.messages.report import NumaPages
+from gantt.core.resources.host import HostChange, Placed
 from gantt.core.topology.read import read
 from gantt.core.topology.search import lay_out
 from tests.core.builders import a_change, a_guest, a_host, a_table

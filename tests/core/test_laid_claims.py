@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layouts of claims, after the word of a host."""
 
-from gantt.core.host import HostFacts
-from gantt.core.report import NumaCell, Running
+from gantt.core.messages.report import NumaCell, Running
+from gantt.core.resources.host import HostFacts
 from tests.builders import a_report, changed
 from tests.core.test_reconcile import ROW, a_claim, fold
 

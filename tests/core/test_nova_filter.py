@@ -5,13 +5,13 @@ from typing import ClassVar
 
 import pytest
 
-from gantt import exceptions, plugins
-from gantt.core.host import Aggregate
-from gantt.core.nova_filter import BaseHostFilter, HostView, SpecView, adapted
-from gantt.core.pipeline import Pipeline
-from gantt.core.report import Hypervisor, Metric
-from gantt.core.request import Flavor, GroupRef, Image, Policy, Purpose, RequestSpec
-from gantt.core.resources import Inventory
+from gantt import exceptions, plugin_loader
+from gantt.core.filters.host_passes import BaseHostFilter, HostView, SpecView, adapted
+from gantt.core.messages.report import Hypervisor, Metric
+from gantt.core.messages.request import Flavor, GroupRef, Image, Policy, Purpose, RequestSpec
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.resources.host import Aggregate
 from gantt.testing import conformance
 from tests.core.builders import (
     NOW,
@@ -66,7 +66,7 @@ class Rude(BaseHostFilter):
 
 
 def test_it_decides_and_sees_the_picks_of_its_own_request():
-    pipeline = Pipeline([*plugins.load(['ResourcesFilter']), adapted(BigEnough)()], [])
+    pipeline = Pipeline([*plugin_loader.load(['ResourcesFilter']), adapted(BigEnough)()], [])
     table = a_table(a_host(1, ram=16384), a_host(2, ram=8192), a_host(3, ram=5000))
     keep = Flavor(name='f', extra_specs={'acme:keep_mb': '4096'})
     decision = decide(table, a_request(5, flavor=keep), pipeline)
@@ -152,7 +152,7 @@ class Again(Once):
 @pytest.mark.parametrize(('plugin', 'placed'), [(Once, True), (Again, False)], ids=['once', 'each'])
 def test_one_that_says_so_is_asked_once_about_a_host_of_a_request(plugin, placed):
     plugin.asked.clear()
-    pipeline = Pipeline([*plugins.load(['ResourcesFilter']), adapted(plugin)()], [])
+    pipeline = Pipeline([*plugin_loader.load(['ResourcesFilter']), adapted(plugin)()], [])
     table = a_table(a_host(1), a_host(2))
     decision = decide(table, a_request(3), pipeline)
     assert (decision.outcome == 'placed') is placed
@@ -198,7 +198,7 @@ class Nothing(BaseHostFilter):
 )
 def test_one_that_works_elsewhere_than_in_host_passes_does_not_load(plugin, said):
     with pytest.raises(exceptions.PluginError, match=f'{said}.*expected host_passes'):
-        plugins.load([f'{__name__}:{plugin.__name__}'])
+        plugin_loader.load([f'{__name__}:{plugin.__name__}'])
 
 
 def test_what_it_would_change_fails_that_request_by_name():
@@ -215,9 +215,9 @@ def test_adapted_filters_conform(plugin):
 
 def test_one_is_loaded_by_module_and_class():
     name = f'{BigEnough.__module__}:BigEnough'
-    (rule,) = plugins.load([name])
+    (rule,) = plugin_loader.load([name])
     assert rule.name == 'BigEnough'
     with pytest.raises(exceptions.PluginError, match='does not load'):
-        plugins.load(['no.such.module:Filter'])
+        plugin_loader.load(['no.such.module:Filter'])
     with pytest.raises(exceptions.PluginError, match='expected a subclass'):
-        plugins.load(['os:path'])
+        plugin_loader.load(['os:path'])

@@ -5,8 +5,8 @@ import msgspec
 import pytest
 
 from gantt import exceptions
-from gantt.core import message
-from gantt.core.request import GroupRef, Policy, RequestSpec, SelectDestinations
+from gantt.core.messages import base
+from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
 from tests.core.builders import (
     a_change,
     a_guest,
@@ -77,9 +77,9 @@ def test_what_cannot_be_meant_is_refused_by_name(what, form):
     }  # fmt: skip
     with pytest.raises(exceptions.InvalidMessage, match=said) as caught:
         if form == 'object':
-            message.decode(body, SelectDestinations, inside='request')
+            base.decode(body, SelectDestinations, inside='request')
         else:
-            message.decode_json(msgspec.json.encode(body), SelectDestinations, inside='request')
+            base.decode_json(msgspec.json.encode(body), SelectDestinations, inside='request')
     assert caught.value.kwargs['field'] == f'request.spec.hints.{field}'
 
 

@@ -4,11 +4,11 @@
 import msgspec
 import pytest
 
-from gantt.core import nova_host
-from gantt.core.claim import Claim, State
-from gantt.core.host import HostRow
-from gantt.core.nova_events import Guest, GuestSettled
-from gantt.core.request import Lifecycle, Purpose
+from gantt.core.claims.claim import Claim, State
+from gantt.core.messages.request import Lifecycle, Purpose
+from gantt.core.nova import host as nova_host
+from gantt.core.nova.events import Guest, GuestSettled
+from gantt.core.resources.host import HostRow
 from tests.builders import new_uuid, uuid_of
 
 HERE = HostRow(id=1, uuid=uuid_of('here'), name='cmp-1', epoch=1, speaks_for='nova')

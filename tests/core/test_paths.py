@@ -4,16 +4,16 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core import message
-from gantt.core.report import HostReport
-from gantt.core.request import SelectDestinations
+from gantt.core.messages import base
+from gantt.core.messages.report import HostReport
+from gantt.core.messages.request import SelectDestinations
 
 UUID = '00000000-0000-4000-8000-000000000001'
 
 
 def refusal(tp, body, inside):
     with pytest.raises(exceptions.InvalidMessage) as caught:
-        message.decode(body, tp, inside=inside)
+        base.decode(body, tp, inside=inside)
     return caught.value.kwargs['field'], caught.value.kwargs['problem']
 
 
@@ -63,9 +63,7 @@ def test_of_a_report(fields, field):
 def test_the_same_of_json():
     body = b'{"request_id": "%s", "consumers": ["%s"], "spec": {"resources": {"VCPU": 1.5}}}'
     with pytest.raises(exceptions.InvalidMessage) as caught:
-        message.decode_json(
-            body % (UUID.encode(), UUID.encode()), SelectDestinations, inside='body'
-        )
+        base.decode_json(body % (UUID.encode(), UUID.encode()), SelectDestinations, inside='body')
     assert caught.value.kwargs['field'] == 'body.spec.resources.VCPU'
 
 
@@ -85,7 +83,7 @@ BROKEN = [
 @pytest.mark.parametrize(('body', 'said'), BROKEN)
 def test_what_is_no_json_is_refused_wherever_it_breaks(tp, body, said):
     with pytest.raises(exceptions.InvalidMessage) as caught:
-        message.decode_json(body, tp, inside='body')
+        base.decode_json(body, tp, inside='body')
     assert caught.value.kwargs['field'] == 'body'
     assert said in caught.value.kwargs['problem']
 
@@ -97,5 +95,5 @@ def test_that_names_are_left_out_is_said():
     assert 'more' not in problem
     report = {'name': 'cmp-1', 'epoch': 1, 'sequence': 1, 'full': True, 'running': []}
     problem = refusal(HostReport, report | {'zzz': 1}, 'stats')[1]
-    more = len(HostReport.__struct_fields__) - message.NAMED_MAX
+    more = len(HostReport.__struct_fields__) - base.NAMED_MAX
     assert problem.endswith(f' and {more} more')

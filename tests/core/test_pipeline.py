@@ -5,13 +5,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from gantt import exceptions, plugins
-from gantt.core.decision import CHOSEN, PASSED, Outcome
+from gantt import exceptions, plugin_loader
 from gantt.core.filters.base import Filter, PerHostFilter
 from gantt.core.filters.same_host import DifferentHostFilter
-from gantt.core.pipeline import Pipeline, undo
+from gantt.core.messages.request import GroupRef, Policy, Purpose
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.place import undo
 from gantt.core.plugin import Option
-from gantt.core.request import GroupRef, Policy, Purpose
+from gantt.core.records.decision import CHOSEN, PASSED, Outcome
 from gantt.core.weighers.base import Weigher
 from tests.core.builders import (
     a_change,
@@ -159,7 +160,7 @@ def test_no_host_known_at_all():
 def test_scores_show_raw_normalized_and_weighted():
     table = a_table(a_host(1, ram=8192), a_host(2, ram=16384))
     decision = decide(
-        table, a_request(), plugins.load_pipeline(options={'ram_weight_multiplier': 3.0})
+        table, a_request(), plugin_loader.load_pipeline(options={'ram_weight_multiplier': 3.0})
     )
     best, other = decision.members[0].scores
     ram = decision.weighers.index('RAMWeigher')
@@ -175,7 +176,7 @@ def test_a_weigher_without_multiplier_is_not_asked():
 
 
 def test_a_negative_multiplier_packs():
-    pipeline = plugins.load_pipeline(options={'ram_weight_multiplier': -1.0})
+    pipeline = plugin_loader.load_pipeline(options={'ram_weight_multiplier': -1.0})
     assert hosts_of(decide(a_table(*a_row_of(3)), a_request(), pipeline)) == ['cmp-1']
 
 
@@ -194,13 +195,15 @@ def test_ties_go_to_the_first_or_by_the_seed_where_that_is_asked():
             chosen.update(hosts_of(decision))
         return chosen
 
-    assert picks(plugins.load_pipeline()) == {'cmp-1'}
-    assert picks(plugins.load_pipeline(shuffle_best=True)) == {f'cmp-{n}' for n in range(1, 9)}
+    assert picks(plugin_loader.load_pipeline()) == {'cmp-1'}
+    assert picks(plugin_loader.load_pipeline(shuffle_best=True)) == {
+        f'cmp-{n}' for n in range(1, 9)
+    }
 
 
 def test_a_random_pick_among_the_best_few():
     table = a_table(*a_row_of(8))
-    pipeline = plugins.load_pipeline(subset_size=3)
+    pipeline = plugin_loader.load_pipeline(subset_size=3)
     decisions = [
         decide(table, a_request(number=seed, dry_run=True), pipeline, seed=seed)
         for seed in range(40)
@@ -294,7 +297,7 @@ def test_soft_rules_prefer():
         name: 0.0
         for name in ('ram_weight_multiplier', 'cpu_weight_multiplier', 'disk_weight_multiplier')
     }
-    pipeline = plugins.load_pipeline(options=options)
+    pipeline = plugin_loader.load_pipeline(options=options)
     near = GroupRef(uuid=GROUP, policy=Policy.SOFT_AFFINITY)
     far = GroupRef(uuid=GROUP, policy=Policy.SOFT_ANTI_AFFINITY)
     assert hosts_of(decide(a_table(*here), a_request(3, group=near), pipeline)) == ['cmp-1'] * 3
@@ -344,8 +347,8 @@ class Limit(PerHostFilter):
 
 def test_a_filter_by_host_is_asked_about_survivors_and_again_about_changed_hosts_only():
     Limit.asked = []
-    rules = [*plugins.load(['ComputeFilter', 'ResourcesFilter']), Limit({'limit': 2})]
-    pipeline = Pipeline(rules, plugins.load(['RAMWeigher'], group=plugins.WEIGHERS))
+    rules = [*plugin_loader.load(['ComputeFilter', 'ResourcesFilter']), Limit({'limit': 2})]
+    pipeline = Pipeline(rules, plugin_loader.load(['RAMWeigher'], group=plugin_loader.WEIGHERS))
     table = a_table(a_host(1), a_host(2, disabled='x'), a_host(3, ram=65536), a_host(4))
     decision = decide(table, a_request(3), pipeline)
     assert hosts_of(decision) == ['cmp-3', 'cmp-3', 'cmp-1']
@@ -422,7 +425,9 @@ def test_a_failing_plugin_may_be_skipped_and_the_decision_says_so(plugin):
 def test_details_of_placed_decisions_where_asked():
     hosts = [a_host(1), a_host(2, used={'VCPU': 15}), a_host(3, disabled='x')]
     brief = decide(a_table(*hosts), a_request()).members[0]
-    full = decide(a_table(*hosts), a_request(), plugins.load_pipeline(detailed=True)).members[0]
+    full = decide(a_table(*hosts), a_request(), plugin_loader.load_pipeline(detailed=True)).members[
+        0
+    ]
     counts = [(f.name, f.removed) for f in brief.filters]
     assert counts == [(f.name, f.removed) for f in full.filters]
     said = {f.name: f.detail.get('parts') for f in full.filters if f.removed}
@@ -449,11 +454,11 @@ def test_verdicts_of_a_huge_request_stay_bounded():
 
 def test_the_digest_follows_what_decides():
     digests = {
-        plugins.load_pipeline().digest,
-        plugins.load_pipeline(options={'ram_weight_multiplier': 2.0}).digest,
-        plugins.load_pipeline(plugins.DEFAULT_FILTERS[:-1]).digest,
-        plugins.load_pipeline(tuple(reversed(plugins.DEFAULT_FILTERS))).digest,
-        plugins.load_pipeline(subset_size=2).digest,
+        plugin_loader.load_pipeline().digest,
+        plugin_loader.load_pipeline(options={'ram_weight_multiplier': 2.0}).digest,
+        plugin_loader.load_pipeline(plugin_loader.DEFAULT_FILTERS[:-1]).digest,
+        plugin_loader.load_pipeline(tuple(reversed(plugin_loader.DEFAULT_FILTERS))).digest,
+        plugin_loader.load_pipeline(subset_size=2).digest,
     }
     assert len(digests) == 5
-    assert plugins.load_pipeline().digest in digests
+    assert plugin_loader.load_pipeline().digest in digests

@@ -5,9 +5,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from gantt.core.interned import SPARE, Interned
-from gantt.core.platforms import LOW, MAPPED, address_of
-from gantt.core.report import Hypervisor, Metric
+from gantt.core.messages.report import Hypervisor, Metric
+from gantt.core.table.codes import SPARE, Interned
+from gantt.core.table.hypervisors import LOW, MAPPED, address_of
 from tests.core.builders import a_change, a_host, a_table
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from gantt import plugins
-from gantt.core.host import Aggregate
-from gantt.core.prefilters import DISABLED, Prefilters, rewrite
-from gantt.core.request import Flavor, Image, Purpose, RequestSpec
+from gantt import plugin_loader
+from gantt.core.messages.request import Flavor, Image, Purpose, RequestSpec
+from gantt.core.placement.prefilters import DISABLED, Prefilters, rewrite
+from gantt.core.resources.host import Aggregate
 from tests.core.builders import a_host, a_request, a_table, an_id, decide, hosts_of
 
 OWN = Aggregate(
@@ -46,7 +46,7 @@ def test_projects_with_aggregates_stay_in_them():
 @pytest.mark.parametrize(('needs', 'hosts'), [(False, ['cmp-1', 'cmp-2', 'cmp-3']), (True, [])])
 def test_projects_without_one_go_anywhere_unless_they_need_one(needs, hosts):
     table = a_table(a_host(1), a_host(2), a_host(3), aggregates=[OWN])
-    pipeline = plugins.load_pipeline(
+    pipeline = plugin_loader.load_pipeline(
         prefilters={
             'limit_tenants_to_placement_aggregate': True,
             'placement_aggregate_required_for_tenants': needs,
@@ -191,7 +191,7 @@ def test_a_decision_tells_what_was_added_and_the_claims_are_for_what_was_asked()
 
 
 def test_the_switches_are_part_of_what_a_decision_depends_on():
-    usual = plugins.load_pipeline()
-    other = plugins.load_pipeline(prefilters={'image_metadata_prefilter': True})
+    usual = plugin_loader.load_pipeline()
+    other = plugin_loader.load_pipeline(prefilters={'image_metadata_prefilter': True})
     assert usual.digest != other.digest
-    assert plugins.changed(other).digest == other.digest
+    assert plugin_loader.changed(other).digest == other.digest

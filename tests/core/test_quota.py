@@ -4,10 +4,10 @@
 import hypothesis
 import hypothesis.strategies as st
 
-from gantt.core import quota
-from gantt.core.claim import Claim, State
-from gantt.core.quota import Bucket, Limit, Limits, Usage
-from gantt.core.request import Purpose
+from gantt.core.claims import quota
+from gantt.core.claims.claim import Claim, State
+from gantt.core.claims.quota import Bucket, Limit, Limits, Usage
+from gantt.core.messages.request import Purpose
 
 NAMES = ['claims_in_flight', 'live_claims', 'class:VCPU', 'class:MEMORY_MB']
 amounts = st.dictionaries(st.sampled_from(['VCPU', 'MEMORY_MB', 'DISK_GB']), st.integers(1, 50))

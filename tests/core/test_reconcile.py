@@ -4,11 +4,11 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core import reconcile, registering
-from gantt.core.claim import Claim, State, stepped
-from gantt.core.host import HostFacts, HostRow
-from gantt.core.report import Metric, RegisterHost
-from gantt.core.resources import Inventory
+from gantt.core.claims import reconcile, registration
+from gantt.core.claims.claim import Claim, State, stepped
+from gantt.core.messages.report import Metric, RegisterHost
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import HostFacts, HostRow
 from tests.builders import a_guest, a_report, changed, new_uuid, uuid_of
 
 ROW = HostRow(
@@ -175,15 +175,15 @@ def test_usage_leaves_out_what_is_nothing():
 # -- registration ---------------------------------------------------------------------------
 def test_a_new_host_begins_after_the_last_epoch_of_its_name():
     said = RegisterHost(name='cmp-9', boot_nonce='a')
-    assert registering.register(None, said, provider_id=3).epoch == 1
-    assert registering.register(None, said, provider_id=3, last_epoch=6).epoch == 7
+    assert registration.register(None, said, provider_id=3).epoch == 1
+    assert registration.register(None, said, provider_id=3, last_epoch=6).epoch == 7
 
 
 def test_another_nonce_begins_a_new_epoch_and_the_same_does_not():
     row = changed(ROW, boot_nonce='a')
-    same = registering.register(row, RegisterHost(name='cmp-1', boot_nonce='a'), provider_id=7)
+    same = registration.register(row, RegisterHost(name='cmp-1', boot_nonce='a'), provider_id=7)
     assert (same.epoch, same.sequence, same.generation) == (3, 10, 5)
-    new = registering.register(row, RegisterHost(name='cmp-1', boot_nonce='b'), provider_id=7)
+    new = registration.register(row, RegisterHost(name='cmp-1', boot_nonce='b'), provider_id=7)
     assert (new.epoch, new.sequence, new.full_sequence, new.generation) == (4, 0, 0, 6)
     assert new.facts == row.facts
 
@@ -198,14 +198,14 @@ def test_only_an_older_registration_of_the_same_journal_is_refused(journal, coun
         name='cmp-1', boot_nonce='b', journal=journal and uuid_of(journal), journal_count=count
     )
     if taken:
-        assert registering.register(row, said, provider_id=7).epoch == 4
+        assert registration.register(row, said, provider_id=7).epoch == 4
     else:
         with pytest.raises(exceptions.StaleRegistration):
-            registering.register(row, said, provider_id=7)
+            registration.register(row, said, provider_id=7)
 
 
 def test_the_very_same_registration_is_a_repeat_whatever_it_counts():
     row = changed(ROW, boot_nonce='a', journal=uuid_of(1), journal_count=5)
     said = RegisterHost(name='cmp-1', boot_nonce='a', journal=uuid_of(1), journal_count=4)
-    same = registering.register(row, said, provider_id=7)
+    same = registration.register(row, said, provider_id=7)
     assert (same.epoch, same.journal_count) == (3, 5)

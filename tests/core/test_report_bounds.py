@@ -4,8 +4,8 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core import message
-from gantt.core.report import HostReport, check
+from gantt.core.messages import base
+from gantt.core.messages.report import HostReport, check
 
 FULL = {
     'name': 'cmp-1', 'epoch': 1, 'sequence': 1, 'full': True,
@@ -15,7 +15,7 @@ FULL = {
 
 def refused(**said):
     with pytest.raises(exceptions.InvalidMessage) as caught:
-        check(message.decode(FULL | said, HostReport, inside='stats'))
+        check(base.decode(FULL | said, HostReport, inside='stats'))
     return caught.value.kwargs['field'], caught.value.kwargs['problem']
 
 
@@ -46,7 +46,7 @@ def test_facts_of_processors_that_nothing_can_keep():
 
 
 def test_what_is_large_and_makes_sense_passes():
-    check(message.decode(
+    check(base.decode(
         FULL | {
             'metrics': {'net.bytes': {'value': 9.9e17}},
             'devices': [{'vendor_id': '8086', 'numa_node': 1, 'count': 1}],

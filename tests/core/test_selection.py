@@ -5,9 +5,9 @@ import collections
 
 import pytest
 
-from gantt import plugins
-from gantt.core.host import Aggregate
-from gantt.core.request import Destination, GroupRef, Policy, Purpose
+from gantt import plugin_loader
+from gantt.core.messages.request import Destination, GroupRef, Policy, Purpose
+from gantt.core.resources.host import Aggregate
 from tests.core.builders import (
     a_change,
     a_guest,
@@ -19,7 +19,7 @@ from tests.core.builders import (
     hosts_of,
 )
 
-ALL = plugins.load_pipeline(plugins.installed(plugins.FILTERS))
+ALL = plugin_loader.load_pipeline(plugin_loader.installed(plugin_loader.FILTERS))
 #: Capacity, group rules, what Nova asks Placement, and what the request itself says of hosts:
 #: asked of forced hosts too.
 OF_FORCED = {
@@ -103,23 +103,23 @@ def test_a_requested_destination_is_filtered_like_any_other_host_and_by_its_aggr
 
 def test_the_pick_is_random_among_the_best_few_and_even():
     table = a_table(*(a_host(n, ram=8192 * n) for n in range(1, 9)))
-    chosen = picks(plugins.load_pipeline(subset_size=4), table)
+    chosen = picks(plugin_loader.load_pipeline(subset_size=4), table)
     assert set(chosen) == {'cmp-5', 'cmp-6', 'cmp-7', 'cmp-8'}
     assert min(chosen.values()) > 25
-    assert set(picks(plugins.load_pipeline(subset_size=100), table)) == set(table.names)
+    assert set(picks(plugin_loader.load_pipeline(subset_size=100), table)) == set(table.names)
 
 
 @pytest.mark.parametrize('size', [1, 2, 5])
 def test_equals_are_shuffled_before_the_few_are_taken(size):
     table = a_table(*(a_host(n) for n in range(1, 9)))
-    chosen = picks(plugins.load_pipeline(shuffle_best=True, subset_size=size), table)
+    chosen = picks(plugin_loader.load_pipeline(shuffle_best=True, subset_size=size), table)
     assert set(chosen) == set(table.names)
     assert min(chosen.values()) > 8
 
 
 def test_fewer_equals_than_the_few_are_not_all_that_is_taken():
     hosts = [*(a_host(n, ram=65536) for n in (1, 2)), *(a_host(n, ram=4096) for n in (3, 4))]
-    pipeline = plugins.load_pipeline(shuffle_best=True, subset_size=3)
+    pipeline = plugin_loader.load_pipeline(shuffle_best=True, subset_size=3)
     assert set(picks(pipeline, a_table(*hosts))) == {'cmp-1', 'cmp-2', 'cmp-3'}
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from gantt import exceptions
-from gantt.core.pipeline import Pipeline
+from gantt.core.placement.pipeline import Pipeline
 from gantt.core.plugin import Option
 from gantt.core.weighers.base import Weigher
 from tests.core.builders import a_host, a_request, a_table, decide

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gantt.db import models, retry
-from gantt.db.store import SqlStore
+from gantt.db.engine import retry
+from gantt.db.schema import models
+from gantt.db.stores.store import SqlStore
 from tests.services import UNHURRIED
 
 #: ``portable``: PostgreSQL by the statements that every database understands.

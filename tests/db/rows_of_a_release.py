@@ -21,12 +21,12 @@ import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything 
 import msgspec
 import sqlalchemy as sa
 
-from gantt.core.report import DevicePool, Metric, NumaCell, Running
-from gantt.core.request import GroupRef, Policy
-from gantt.core.service import ServiceNote
-from gantt.core.shadow import Compared, Verdict
-from gantt.db import migration
-from gantt.db.store import SqlStore
+from gantt.core.messages.report import DevicePool, Metric, NumaCell, Running
+from gantt.core.messages.request import GroupRef, Policy
+from gantt.core.records.process import ServiceNote
+from gantt.core.records.shadow import Compared, Verdict
+from gantt.db.schema import migration
+from gantt.db.stores.store import SqlStore
 from tests.world import World, a_request
 
 PEOPLE = [f'00000000-0000-4000-8000-{n:012d}' for n in range(100)]

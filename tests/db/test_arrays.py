@@ -6,8 +6,8 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gantt.db import arrays
-from gantt.db.kinds import storable
+from gantt.db.engine import arrays
+from gantt.db.engine.kinds import storable
 
 pytestmark = pytest.mark.postgresql
 

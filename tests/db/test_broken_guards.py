@@ -8,10 +8,12 @@ and the test that it has is run as it stands.
 
 import pytest
 
-from gantt.core import claim, reconcile
-from gantt.core.claim import Event, State
-from gantt.db import book, claims, ledger, postgresql, providers, rows
-from gantt.db import reports as db_reports
+from gantt.core.claims import claim, reconcile
+from gantt.core.claims.claim import Event, State
+from gantt.db.claims import batch, claims, commit_postgresql
+from gantt.db.claims import commit as ledger
+from gantt.db.hosts import providers, rows
+from gantt.db.hosts import reports as db_reports
 from tests.builders import CLEAN, a_draft, a_host, claimed, commit, live, state_of
 from tests.contract import test_claims as words
 from tests.contract import test_one_claim as rivals
@@ -51,18 +53,21 @@ def no_locks(patch):
     """Rows of hosts are read as they are, by whoever comes."""
     patch.setattr(providers, 'LOCK', providers._LOCKED.where(
         providers._p.c.id.in_(providers._ids)).order_by(providers._p.c.id))  # fmt: skip
-    plain = postgresql.PROVIDERS.replace(b' FOR NO KEY UPDATE', b'')
-    assert plain != postgresql.PROVIDERS
-    patch.setattr(postgresql, 'PROVIDERS', plain)
+    patch.setattr(providers, 'LOCK_TOGETHER', providers._LOCKED.where(
+        providers.one_of(providers._p.c.id, 'ids', ledger.sa.BigInteger)
+    ).order_by(providers._p.c.id))  # fmt: skip
+    plain = commit_postgresql.PROVIDERS.replace(b' FOR NO KEY UPDATE', b'')
+    assert plain != commit_postgresql.PROVIDERS
+    patch.setattr(commit_postgresql, 'PROVIDERS', plain)
 
 
 def no_guards(patch):
     """What was accepted is written, whatever the row has become."""
     patch.setattr(ledger, 'USE', ledger._p.update().where(
         ledger._p.c.id == ledger.sa.bindparam('b_id')).values(ledger.USE._values))  # fmt: skip
-    fits = f' AND {postgresql._fits}'.encode()
-    assert fits in postgresql.WRITE
-    patch.setattr(postgresql, 'WRITE', postgresql.WRITE.replace(fits, b''))
+    fits = f' AND {commit_postgresql._fits}'.encode()
+    assert fits in commit_postgresql.WRITE
+    patch.setattr(commit_postgresql, 'WRITE', commit_postgresql.WRITE.replace(fits, b''))
 
 
 def race_for_a_host(stores):
@@ -139,12 +144,7 @@ def test_a_sweeper_that_trusts_its_first_look_is_found(stores, monkeypatch):
 # -- what is judged under the lock --------------------------------------------------------
 @pytest.mark.parametrize('kind', KINDS)
 def test_a_request_id_that_says_nothing_is_found(stores, monkeypatch):
-    def every_time(self, found):
-        for entry in self.entries:
-            entry.row = found.get(entry.draft.id)
-            entry.fresh = True
-
-    monkeypatch.setattr(book.Book, 'judge_requests', every_time)
+    monkeypatch.setattr(batch, 'judge_request', lambda row, draft, now: None)
     test = races.test_one_request_asked_of_everybody_at_once_is_placed_once
     assert fails(test, stores)
 
@@ -156,7 +156,7 @@ def test_a_group_whose_generation_says_nothing_is_found(stores, monkeypatch):
             if entry.draft.group is not None:
                 self.groups[entry.draft.group.uuid] = found[entry.draft.group.uuid].generation
 
-    monkeypatch.setattr(book.Book, 'judge_groups', as_planned)
+    monkeypatch.setattr(batch.Book, 'judge_groups', as_planned)
     assert fails(races.test_members_of_a_group_never_meet_on_a_host, stores)
 
 
@@ -198,7 +198,7 @@ def revival(patch):
 
 
 def no_rivals(patch):
-    patch.setattr(book, 'judge_rivals', lambda live, drafts: ({}, {}))
+    patch.setattr(batch, 'judge_rivals', lambda live, drafts: ({}, {}))
 
 
 RULES = {

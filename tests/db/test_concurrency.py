@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from gantt.core.group_rule import since_first
+from gantt.core.resources.group_rule import since_first
 from tests.builders import CLEAN, a_draft, a_host, commit, live, uuid_of
 from tests.db.conftest import KINDS
 from tests.services import PATIENT

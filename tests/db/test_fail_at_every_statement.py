@@ -8,9 +8,9 @@ is tried again and leaves exactly what an undisturbed run leaves.
 import pytest
 import sqlalchemy as sa
 
-from gantt.core.group_rule import since_first
-from gantt.core.host import Group
-from gantt.db.postgresql import FastLedger
+from gantt.core.resources.group_rule import since_first
+from gantt.core.resources.host import Group
+from gantt.db.claims.commit_postgresql import FastLedger
 from tests.builders import CLEAN, a_decision, a_draft, a_host, claimed, commit, uuid_of
 from tests.db.conftest import KINDS, contents
 
@@ -193,7 +193,7 @@ FEED = ('changes', 'meta')
 
 def settled(store):
     """What a run leaves, numbers that no run repeats aside."""
-    from gantt.db import models
+    from gantt.db.schema import models
 
     kept = {}
     for table in models.metadata.sorted_tables:

@@ -4,8 +4,8 @@
 import pytest
 import sqlalchemy as sa
 
-from gantt.core.decision import Outcome
-from gantt.db import models
+from gantt.core.records.decision import Outcome
+from gantt.db.schema import models
 from tests.builders import a_draft, a_host, commit, uuid_of
 from tests.db.conftest import SERVERS
 from tests.world import Replies, World, a_group, a_request

@@ -4,7 +4,8 @@
 import pytest
 import sqlalchemy as sa
 
-from gantt.db import fill, migration, models, session
+from gantt.db.engine import session
+from gantt.db.schema import fill, migration, models
 
 pytestmark = pytest.mark.postgresql
 

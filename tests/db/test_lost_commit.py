@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from gantt import exceptions
-from gantt.core.group_rule import since_first
-from gantt.db import retry
-from gantt.db.postgresql import FastLedger
+from gantt.core.resources.group_rule import since_first
+from gantt.db.claims.commit_postgresql import FastLedger
+from gantt.db.engine import retry
 from tests.builders import CLEAN, a_draft, a_host, claimed, commit, uuid_of
 from tests.db.conftest import KINDS, contents
 

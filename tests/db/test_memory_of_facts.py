@@ -3,9 +3,9 @@
 
 import msgspec
 
-from gantt.core.host import HostFacts
-from gantt.core.report import Metric
-from gantt.db import rows
+from gantt.core.messages.report import Metric
+from gantt.core.resources.host import HostFacts
+from gantt.db.hosts import rows
 
 
 def said(load: float) -> str:

@@ -9,8 +9,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from gantt import exceptions
-from gantt.db import migration, models, session, table_log  # noqa: F401 - has a table of its own
-from gantt.db.store import SqlStore
+from gantt.db.engine import session
+from gantt.db.schema import migration, models
+from gantt.db.stores.store import SqlStore
 
 KINDS = [
     'sqlite',

@@ -11,7 +11,7 @@ import time
 import pytest
 import sqlalchemy as sa
 
-from gantt.db import pipelines, session
+from gantt.db.engine import pipelines, session
 
 pytestmark = [pytest.mark.postgresql]
 

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from gantt.db import postgresql
+from gantt.db.claims import commit_postgresql
 
 STATEMENTS = (
     'REQUESTS', 'CONTINUED', 'REPEATED', 'GROUPS_UNSEEN', 'GROUPS', 'CONSUMERS', 'RIVALS',
@@ -20,7 +20,7 @@ STATEMENTS = (
 @pytest.mark.postgresql
 @pytest.mark.parametrize('name', STATEMENTS)
 def test_no_statement_of_the_commit_reads_a_whole_table(open_store, name):
-    text = getattr(postgresql, name).decode()
+    text = getattr(commit_postgresql, name).decode()
     numbers = iter(range(1, 100))
     text = re.sub('%[bs]', lambda _: f'${next(numbers)}', text)
     wanted = next(numbers) - 1

@@ -3,7 +3,8 @@
 
 import sqlalchemy as sa
 
-from gantt.db import models, purge
+from gantt.db.records import purge
+from gantt.db.schema import models
 from tests.builders import CLEAN, a_decision, a_draft, a_host, claimed, new_uuid
 
 OLD = {'tombstone_seconds': -10, 'request_seconds': -10}

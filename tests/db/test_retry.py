@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from gantt import exceptions
-from gantt.db import retry, session
-from gantt.db.retry import Signal, signal_of
+from gantt.db.engine import retry, session
+from gantt.db.engine.retry import Signal, signal_of
 
 ROWS = sa.table('retry_rows', sa.column('id'), sa.column('n'))
 LOCK = 'SELECT n FROM retry_rows WHERE id = {} FOR UPDATE'

@@ -10,8 +10,9 @@ from oslo_config import cfg
 
 from gantt import exceptions
 from gantt.conf import database as options
-from gantt.db import kinds, migration, retry, session
-from gantt.db import store as store_module
+from gantt.db.engine import kinds, retry, session
+from gantt.db.schema import migration
+from gantt.db.stores import store as store_module
 from tests.builders import a_draft, a_host, commit
 
 

@@ -14,10 +14,11 @@ import re
 import pytest
 import sqlalchemy as sa
 
-from gantt import plugins
-from gantt.db import migration, models, session
-from gantt.db.store import SqlStore
-from gantt.scheduler.insights import Insights
+from gantt import plugin_loader
+from gantt.db.engine import session
+from gantt.db.schema import migration, models
+from gantt.db.stores.store import SqlStore
+from gantt.insights.read_model import Insights
 from gantt.scheduler.settings import Settings
 from tests.builders import CLEAN, a_draft, a_host, claimed, state_of
 from tests.db import rows_of_a_release
@@ -170,7 +171,7 @@ def assert_reads(store, said):
 
 def assert_works_on(store, said):
     """Hosts go on in their epoch, claims to their ends; decisions are explained; old ones go."""
-    insights = Insights(store, plugins.load_pipeline(), Settings())
+    insights = Insights(store, plugin_loader.load_pipeline(), Settings())
     for decision in said['decisions']:
         found = insights.explain(decision)
         assert found.id == decision

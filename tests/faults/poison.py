@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gantt.core import message
+from gantt.core.messages import base
 from tests.builders import a_report, a_request, uuid_of
 from tests.rpc.bus import load
 
@@ -303,7 +303,7 @@ def good() -> list[tuple[str, str, dict[str, Any]]]:
     context, args = captured.fresh([uuid_of('instance')], 'req-mutant')
     asked = {'method': captured.method, 'version': captured.version, 'args': args}
     asked |= {f'_context_{key}': value for key, value in context.items()}
-    body = message.to_builtins(request)
+    body = base.to_builtins(request)
     return [
         ('gantt-scheduler', 'gantt', call('select_destinations', request=body)),
         ('gantt-scheduler', 'gantt', call('cancel_claims', request={'request_id': uuid_of('no')})),
@@ -322,7 +322,7 @@ def good() -> list[tuple[str, str, dict[str, Any]]]:
         (
             'gantt-stats',
             'gantt',
-            call('update_resource_stats', name='mutant', stats=message.to_builtins(report)),
+            call('update_resource_stats', name='mutant', stats=base.to_builtins(report)),
         ),
         ('scheduler', 'nova', asked),
     ]

@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy as sa
 
 from gantt import exceptions
-from gantt.compute.session import Fenced
-from gantt.db import models
+from gantt.compute.agent.session import Fenced
+from gantt.db.schema import models
 from tests.faults.village import SLOTS, Hamlet, Village, seconds_until
 from tests.nemesis import hosts
 from tests.nemesis.proxy import Proxy
@@ -226,7 +226,7 @@ def herd(village, count):
     site.start(
         name, command='gantt-compute', words=words,
         compute={'farm_prefix': name, 'farm_threads': 64},
-        DEFAULT={'default_log_levels': 'gantt.compute.agent=WARNING'},
+        DEFAULT={'default_log_levels': 'gantt.compute.agent.agent=WARNING'},
     )  # fmt: skip
     try:
         seconds_until(lambda: reporting(1), 'the herd is there', 300)

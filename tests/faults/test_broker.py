@@ -21,8 +21,8 @@ import sqlalchemy as sa
 
 from bench.rig import Rig
 from gantt import exceptions
-from gantt.core import message
-from gantt.db import session
+from gantt.core.messages import base
+from gantt.db.engine import session
 from tests.nemesis import amqp, hosts, load, rabbit
 from tests.nemesis.site import Site, _free_port, until
 
@@ -117,7 +117,7 @@ class Api:
         began = time.monotonic()
         asked = urllib.request.Request(
             f'http://127.0.0.1:{self.port}/v1/requests',
-            json.dumps(message.to_builtins(request)).encode(),
+            json.dumps(base.to_builtins(request)).encode(),
             {'Content-Type': 'application/json'},
         )
         try:

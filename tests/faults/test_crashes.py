@@ -13,7 +13,7 @@ import threading
 
 import pytest
 
-from gantt.core.commit import Fate
+from gantt.core.claims.commit import Fate
 from tests.builders import (
     CLEAN,
     a_decision,

@@ -15,8 +15,8 @@ import pytest
 import sqlalchemy as sa
 
 from gantt.client.compute import ComputeClient, topic_of
-from gantt.core.build import Build
-from gantt.db import models
+from gantt.core.messages.build import Build
+from gantt.db.schema import models
 from tests.nemesis import commits, hosts, load
 from tests.nemesis.clock import Clock
 from tests.nemesis.site import until

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from gantt.db.store import SqlStore
+from gantt.db.stores.store import SqlStore
 from tests.nemesis import galera, hosts, load
 from tests.nemesis.site import Site, until
 from tests.services import UNHURRIED

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import kombu
 import pytest
 
-from gantt.core.message import BYTES_MAX, REQUEST_BYTES_MAX
+from gantt.core.messages.base import BYTES_MAX, REQUEST_BYTES_MAX
 from tests.faults import poison
 from tests.nemesis import hosts
 from tests.nemesis.load import a_request
@@ -94,7 +94,7 @@ class Target:
         assert self.process.poll() is None, self.site.rigs[NAME].log(NAME)[-4000:]
         self._guest += 1
         made = a_request(_Rng(self._guest), resources={'PCPU': 1})
-        body = poison.message.to_builtins(made)
+        body = poison.base.to_builtins(made)
         answer, failure = self.answer('select_destinations', 'gantt-scheduler', request=body)
         assert failure is None
         assert answer['outcome'] == 'placed'

@@ -16,10 +16,10 @@ import time
 
 import pytest
 
-from gantt import exceptions, plugins
-from gantt.core.request import GroupRef, Policy
-from gantt.db.store import SqlStore
-from gantt.scheduler.kept import unpack
+from gantt import exceptions, plugin_loader
+from gantt.core.messages.request import GroupRef, Policy
+from gantt.core.records.decision_codec import unpack
+from gantt.db.stores.store import SqlStore
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
@@ -157,7 +157,7 @@ class InOneProcess(load.Callers):
             store = SqlStore.for_url(url, waits=UNHURRIED)
             scheduler = Scheduler(
                 store,
-                plugins.load_pipeline(options=hosts.SILENT['filters']),
+                plugin_loader.load_pipeline(options=hosts.SILENT['filters']),
                 self.recorder,
                 Settings(
                     worker=name,

@@ -18,7 +18,7 @@ import kombu
 import msgspec
 import pytest
 
-from gantt.core import message
+from gantt.core.messages import base
 from tests.nemesis import commits, hosts, load
 from tests.rabbit.wire import envelope
 
@@ -83,7 +83,7 @@ class Crowd:
         body = {
             'method': 'select_destinations', 'version': '1.0', '_msg_id': key,
             '_reply_q': self._queue, '_unique_id': key,
-            'args': {'request': message.to_builtins(made)},
+            'args': {'request': base.to_builtins(made)},
         }  # fmt: skip
         self._asked[key] = (made.request_id, time.monotonic())
         self._channel.basic_publish(

@@ -20,37 +20,38 @@ import sqlalchemy as sa
 from bench.rig import Rig, postgresql_database
 from gantt import client
 from gantt.client.compute import ComputeClient, topic_of
-from gantt.core import message
-from gantt.core.build import Delete
-from gantt.core.request import RequestSpec, SelectDestinations
-from gantt.db import migration, models
-from gantt.db.store import SqlStore
+from gantt.core.messages import base
+from gantt.core.messages.build import Delete
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.db.schema import migration, models
+from gantt.db.stores.store import SqlStore
 from tests.builders import CLEAN
 from tests.nemesis.load import a_conf
 from tests.nemesis.site import _free_port, until
+from tests.releases import BEFORE
 from tests.services import UNHURRIED
 
 pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql, pytest.mark.timeout(300)]
 
-#: What stands for the release before: its schema is one step behind.
-BEFORE = '7bf973765fbfffd0c05bfd2523fc2f6415e3caa8'
 ROOT = pathlib.Path(__file__).parents[2]
 HOSTS, REQUESTS = 3, 24
 
 
-@pytest.fixture(scope='module')
-def older(tmp_path_factory):
+@pytest.fixture(scope='module', params=list(BEFORE), ids=lambda commit: commit[:7])
+def older(request, tmp_path_factory):
     """The tree of an older commit."""
     folder = tmp_path_factory.mktemp('older')
     archive = folder / 'tree.tar'
     git = shutil.which('git')
     made = git and subprocess.run(
-        [git, 'archive', '--output', str(archive), BEFORE, 'gantt', 'bench'],
+        [git, 'archive', '--output', str(archive), request.param, 'gantt', 'bench'],
         cwd=ROOT, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     if not made or made.returncode:
         said = made.stderr.strip().splitlines()[-1:] if made else ['git is not installed']
-        pytest.skip(f'NO HISTORY: commit {BEFORE[:7]} cannot be had ({said}); fetch all of it')
+        pytest.skip(
+            f'NO HISTORY: commit {request.param[:7]} cannot be had ({said}); fetch all of it'
+        )
     tree = folder / 'tree'
     with tarfile.open(archive) as tar:
         tar.extractall(tree, filter='data')
@@ -215,7 +216,7 @@ def _ask_the_api(before, store):
             request_id=str(uuid.uuid4()), consumers=[str(uuid.uuid4())],
             spec=RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 1024}),
         )  # fmt: skip
-        answer = before.asks_api('/v1/requests', message.to_builtins(request))
+        answer = before.asks_api('/v1/requests', base.to_builtins(request))
         claim_id = answer['answer']['selections'][0][0]['claim_id']
         claim = store.load_claim(claim_id)
         assert claim is not None and claim.state.value == 'reserved'

@@ -10,7 +10,7 @@ import contextlib
 
 import pytest
 
-from gantt.db.store import SqlStore
+from gantt.db.stores.store import SqlStore
 from tests.faults.village import SLOTS, Hamlet, Village, seconds_until
 from tests.nemesis import postgres
 from tests.nemesis.backup import Backup

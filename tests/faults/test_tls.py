@@ -18,7 +18,7 @@ import pytest
 
 from bench.rig import Rig
 from gantt import client, exceptions
-from gantt.rpc import transport
+from gantt.rpc.amqp import transport
 from tests.nemesis import hosts, load, rabbit
 from tests.nemesis.site import until
 from tests.rpc.bus import a_conf

@@ -15,14 +15,14 @@ import time
 
 import pytest
 
-from gantt.compute.agent import Terms
-from gantt.compute.journal import MemoryJournal
-from gantt.compute.member import Settings, with_agent
-from gantt.core.build import Build
-from gantt.core.claim import State
-from gantt.core.commit import Fate
-from gantt.core.report import RegisterHost
-from gantt.db.memory import MemoryStore
+from gantt.compute.agent.agent import Terms
+from gantt.compute.agent.journal import MemoryJournal
+from gantt.compute.farm.host_agent import Settings, with_agent
+from gantt.core.claims.claim import State
+from gantt.core.claims.commit import Fate
+from gantt.core.messages.build import Build
+from gantt.core.messages.report import RegisterHost
+from gantt.testing.store.memory import MemoryStore
 from tests.builders import (
     CLEAN,
     a_draft,

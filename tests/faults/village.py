@@ -12,14 +12,14 @@ import time
 
 from gantt import client
 from gantt.client.compute import topic_of
-from gantt.compute.farm import Farm, Plan
+from gantt.compute.farm.farm import Farm, Plan
+from gantt.compute.farm.host_agent import Settings
+from gantt.compute.farm.shapes import Shape
 from gantt.compute.listen import Listener, Methods
-from gantt.compute.member import Settings
 from gantt.compute.over_rpc import OverRpc
-from gantt.compute.shapes import Shape
-from gantt.core.build import Build, Delete
-from gantt.core.claim import State
-from gantt.core.resources import Inventory
+from gantt.core.claims.claim import State
+from gantt.core.messages.build import Build, Delete
+from gantt.core.messages.resource_classes import Inventory
 from tests.nemesis import load
 from tests.nemesis.site import Site
 from tests.rpc.bus import a_conf

@@ -14,7 +14,7 @@ import time
 import httpx
 import pytest
 
-from gantt.rpc import permissions
+from gantt.rpc.amqp import permissions
 
 PAGES = pathlib.Path(__file__).parents[2] / 'doc' / 'source' / 'install'
 BIN = pathlib.Path(sys.executable).parent

@@ -9,25 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gantt import exceptions, plugins
-from gantt.core.capacity import room
-from gantt.core.host import Aggregate, HostRow
-from gantt.core.host_table import HostTable
-from gantt.core.pipeline import Pipeline
-from gantt.core.report import DevicePool, Hypervisor, NumaCell, NumaPages
-from gantt.core.request import (
-    Destination,
-    Flavor,
-    GroupRef,
-    Image,
-    Policy,
-    RequestSpec,
-)
-from gantt.core.survey import Survey
+from gantt import exceptions, plugin_loader
+from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, NumaPages
+from gantt.core.messages.request import Destination, Flavor, GroupRef, Image, Policy, RequestSpec
+from gantt.core.placement.capacity import room
+from gantt.core.placement.evaluation import Survey
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.resources.host import Aggregate, HostRow
+from gantt.core.table.host_table import HostTable
 from gantt.core.topology.aliases import read_option
 from gantt.core.topology.devices import matches
 from gantt.core.topology.room import Pool
-from gantt.rpc import nova_spec, stats, stats_foreign
+from gantt.rpc.api import stats, stats_foreign
+from gantt.rpc.nova import spec as nova_spec
 from tests.core.builders import (
     a_change,
     a_guest,
@@ -44,7 +38,7 @@ from tests.rpc.bus import load
 GROUP = an_id(1, 9)
 #: As a small cloud might have them, with the filters that Nova's default has not.
 FILTERS = [
-    *plugins.load_pipeline().described()['filters'],
+    *plugin_loader.load_pipeline().described()['filters'],
     'AggregateMultiTenancyIsolation', 'AggregateInstanceExtraSpecsFilter', 'IsolatedHostsFilter',
     'JsonFilter',
 ]  # fmt: skip
@@ -53,7 +47,7 @@ FILTERS = [
 def pipeline(*names: str, prefilters: dict[str, bool] | None = None, **options: Any) -> Pipeline:
     """A pipeline of these filters; the default ones and a few more where none is named."""
     chosen = list(dict.fromkeys(names or FILTERS))
-    return Pipeline(plugins.load(chosen, options), [], prefilters=prefilters)
+    return Pipeline(plugin_loader.load(chosen, options), [], prefilters=prefilters)
 
 
 def passing(table: HostTable, rules: Pipeline, **spec: Any) -> list[str]:
@@ -137,7 +131,7 @@ def test_the_aggregates_of_a_service_are_those_of_its_nodes():
 @U2
 def test_multipliers_of_an_aggregate_hold_for_the_nodes():
     table = bare_metal(an_aggregate(1, 'ironic-2', ram_weight_multiplier='-5'))
-    weigher = plugins.load(['RAMWeigher'], {}, plugins.WEIGHERS)[0]
+    weigher = plugin_loader.load(['RAMWeigher'], {}, plugin_loader.WEIGHERS)[0]
     assert list(weigher.multipliers(table, np.arange(4))) == [1.0, 1.0, -5.0, 1.0]
 
 
@@ -430,7 +424,7 @@ def test_an_empty_cidr_is_the_address_alone():
 @pytest.mark.finding('U10', 'listed: capabilities are asked again for every member')
 def test_capabilities_count_what_the_members_before_have_taken():
     table = a_table(a_host(1), a_host(2))
-    rules = Pipeline(plugins.load(['ComputeCapabilitiesFilter']), [])
+    rules = Pipeline(plugin_loader.load(['ComputeCapabilitiesFilter']), [])
     alone = a_request(2, **capable(num_instances='<in> 0'))
     assert sorted(hosts_of(decide(table, alone, rules))) == ['cmp-1', 'cmp-2']
     assert set(hosts_of(decide(table, a_request(3, 1, **capable(num_instances='<in> 0')), rules))) \
@@ -441,10 +435,10 @@ def test_capabilities_count_what_the_members_before_have_taken():
 @pytest.mark.parametrize('setting', ['bad', 'os_distro=x'])
 def test_a_setting_that_cannot_be_read_is_refused_at_the_start(setting):
     with pytest.raises(exceptions.Misconfigured, match='image_props_weight_setting'):
-        plugins.load(
+        plugin_loader.load(
             ['ImagePropertiesWeigher'],
             {'image_props_weight_setting': setting, 'image_props_weight_multiplier': 1.0},
-            plugins.WEIGHERS,
+            plugin_loader.WEIGHERS,
         )
 
 

@@ -6,7 +6,7 @@ import multiprocessing
 import httpx
 import pytest
 
-from gantt.core import trail
+from gantt.core.records import audit_trail
 from gantt.http.app import ROUTES, make_app
 from gantt.http.world import Caller
 from gantt.telemetry.trail import TrailFile
@@ -52,10 +52,10 @@ def test_a_change_over_http_is_on_the_trail(site):
     who = entry.initiator
     assert (who.user_id, who.user_name, who.is_system) == ('id-of-ann', 'ann', True)
     assert (who.roles, who.address) == (('admin',), '192.0.2.7')
-    text = trail.line(entry)
+    text = audit_trail.line(entry)
     assert text.isascii()
     assert text.isprintable()
-    assert trail.decoded(text) == entry
+    assert audit_trail.decoded(text) == entry
 
 
 @pytest.mark.finding('L5', 'what is refused is on the trail as well')
@@ -91,9 +91,9 @@ def test_looks_dry_runs_and_placements_are_not_on_the_trail(site):
 
 
 def _entry(number):
-    return trail.Entry(
+    return audit_trail.Entry(
         time='t', action=f'a{number}', target='', outcome='success',
-        initiator=trail.Initiator(user_id='u'),
+        initiator=audit_trail.Initiator(user_id='u'),
     )  # fmt: skip
 
 

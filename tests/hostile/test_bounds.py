@@ -18,18 +18,18 @@ from msgspec import inspect
 
 from gantt import exceptions
 from gantt.compute.listen import Methods
-from gantt.core import message
-from gantt.core import request as requests
-from gantt.core.build import Build
-from gantt.core.message import Message
-from gantt.core.report import HostReport, Hypervisor, check
-from gantt.core.request import GroupRef, Policy, RequestSpec, SelectDestinations
+from gantt.core.messages import base
+from gantt.core.messages import request as requests
+from gantt.core.messages.base import Message
+from gantt.core.messages.build import Build
+from gantt.core.messages.report import HostReport, Hypervisor, check
+from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
 from gantt.http.app import ROUTES
 from gantt.http.dispatch import signature_of
-from gantt.rpc import stats
-from gantt.rpc.endpoints import ClaimsMethods, SchedulerMethods, StatsMethods
-from gantt.rpc.nova_compat import NovaMethods, Terms
-from gantt.rpc.stats_foreign import facts
+from gantt.rpc.api import stats
+from gantt.rpc.api.endpoints import ClaimsMethods, SchedulerMethods, StatsMethods
+from gantt.rpc.api.stats_foreign import facts
+from gantt.rpc.nova.topic import NovaMethods, Terms
 from tests.builders import a_request, uuid_of
 from tests.http.site import Site
 from tests.rpc.bus import Bus
@@ -101,7 +101,7 @@ class Walk:
                     self._look(field.type, f'{tp.cls.__name__}.{field.name}', False)
             return
         self._judge(tp, where, opaque)
-        opaque = message.OPAQUE in (getattr(tp, 'extra', None) or {})
+        opaque = base.OPAQUE in (getattr(tp, 'extra', None) or {})
         inner = 'type', 'types', 'item_type', 'item_types', 'key_type', 'value_type'
         for name in inner:
             found = getattr(tp, name, ())
@@ -115,7 +115,7 @@ class Walk:
         if isinstance(tp, inspect.AnyType):
             bounded = opaque
         elif hasattr(tp, 'max_length'):
-            bounded = tp.max_length is not None or pattern == message.UUID
+            bounded = tp.max_length is not None or pattern == base.UUID
         else:
             bounded = isinstance(tp, SCALARS + MADE_OF)
         if not bounded:
@@ -144,7 +144,7 @@ def test_the_walk_finds_what_has_no_bound():
         texts: list[str]
 
     class Outer(Message, frozen=True, kw_only=True):
-        inner: dict[message.Name, Inner | None]
+        inner: dict[base.Name, Inner | None]
 
     found = {where for where, _ in Walk().of(Outer, 'it').unbounded}
     assert found == {
@@ -188,15 +188,15 @@ def test_a_request_with_a_newline_in_a_name_is_refused(body):
     zone = body.pop('zone', None)
     spec = {'resources': {'VCPU': 1}, 'availability_zone': zone}
     with pytest.raises(exceptions.InvalidMessage):
-        message.decode(body | {'spec': spec}, SelectDestinations, inside='request')
+        base.decode(body | {'spec': spec}, SelectDestinations, inside='request')
 
 
 def spec(**fields):
     body = {'resources': {'VCPU': 1}, **fields}
-    return message.decode(body, RequestSpec, inside='spec')
+    return base.decode(body, RequestSpec, inside='spec')
 
 
-MANY = [f'name-{number}' for number in range(message.LIST_MAX)]
+MANY = [f'name-{number}' for number in range(base.LIST_MAX)]
 
 
 @pytest.mark.finding('H1', 'every list, map and text reachable from the wire has a bound')
@@ -236,7 +236,7 @@ def test_what_says_nothing_new_is_not_looked_at_again():
 
 
 def test_hints_that_are_fields_are_as_long_as_these():
-    uuids = [uuid_of(number) for number in range(message.LIST_MAX)]
+    uuids = [uuid_of(number) for number in range(base.LIST_MAX)]
     assert spec(hints={'different_host': uuids}).different_host == uuids
 
 
@@ -245,7 +245,7 @@ def test_what_no_type_describes_is_bounded_in_bytes():
     large = {str(number): 'x' * 1000 for number in range(600)}
     with pytest.raises(exceptions.InvalidMessage, match='build.guest: expected at most') as refused:
         body = {'claim_id': uuid_of(1), 'consumer': uuid_of(2), 'host': 'a', 'resources': {}}
-        message.decode(body | {'guest': {'data': large}}, Build, inside='build')
+        base.decode(body | {'guest': {'data': large}}, Build, inside='build')
     assert len(refused.value.message) < 200
     with pytest.raises(exceptions.InvalidMessage, match='stats.numa_topology: expected at most'):
         body = {'vcpus': 1, 'memory_mb': 1, 'local_gb': 1, 'numa_topology': large}
@@ -275,15 +275,15 @@ def test_a_body_is_bounded_by_its_route():
     }  # fmt: skip
     said = caller.post('/v1/requests', json=body)
     assert said.status_code == 413
-    assert said.json()['errors'][0]['details']['limit'] == message.REQUEST_BYTES_MAX
+    assert said.json()['errors'][0]['details']['limit'] == base.REQUEST_BYTES_MAX
     assert caller.post('/v1/what-if', json={'request': body}).status_code != 413
 
 
 @pytest.mark.finding('H3', 'bodies, queues and what is kept are bounded in bytes')
 def test_a_message_is_bounded_by_its_method():
     limits = {name: method.bytes_max for name, method in METHODS.items()}
-    assert limits['gantt-scheduler select_destinations'] == message.REQUEST_BYTES_MAX
-    assert limits['nova select_destinations'] == 2 * message.REQUEST_BYTES_MAX
+    assert limits['gantt-scheduler select_destinations'] == base.REQUEST_BYTES_MAX
+    assert limits['nova select_destinations'] == 2 * base.REQUEST_BYTES_MAX
     bulk = {name for name, limit in limits.items() if limit is None}
     assert not any(name.startswith(('gantt-scheduler', 'gantt-claims')) for name in bulk)
 
@@ -295,7 +295,7 @@ def test_a_request_of_nova_is_smaller_than_what_its_hosts_list():
     try:
         nova = bus.raw('scheduler', '4.5', exchange='nova')
         with pytest.raises(exceptions.PayloadTooLarge) as refused:
-            nova.call({}, 'select_destinations', spec_obj='x' * (2 * message.REQUEST_BYTES_MAX))
-        assert refused.value.kwargs['limit'] == 2 * message.REQUEST_BYTES_MAX
+            nova.call({}, 'select_destinations', spec_obj='x' * (2 * base.REQUEST_BYTES_MAX))
+        assert refused.value.kwargs['limit'] == 2 * base.REQUEST_BYTES_MAX
     finally:
         bus.close()

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
@@ -17,22 +18,23 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gantt import client, exceptions, plugins
+from gantt import client, exceptions, plugin_loader
 from gantt.cmd import doctor, manage_broker
-from gantt.compute.farm import Farm, Plan
+from gantt.compute.farm.farm import Farm, Plan
+from gantt.compute.farm.host_agent import Settings
 from gantt.compute.listen import Listener, Methods
-from gantt.compute.member import Settings
 from gantt.compute.over_rpc import OverRpc
 from gantt.conf import clear_text
-from gantt.core.build import Build, Delete
-from gantt.core.claim import State
-from gantt.core.host import HostRow, topic_of
-from gantt.core.registering import register
-from gantt.core.report import RegisterHost
-from gantt.core.request import RequestSpec
-from gantt.db import session
-from gantt.rpc import driver, permissions, transport, wire
-from gantt.rpc.permissions import DEFAULT_EXCHANGE, Names
+from gantt.core.claims.claim import State
+from gantt.core.claims.registration import register
+from gantt.core.messages.build import Build, Delete
+from gantt.core.messages.report import RegisterHost
+from gantt.core.messages.request import RequestSpec
+from gantt.core.resources.host import HostRow, topic_of
+from gantt.db.engine import session
+from gantt.rpc import wire
+from gantt.rpc.amqp import driver, permissions, transport
+from gantt.rpc.amqp.permissions import DEFAULT_EXCHANGE, Names
 from gantt.scheduler import settings as scheduler_settings
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
@@ -218,7 +220,7 @@ def cloud(urls):
     """A scheduler and two hosts, each as its own user."""
     town, made = Town(), []
     scheduler = Scheduler(
-        town.store, plugins.load_pipeline(), MemoryRecorder(),
+        town.store, plugin_loader.load_pipeline(), MemoryRecorder(),
         scheduler_settings.Settings(worker='worker-1'),
     )  # fmt: skip
     scheduler.start()
@@ -240,6 +242,26 @@ def cloud(urls):
         bus.close()
         scheduler.stop(5)
         conductor.cleanup()
+
+
+@pytest.mark.rabbit
+@pytest.mark.finding('H4', 'an agent that starts before the first scheduler waits for it')
+def test_an_agent_may_start_before_the_first_scheduler(urls, request):
+    with kombu.Connection(urls[''].replace('rabbit://', 'amqp://', 1)) as administrator:
+        administrator.channel().exchange_delete('gantt')
+    carrier, answered = client.get_transport(a_conf(urls[C])), []
+    plan, settings = Plan(count=1, prefix='c', threads=1), Settings(report_seconds=60)
+    methods = Methods(Farm(plan, OverRpc(carrier, 10.0), settings))
+    listener = Listener(carrier, C, methods)
+    starting = threading.Thread(target=lambda: answered.append(listener.start()), daemon=True)
+    starting.start()
+    starting.join(2.0)
+    assert starting.is_alive(), 'it waits'
+    request.getfixturevalue('cloud')  # with a scheduler, which makes the exchange
+    starting.join(60.0)
+    assert answered == [None]
+    assert listener.stop(10)
+    carrier.cleanup()
 
 
 @pytest.mark.rabbit

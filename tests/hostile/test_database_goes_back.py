@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gantt.compute.census import Census
-from gantt.compute.journal import SqliteJournal
+from gantt.compute.agent.journal import SqliteJournal
+from gantt.compute.agent.reporter import Reporter
+from gantt.compute.agent.running_guests import Census
+from gantt.compute.agent.session import Session
 from gantt.compute.ports import Facts
-from gantt.compute.reporter import Reporter
-from gantt.compute.session import Session
-from gantt.core.host import HostRow
-from gantt.core.registering import AFTER_MOST
-from gantt.core.report import RegisterHost, Running
-from gantt.core.resources import Inventory
-from gantt.db import models
-from gantt.db.store import SqlStore
+from gantt.core.claims.registration import AFTER_MOST
+from gantt.core.messages.report import RegisterHost, Running
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import HostRow
+from gantt.db.schema import models
+from gantt.db.stores.store import SqlStore
 from gantt.scheduler.host_cache import HostCache
 from tests.builders import (
     CLEAN,

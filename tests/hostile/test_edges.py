@@ -15,20 +15,21 @@ from alembic import command, config
 
 from gantt import exceptions
 from gantt.cmd.health import Health
-from gantt.core.build import Build
-from gantt.core.decision import Outcome
-from gantt.core.host_keys import Rules
-from gantt.core.report import HostReport
-from gantt.db import migration, models, session
-from gantt.db.store import SqlStore
+from gantt.core.messages.build import Build
+from gantt.core.messages.report import HostReport
+from gantt.core.records.decision import Outcome
+from gantt.core.resources.host_keys import Rules
+from gantt.db.engine import session
+from gantt.db.schema import migration, models
+from gantt.db.stores.store import SqlStore
+from gantt.rpc.amqp.straight import Letter
+from gantt.rpc.api.endpoints import StatsMethods
+from gantt.rpc.api.stats import Ratios
 from gantt.rpc.call import Call
-from gantt.rpc.endpoints import StatsMethods
-from gantt.rpc.stats import Ratios
-from gantt.rpc.straight import Letter
 from gantt.scheduler.host_signatures import HostSignatures
-from gantt.scheduler.lane import Lane
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
+from gantt.scheduler.work_queue import Lane
 from tests.builders import (
     CLEAN,
     a_draft,

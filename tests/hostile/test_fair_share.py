@@ -15,18 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gantt import exceptions
-from gantt.core.decision import Outcome
 from gantt.core.fair_queue import IDLE_MAX, FairQueue
-from gantt.core.retention import Piece, excess
-from gantt.db import purge
-from gantt.db.memory import MemoryStore
+from gantt.core.records.decision import Outcome
+from gantt.core.records.retention import Piece, excess
+from gantt.db.records import purge
 from gantt.http import fair_tasks
 from gantt.http.gates import Gate
 from gantt.http.server import Server
 from gantt.http.world import Caller
-from gantt.scheduler import admission, recorder
+from gantt.scheduler import recorder
 from gantt.scheduler.clock import ManualClock
+from gantt.scheduler.placing import admission
 from gantt.telemetry.metrics import Metrics
+from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_decision
 from tests.conftest import STORES
 from tests.world import Replies, World, a_request

@@ -15,10 +15,11 @@ from oslo_config import cfg
 from oslo_messaging import conffixture
 
 from gantt import conf as options
-from gantt import exceptions, plugins
+from gantt import exceptions, plugin_loader
 from gantt.cli.status import _lines
 from gantt.cmd import api, scheduler, wiring
-from gantt.db import migration, session
+from gantt.db.engine import session
+from gantt.db.schema import migration
 from gantt.rpc import wire
 from gantt.telemetry import log
 from tests.house.conftest import ROOT
@@ -332,8 +333,8 @@ def test_the_status_says_that_processes_run_different_filters():
     site.place(1)
     (one,) = site.insights.status().configurations
     assert one.is_here and len(one.workers) == 1
-    fewer = [name for name in plugins.DEFAULT_FILTERS if name != 'TraitsFilter']
-    site.world.scheduler.placing.use(plugins.load_pipeline(fewer))
+    fewer = [name for name in plugin_loader.DEFAULT_FILTERS if name != 'TraitsFilter']
+    site.world.scheduler.placing.use(plugin_loader.load_pipeline(fewer))
     site.place(2)
     site.insights.reload_soon()
     (other,) = site.insights.status().configurations

@@ -20,12 +20,12 @@ from gantt import exceptions
 from gantt.cli.endpoint import Endpoint
 from gantt.cmd import manage
 from gantt.cmd.compute import reserved_claims
-from gantt.compute.claimed import Claimed
-from gantt.compute.farm import Farm, Plan
-from gantt.compute.member import Settings
-from gantt.compute.runner import Runner
+from gantt.compute.farm.claimed import Claimed
+from gantt.compute.farm.farm import Farm, Plan
+from gantt.compute.farm.host_agent import Settings
+from gantt.compute.farm.runner import Runner
 from gantt.conf import files
-from gantt.core.claim import State
+from gantt.core.claims.claim import State
 from gantt.http.server import Server
 from gantt.telemetry import log
 from tests.cli.conftest import run

@@ -12,9 +12,9 @@ from oslo_config import cfg
 from oslo_log import formatters
 
 from gantt import client, exceptions
-from gantt.core.decision import Outcome
-from gantt.core.request import CancelClaims, RequestSpec, SelectDestinations
-from gantt.rpc import driver, transport
+from gantt.core.messages.request import CancelClaims, RequestSpec, SelectDestinations
+from gantt.core.records.decision import Outcome
+from gantt.rpc.amqp import driver, transport
 from gantt.telemetry import log
 from tests.conftest import STORES
 from tests.nemesis import amqp

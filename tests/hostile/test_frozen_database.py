@@ -10,11 +10,12 @@ import pytest
 import sqlalchemy as sa
 
 from gantt import exceptions
-from gantt.core.commit import Fate
-from gantt.core.decision import Outcome
-from gantt.core.report import HostReport, RegisterHost, Running
-from gantt.core.resources import Inventory
-from gantt.db import models, session, watch
+from gantt.core.claims.commit import Fate
+from gantt.core.messages.report import HostReport, RegisterHost, Running
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.records.decision import Outcome
+from gantt.db.engine import session, watch
+from gantt.db.schema import models
 from tests import world as worlds
 from tests.builders import a_draft, a_host, commit, fate_of, new_uuid
 from tests.nemesis.proxy import Proxy

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from gantt import plugins
-from gantt.core.commit import Fate
-from gantt.core.request import CancelClaims, GroupRef, Policy
-from gantt.core.resources import Inventory
+from gantt import plugin_loader
+from gantt.core.claims.commit import Fate
+from gantt.core.messages.request import CancelClaims, GroupRef, Policy
+from gantt.core.messages.resource_classes import Inventory
 from gantt.scheduler.ports import Store
 from tests.builders import CLEAN, a_draft, a_group, a_host, commit, fate_of, generation_of, new_uuid
 from tests.conftest import STORES
@@ -217,8 +217,8 @@ def test_members_bound_to_one_host_go_where_all_of_them_fit(store):
 def test_where_rules_count_other_things_than_room_other_hosts_are_tried():
     """Guests of a host are counted by a filter: the best ones have as many as they may."""
     world = World()
-    filters = [*plugins.DEFAULT_FILTERS, 'NumInstancesFilter']
-    pipeline = plugins.load_pipeline(filters, options={'max_instances_per_host': 4})
+    filters = [*plugin_loader.DEFAULT_FILTERS, 'NumInstancesFilter']
+    pipeline = plugin_loader.load_pipeline(filters, options={'max_instances_per_host': 4})
     world.scheduler.placing.use(pipeline)
     hosts = [roomy(world, f'cmp-{number}', 64, 131_072 - number) for number in range(4)]
     world.turn()

@@ -7,17 +7,19 @@ import httpx
 import pytest
 
 from gantt import exceptions
-from gantt.core.decision import Outcome
-from gantt.db import purge
-from gantt.db.memory import MemoryStore
+from gantt.core.records.decision import Outcome
+from gantt.db.records import purge
 from gantt.http import gates, policy
 from gantt.http.app import make_app
 from gantt.http.handlers import requests
 from gantt.http.settings import HttpSettings
 from gantt.http.world import Caller
 from gantt.http.world import World as HttpWorld
-from gantt.scheduler import admission, decision_reader, recorder, select_destinations, what_if
+from gantt.insights import decision_reader, what_if
+from gantt.scheduler import recorder, select_destinations
+from gantt.scheduler.placing import admission
 from gantt.telemetry.metrics import Metrics
+from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_decision, a_request, uuid_of
 from tests.conftest import STORES
 from tests.http.site import Site, fixed

@@ -14,12 +14,12 @@ import time
 import pytest
 from msgspec import UNSET
 
-from gantt.compute.agent import Terms
+from gantt.compute.agent.agent import Terms
+from gantt.compute.agent.journal import PENDING, Entry, MemoryJournal, SqliteJournal
+from gantt.compute.agent.trust import Trust
 from gantt.compute.drivers.machine import parse_cpus
 from gantt.compute.drivers.qemu import Qemu
-from gantt.compute.journal import PENDING, Entry, MemoryJournal, SqliteJournal
-from gantt.compute.trust import Trust
-from gantt.core.build import Build
+from gantt.core.messages.build import Build
 from gantt.scheduler.clock import ManualClock
 from tests.compute.box import Box
 from tests.compute.town import House, Town, new_uuid
@@ -244,6 +244,32 @@ def test_the_log_of_a_logger_of_its_own_is_private_once_it_was_rotated(tmp_path)
     subprocess.run([sys.executable, '-c', script], check=True, timeout=120)
     found = {one.name: rights(one) for one in tmp_path.glob('gantt.log*')}
     assert found == dict.fromkeys(('gantt.log', 'gantt.log.1', 'gantt.log.2'), 0o600)
+
+
+AS_ROOT = """
+from oslo_config import cfg
+from gantt.telemetry import log
+conf = cfg.ConfigOpts()
+log.register_opts(conf)
+conf(['--log-dir', {folder!r}, '--log-file', {name!r}], project='gantt')
+log.setup(conf)
+"""
+
+
+@pytest.mark.finding('M7', 'a log that root begins keeps nobody out')
+def test_a_log_that_root_begins_belongs_to_the_owner_of_its_directory(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip('NOT ROOT: only root gives a file to another user')
+    os.chown(tmp_path, 65534, 65534)
+    mine = tmp_path / 'mine'
+    mine.touch()
+    (tmp_path / 'link.log').symlink_to(mine)
+    for name in ('new.log', 'link.log'):
+        script = AS_ROOT.format(folder=str(tmp_path), name=name)
+        subprocess.run([sys.executable, '-c', script], check=True, timeout=120)
+    made = (tmp_path / 'new.log').stat()
+    assert (made.st_uid, made.st_gid, rights(tmp_path / 'new.log')) == (65534, 65534, 0o600)
+    assert mine.stat().st_uid == 0  # what a link names is never given away
 
 
 UNITS = pathlib.Path(__file__).parents[2] / 'doc/source/install'

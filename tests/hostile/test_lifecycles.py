@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from gantt import exceptions
-from gantt.core import message
-from gantt.core.request import ExtendClaims, Lifecycle, SelectDestinations, check
+from gantt.core.messages import base
+from gantt.core.messages.request import ExtendClaims, Lifecycle, SelectDestinations, check
 from gantt.scheduler.ports import Store
 from tests.builders import CLEAN, a_draft, a_host, claimed, live, state_of, uuid_of
 from tests.conftest import STORES
@@ -29,11 +29,9 @@ def test_a_request_makes_no_claim_that_nothing_would_end():
     asked = {'resources': {'VCPU': 1}}
     body = {'request_id': uuid_of('r'), 'spec': asked, 'consumers': [uuid_of('c')]}
     for lifecycle in ('host', 'plan', 'hold'):
-        check(
-            message.decode({**body, 'lifecycle': lifecycle}, SelectDestinations, inside='request')
-        )
+        check(base.decode({**body, 'lifecycle': lifecycle}, SelectDestinations, inside='request'))
     with pytest.raises(exceptions.InvalidMessage, match="'host', 'plan' or 'hold'") as refused:
-        check(message.decode({**body, 'lifecycle': 'api'}, SelectDestinations, inside='request'))
+        check(base.decode({**body, 'lifecycle': 'api'}, SelectDestinations, inside='request'))
     assert refused.value.kwargs['field'] == 'request.lifecycle'
 
 

@@ -14,25 +14,25 @@ from oslo_config import cfg
 
 from bench.rig import rig
 from gantt import conf as options
-from gantt import exceptions, plugins
+from gantt import exceptions, plugin_loader
 from gantt.cli.main import main
-from gantt.cmd import manage, manage_shadow
+from gantt.cmd import config_check, manage_shadow
 from gantt.cmd.doctor import diagnose
 from gantt.conf import listeners
-from gantt.core.decision import Answer, Outcome
-from gantt.core.nova_events import Cast, Guest, GuestDeleted, GuestsListed, GuestsUpdated
-from gantt.core.shadow import Verdict
-from gantt.db import models
-from gantt.db.memory import MemoryStore
+from gantt.core.nova.events import Cast, Guest, GuestDeleted, GuestsListed, GuestsUpdated
+from gantt.core.records.decision import Answer, Outcome
+from gantt.core.records.shadow import Verdict
+from gantt.db.schema import models
 from gantt.http.app import make_app
 from gantt.http.server import Server
 from gantt.http.settings import HttpSettings
-from gantt.rpc import nova_spec
-from gantt.scheduler.insights import Insights
+from gantt.insights.read_model import Insights
+from gantt.rpc.nova import spec as nova_spec
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.telemetry import log
 from gantt.telemetry.listener import listen
 from gantt.telemetry.metrics import Metrics
+from gantt.testing.store.memory import MemoryStore
 from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid
 from tests.conftest import STORES
 from tests.http.site import DirectClient
@@ -239,7 +239,7 @@ def test_two_that_want_one_port_are_named(a_conf, capsys, text, named):
     (found,) = [one for one in diagnose(conf, ask=False) if 'would listen on' in one.why]
     assert [found.option, found.severity] == [named[0], 'error']
     assert named[1] in found.why
-    assert manage.config_check(conf) == 1
+    assert config_check.run(conf) == 1
     (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith('ports')]
     assert 'WRONG' in line
     assert all(one in line for one in named)
@@ -305,7 +305,7 @@ class Site:
         self.recorder = StoreRecorder(store, Metrics(), 1000)
         self.world.recorder = self.recorder
         self.scheduler = self.world.another_scheduler()
-        self.insights = Insights(store, plugins.load_pipeline(), max_age=0.0)
+        self.insights = Insights(store, plugin_loader.load_pipeline(), max_age=0.0)
 
     def decide(self, count=1, origin=None, **spec):
         request = msgspec.structs.replace(a_request(count, **spec), origin=origin)

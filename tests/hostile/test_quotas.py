@@ -11,14 +11,14 @@ import pytest
 import sqlalchemy as sa
 from oslo_config import cfg
 
-from gantt import exceptions, plugins
+from gantt import exceptions, plugin_loader
 from gantt.conf import quotas
-from gantt.core import quota
-from gantt.core.decision import Answer, Outcome, error_of
-from gantt.core.request import Purpose, SelectDestinations
-from gantt.db.store import SqlStore
-from gantt.rpc.nova_compat import NoValidHost
-from gantt.scheduler.kept import unpack
+from gantt.core.claims import quota
+from gantt.core.messages.request import Purpose, SelectDestinations
+from gantt.core.records.decision import Answer, Outcome, error_of
+from gantt.core.records.decision_codec import unpack
+from gantt.db.stores.store import SqlStore
+from gantt.rpc.nova.topic import NoValidHost
 from gantt.scheduler.quotas import REFRESH_SECONDS
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
@@ -67,7 +67,7 @@ def test_three_schedulers_pass_a_quota_by_what_the_others_have_in_flight(store_u
     stores[0].set_quotas('red', {'live_claims': LIMIT})
     schedulers = [
         Scheduler(
-            store, plugins.load_pipeline(), MemoryRecorder(),
+            store, plugin_loader.load_pipeline(), MemoryRecorder(),
             Settings(worker=f'worker-{n}', claims_per_commit=OF_ONE_COMMIT),
         )
         for n, store in enumerate(stores)
@@ -126,7 +126,7 @@ def test_no_project_waits_for_a_row_of_its_quota(store_url) -> None:
             other.execute(sa.text('SET LOCAL idle_in_transaction_session_timeout = 0'))
             other.execute(sa.text("SELECT * FROM quotas WHERE project_id = 'red' FOR UPDATE"))
             scheduler = Scheduler(
-                stores[0], plugins.load_pipeline(), MemoryRecorder(), Settings(worker='one')
+                stores[0], plugin_loader.load_pipeline(), MemoryRecorder(), Settings(worker='one')
             )
             scheduler.start()
             try:

@@ -13,8 +13,8 @@ from gantt import exceptions
 from gantt.cli.main import main
 from gantt.cmd import dead_letters
 from gantt.cmd.say import say
-from gantt.core import message
-from gantt.core.request import SelectDestinations
+from gantt.core.messages import base
+from gantt.core.messages.request import SelectDestinations
 from gantt.http.server import Server
 from gantt.rpc import wire
 from gantt.telemetry import log
@@ -32,14 +32,14 @@ EVIL = 'a\nERROR gantt all is lost \x1b]0;owned\x07\x1b[2J\x9b31m\u202egnihton\u
     {'spec': {'resources': {'VCPU': 1}, 'hints': {'\n': 1}}},
 ], ids=['key', 'odd_key', 'enum', 'map_key', 'newline'])  # fmt: skip
 def test_a_refusal_repeats_little_of_what_it_refuses(body):
-    whole = {'request_id': message.derived_id('a'), 'consumers': [message.derived_id('b')]} | body
+    whole = {'request_id': base.derived_id('a'), 'consumers': [base.derived_id('b')]} | body
     with pytest.raises(exceptions.InvalidMessage) as refused:
-        message.decode(whole, SelectDestinations, inside='request')
+        base.decode(whole, SelectDestinations, inside='request')
     assert len(refused.value.message) < 1000
     assert refused.value.message.isprintable()
     assert all(len(str(value)) < 1000 for value in refused.value.kwargs.values())
     with pytest.raises(exceptions.InvalidMessage) as refused:
-        message.decode_json(json.dumps(whole).encode()[: message.BYTES_MAX], SelectDestinations,
+        base.decode_json(json.dumps(whole).encode()[: base.BYTES_MAX], SelectDestinations,
                             inside='body')  # fmt: skip
     assert len(refused.value.message) < 1000
 

@@ -4,7 +4,7 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.decision import Outcome
+from gantt.core.records.decision import Outcome
 from gantt.core.rules import layers
 from tests.core.rules.worlds import a_pipeline, a_site, asked, decide
 

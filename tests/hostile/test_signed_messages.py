@@ -9,26 +9,27 @@ from functools import partial
 import msgspec
 import pytest
 
-from gantt import exceptions, plugins
+from gantt import exceptions, plugin_loader
 from gantt.client.signing import Signer
-from gantt.compute import key_file
-from gantt.compute.farm import Farm, Plan
-from gantt.compute.member import Settings as MemberSettings
+from gantt.compute.agent import key_file
+from gantt.compute.farm.farm import Farm, Plan
+from gantt.compute.farm.host_agent import Settings as MemberSettings
 from gantt.compute.over_rpc import OverRpc
-from gantt.core import host_keys, message
-from gantt.core.host_keys import Introduced, Mode, Proof, Rules
-from gantt.core.report import ClaimWords, RegisterHost
-from gantt.db.memory import MemoryStore
+from gantt.core.messages import base
+from gantt.core.messages.report import ClaimWords, RegisterHost
+from gantt.core.resources import host_keys
+from gantt.core.resources.host_keys import Introduced, Mode, Proof, Rules
 from gantt.ed25519 import PrivateKey
-from gantt.rpc import casts
+from gantt.rpc.amqp.straight import Letter
+from gantt.rpc.api import casts
+from gantt.rpc.api.endpoints import ClaimsMethods, StatsMethods
+from gantt.rpc.api.stats import Ratios
 from gantt.rpc.call import Call
-from gantt.rpc.endpoints import ClaimsMethods, StatsMethods
-from gantt.rpc.server import Method, Promised
-from gantt.rpc.stats import Ratios
-from gantt.rpc.straight import Letter
+from gantt.rpc.server.server import Method, Promised
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
+from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_draft, a_host, a_report, claimed, new_uuid, state_of
 from tests.compute.test_farm import until
 from tests.conftest import STORES
@@ -124,7 +125,7 @@ class Agent:
         self.epoch = self.sequence = 0
 
     def registration(self, **said):
-        body = message.to_builtins(RegisterHost(name=self.name, boot_nonce=new_uuid(), **said))
+        body = base.to_builtins(RegisterHost(name=self.name, boot_nonce=new_uuid(), **said))
         return body if self.signer is None else self.signer.registration(body)
 
     def register(self, **said):
@@ -146,7 +147,7 @@ class Agent:
         return self.signed(method, said)
 
     def signed(self, method, said):
-        body = message.to_builtins(said)
+        body = base.to_builtins(said)
         return body if self.signer is None else self.signer.message(method, body)
 
     def is_heard(self):
@@ -532,7 +533,7 @@ def test_a_host_registered_from_another_journal_while_it_reports_is_noticed(capl
 def test_agents_that_sign_work_with_a_scheduler_that_requires_it_and_others_do_not():
     recorder = MemoryRecorder()
     settings = Settings(worker='worker-1', signatures=Rules(mode=Mode.REQUIRED))
-    scheduler = Scheduler(MemoryStore(), plugins.load_pipeline(), recorder, settings)
+    scheduler = Scheduler(MemoryStore(), plugin_loader.load_pipeline(), recorder, settings)
     scheduler.start()
     bus = Bus(facade=scheduler)
     plan = Plan(count=3, seed=7, threads=2)

@@ -6,12 +6,13 @@ import pytest
 
 from gantt import exceptions
 from gantt.client.signing import Signer
-from gantt.core import host_keys, message
-from gantt.core.beside import TellFacts
-from gantt.core.host_keys import Mode, Rules
-from gantt.core.nova_events import Guest
-from gantt.core.nova_source import GuestList
-from gantt.core.report import Metric
+from gantt.core.claims.host_facts import TellFacts
+from gantt.core.messages import base
+from gantt.core.messages.report import Metric
+from gantt.core.nova.events import Guest
+from gantt.core.nova.source import GuestList
+from gantt.core.resources import host_keys
+from gantt.core.resources.host_keys import Mode, Rules
 from gantt.ed25519 import PrivateKey
 from tests.builders import new_uuid
 from tests.conftest import STORES
@@ -34,7 +35,7 @@ class Source(Agent):
             host=self.name, asked_at=2_000_000_000.0,
             guests=[Guest(consumer=one, resources={'VCPU': 1}) for one in consumers],
         )  # fmt: skip
-        body = message.to_builtins(msgspec.structs.replace(listed, **fields))
+        body = base.to_builtins(msgspec.structs.replace(listed, **fields))
         return body if self.signer is None else self.signer.guests(body)
 
 
@@ -43,7 +44,7 @@ def facts(signer, sequence, load=1.0, name='cmp-1'):
     told = TellFacts(
         host=name, sequence=sequence, guests=[], metrics={'load_1m': Metric(value=load)}
     )
-    body = message.to_builtins(told)
+    body = base.to_builtins(told)
     return body if signer is None else signer.facts(body)
 
 

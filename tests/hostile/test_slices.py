@@ -3,12 +3,12 @@
 
 import pytest
 
-from gantt import exceptions, plugins
-from gantt.core.decision import Outcome
-from gantt.core.pipeline import Pause, place
-from gantt.core.request import GroupRef, Policy, Purpose
-from gantt.scheduler import slices
+from gantt import exceptions, plugin_loader
+from gantt.core.messages.request import GroupRef, Policy, Purpose
+from gantt.core.placement.place import Pause, place
+from gantt.core.records.decision import Outcome
 from gantt.scheduler.clock import ManualClock
+from gantt.scheduler.placing import slices
 from tests import world
 from tests.builders import CLEAN, a_request, uuid_of
 from tests.conftest import STORES
@@ -176,8 +176,8 @@ def test_a_dry_run_is_of_all_members_however_many_are_claimed_at_once(make_world
 def test_past_the_deadline_no_other_host_is_tried_for_members_bound_to_one(make_world):
     """By room each host takes both; a rule that counts guests lets each have one."""
     table = make_world().scheduler.cache.working
-    filters = [*plugins.DEFAULT_FILTERS, 'NumInstancesFilter']
-    pipeline = plugins.load_pipeline(filters, options={'max_instances_per_host': 1})
+    filters = [*plugin_loader.DEFAULT_FILTERS, 'NumInstancesFilter']
+    pipeline = plugin_loader.load_pipeline(filters, options={'max_instances_per_host': 1})
     group = GroupRef(uuid=uuid_of('group'), policy=Policy.AFFINITY)
     request = a_request(consumers=consumers(2), group=group).build()
     asked = []

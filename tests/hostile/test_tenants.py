@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from gantt.core.host import Group
-from gantt.core.report import ClaimWords
-from gantt.core.request import SelectDestinations
+from gantt.core.messages.report import ClaimWords
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.resources.host import Group
 from gantt.http import asked_fields, policy
 from gantt.http.app import make_app
 from gantt.http.world import Caller

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.core.messages.request import RequestSpec, SelectDestinations
 from tests.http.cloud import Cloud, a_cloud
 from tests.http.identity import Keystone
 from tests.http.site import fixed

@@ -6,10 +6,10 @@ import logging
 import pytest
 
 from gantt import exceptions
-from gantt.core import message
-from gantt.core.host import Aggregate
-from gantt.core.near import near
-from gantt.core.request import Destination, GroupRef, Policy, Purpose, RequestSpec
+from gantt.core.messages import base
+from gantt.core.messages.near import near
+from gantt.core.messages.request import Destination, GroupRef, Policy, Purpose, RequestSpec
+from gantt.core.resources.host import Aggregate
 from gantt.telemetry import log
 from tests.core.builders import a_change, a_host, a_request, a_table, an_id, decide
 from tests.http.site import Site
@@ -183,7 +183,7 @@ def test_the_log_and_the_explanation_call_the_age_of_reports_alike(caplog):
 )
 def test_types_are_told_in_words_of_json(body, said):
     with pytest.raises(exceptions.InvalidMessage) as caught:
-        message.decode(body, RequestSpec, inside='body')
+        base.decode(body, RequestSpec, inside='body')
     assert caught.value.kwargs['problem'] == said
 
 

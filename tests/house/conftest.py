@@ -27,7 +27,7 @@ def site(tmp_path):
 #: Imports once, then runs each command line in a process of its own.
 RUNNER = """
 import json, os, sys, traceback
-from gantt import plugins
+from gantt import plugin_loader as plugins
 from gantt.cmd import manage, status
 plugins.load_pipeline()  # what it imports, and finds, the children have as well
 for line in sys.stdin:

@@ -17,6 +17,7 @@ BINDEP = (ROOT / 'bindep.txt').read_text()
 RIGHTS = {
     'A DISK OF SOME MB': 'mounting one is for root, and not in every container',
     'NO BUILDER': 'images come from where the machine need not reach',
+    'NOT ROOT': 'a file is given to another user by root alone',
     'NO USERS': 'a server that is not ours may refuse the tests the right to make users',
 }
 

@@ -11,7 +11,7 @@ import pytest
 from oslo_config import cfg
 
 from gantt import conf as options
-from gantt import plugins
+from gantt import plugin_loader
 from gantt.conf import filters as section
 from gantt.conf import opts
 
@@ -66,8 +66,8 @@ def test_all_options_register_on_a_configuration_of_one_s_own():
     options.register_opts(conf)
     conf([], project='gantt', default_config_files=[])
     for group in section.GROUPS:
-        for name in plugins.installed(group):
-            section.register_plugin(conf, group, plugins.find(group, name))
+        for name in plugin_loader.installed(group):
+            section.register_plugin(conf, group, plugin_loader.find(group, name))
     for group, found in opts.list_opts():
         for option in found:
             holder = conf if group in (None, 'DEFAULT') else conf[group]

@@ -73,7 +73,7 @@ def test_a_new_filter_passes_its_test_at_once(folder, capsys):
 INSTALLED = """
     import site, sys
     site.addsitedir(sys.argv[1])
-    from gantt import plugins
+    from gantt import plugin_loader as plugins
     print(plugins.find(plugins.FILTERS, 'GpuModelFilter').__module__)
 """
 

@@ -17,7 +17,8 @@ from gantt import conf as options
 from gantt.cmd import doctor
 from gantt.cmd.doctor import broker, database, live
 from gantt.cmd.doctor.finding import Severity
-from gantt.db import migration, session
+from gantt.db.engine import session
+from gantt.db.schema import migration
 
 ROOT = pathlib.Path(__file__).parents[2]
 SOUND = """

@@ -9,10 +9,11 @@ from oslo_messaging import conffixture
 from gantt import conf as options
 from gantt.cmd import doctor
 from gantt.cmd.doctor import live
-from gantt.core.beside import TellFacts
-from gantt.core.nova_events import Cast, GuestsListed
-from gantt.core.service import ServiceNote
-from gantt.db import session, store
+from gantt.core.claims.host_facts import TellFacts
+from gantt.core.nova.events import Cast, GuestsListed
+from gantt.core.records.process import ServiceNote
+from gantt.db.engine import session
+from gantt.db.stores import store
 from tests.builders import a_host
 
 

@@ -14,7 +14,7 @@ import pytest
 from gantt.cli import main as cli
 from gantt.cmd import manage
 from gantt.conf import opts
-from gantt.core import columns
+from gantt.core.table import columns
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob('*.rst'), *(ROOT / 'doc' / 'source').rglob('*.rst')])
@@ -99,7 +99,8 @@ def test_options_that_the_documents_name_exist():
 
 
 def test_the_files_for_gantt_compute_in_the_documents_are_understood():
-    from gantt.compute import orders, report_only, shapes
+    from gantt.compute.farm import faults, shapes
+    from gantt.compute.sources import report_only
 
     pages = ROOT / 'doc' / 'source' / 'admin'
     hosts = report_only.load(str(pages / 'hosts.yaml'))
@@ -109,7 +110,7 @@ def test_the_files_for_gantt_compute_in_the_documents_are_understood():
         'general',
         'graphics',
     ]
-    events = orders.load_events(str(pages / 'events.yaml'))
+    events = faults.load_events(str(pages / 'events.yaml'))
     assert [event.at for event in events] == [30, 60, 120, 180]
 
 

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from gantt.db import migration
+from gantt.db.schema import migration
 
 
 def test_sync_makes_the_schema_and_may_be_repeated(site, manage):

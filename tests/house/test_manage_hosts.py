@@ -7,10 +7,10 @@ import pytest
 
 from gantt import exceptions
 from gantt.cmd import manage_hosts
-from gantt.core import host_keys
-from gantt.core.adoption import GUESTS_MAX, Guest
-from gantt.core.host_keys import Introduced, Mode, Proof
-from gantt.db.store import SqlStore
+from gantt.core.claims.adoption import GUESTS_MAX, Guest
+from gantt.core.resources import host_keys
+from gantt.core.resources.host_keys import Introduced, Mode, Proof
+from gantt.db.stores.store import SqlStore
 from gantt.ed25519 import PrivateKey
 from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid, uuid_of
 

@@ -9,12 +9,13 @@ import sys
 import pytest
 from oslo_config import cfg
 
-from gantt import exceptions, plugins
+from gantt import exceptions
 from gantt.cmd import doctor, wiring
 from gantt.conf import unknown
-from gantt.db.memory import MemoryStore
+from gantt.conf.pipeline import pipeline_from_conf
 from gantt.scheduler.clock import SystemClock
 from gantt.telemetry.metrics import Metrics
+from gantt.testing.store.memory import MemoryStore
 from tests.options import options_of
 
 SAMPLE = pathlib.Path(__file__).parents[2] / 'etc' / 'gantt' / 'gantt.conf.sample'
@@ -51,7 +52,7 @@ def a_conf(tmp_path):
 def test_a_wrong_rule_is_refused_by_option_and_place(a_conf, option, value, where, expected):
     conf, _ = a_conf(text_of(option, value))
     with pytest.raises(exceptions.PluginError) as caught:
-        plugins.from_conf(conf)
+        pipeline_from_conf(conf)
     for said in (f'{option}: ', where, expected):
         assert said in caught.value.message
     found = [f for f in doctor.diagnose(conf, ask=False) if f.option == option]

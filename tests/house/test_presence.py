@@ -8,14 +8,15 @@ from oslo_config import cfg
 from oslo_messaging import conffixture
 
 from gantt import conf as options
-from gantt import exceptions, plugins
+from gantt import exceptions
 from gantt.cmd.presence import Presence
 from gantt.conf import digest
+from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.filters.base import Filter
-from gantt.core.pipeline import Pipeline
+from gantt.core.placement.pipeline import Pipeline
 from gantt.core.plugin import Option
-from gantt.db.memory import MemoryStore
 from gantt.scheduler.clock import SystemClock
+from gantt.testing.store.memory import MemoryStore
 
 GIVE_UP_SECONDS = 60
 
@@ -31,7 +32,7 @@ def _conf(path, text=''):
 
 def _digest(path, text=''):
     conf = _conf(path, text)
-    return digest.of(conf, plugins.from_conf(conf).described())
+    return digest.of(conf, pipeline_from_conf(conf).described())
 
 
 class SecretFilter(Filter):
@@ -103,7 +104,7 @@ def test_a_process_notes_itself_its_reloads_and_its_end(tmp_path, caplog):
     path = tmp_path / 'gantt.conf'
     conf = _conf(path, '[DEFAULT]\nhost = ctl-1\n')
     store = Flaky()
-    described = plugins.from_conf(conf).described
+    described = pipeline_from_conf(conf).described
     presence = Presence(conf, store, 'scheduler', lambda: 'ctl-1:7:ab', described, 0.02)
     presence.start()
     try:

@@ -11,12 +11,12 @@ from oslo_config import cfg
 from oslo_messaging import conffixture
 
 from gantt import conf as options
-from gantt import plugins
+from gantt import plugin_loader
 from gantt.cmd import wiring, workers
-from gantt.db.memory import MemoryStore
 from gantt.scheduler.clock import SystemClock
 from gantt.telemetry import log
 from gantt.telemetry.metrics import Metrics
+from gantt.testing.store.memory import MemoryStore
 
 GOOD = '[scheduler]\nqueue_limit = {}\n[claims]\nlease_seconds = {}\n'
 WRONG = {
@@ -90,7 +90,7 @@ def site(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(made)
     yield made
     sys.modules.pop('acme_late', None)
-    plugins.look_again()
+    plugin_loader.look_again()
 
 
 def install(site, name, target):
@@ -102,7 +102,7 @@ def install(site, name, target):
 
 @pytest.mark.finding('N1', 'a plugin that was installed after the start is found')
 def test_a_plugin_that_was_installed_after_the_start_is_found(conf, path, scheduler, site):
-    assert 'LateFilter' not in plugins.installed(plugins.FILTERS)
+    assert 'LateFilter' not in plugin_loader.installed(plugin_loader.FILTERS)
     path.write_text(GOOD.format(10, 110) + '[filters]\nextra_filters = LateFilter\n')
     assert "'LateFilter': is not installed" in wiring.reload(conf, scheduler)
     site.joinpath('acme_late.py').write_text(LATE)

@@ -11,15 +11,15 @@ import textwrap
 
 import pytest
 
-from gantt import plugins
-from gantt.core.host import HostFacts
-from gantt.core.report import Hypervisor
-from gantt.core.request import RequestSpec
-from gantt.db.memory import MemoryStore
+from gantt import plugin_loader
+from gantt.core.messages.report import Hypervisor
+from gantt.core.messages.request import RequestSpec
+from gantt.core.resources.host import HostFacts
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
 from gantt.testing import clouds
+from gantt.testing.store.memory import MemoryStore
 from tests.nemesis.site import until
 from tests.rpc.bus import Bus
 
@@ -74,11 +74,12 @@ LOAD = """
     import json, sys
     from oslo_config import cfg
     import gantt.cmd
-    from gantt import conf as options, plugins
+    from gantt import conf as options
+    from gantt.conf.pipeline import pipeline_from_conf
     conf = cfg.ConfigOpts()
     options.register_opts(conf)
     conf(sys.argv[1:], project='gantt', default_config_files=[])
-    print(json.dumps(plugins.from_conf(conf).described(), default=str))
+    print(json.dumps(pipeline_from_conf(conf).described(), default=str))
 """
 
 
@@ -139,7 +140,7 @@ def test_a_source_of_somebody_elses_reports_until_it_is_told_to_stop(
     tmp_path, installed, rabbit_url
 ):
     scheduler = Scheduler(
-        MemoryStore(), plugins.load_pipeline(), MemoryRecorder(), Settings(worker='worker-1')
+        MemoryStore(), plugin_loader.load_pipeline(), MemoryRecorder(), Settings(worker='worker-1')
     )
     bookings = tmp_path / 'bookings.json'
     machine = {'cpus': 8, 'memory_mb': 16384, 'taken': 3}

@@ -7,8 +7,9 @@ import sqlite3
 
 import pytest
 
-from gantt.db import migration, session
-from gantt.db.store import SqlStore
+from gantt.db.engine import session
+from gantt.db.schema import migration
+from gantt.db.stores.store import SqlStore
 from gantt.http import policy
 from gantt.http.world import Caller
 from gantt.policies import changed

@@ -8,14 +8,14 @@ import threading
 import uuid
 from typing import Any
 
-from gantt import plugins
-from gantt.core.decision import Answer, error_of
-from gantt.core.report import Metric, NumaCell, Running
-from gantt.core.request import CancelClaims, ExtendClaims, SelectDestinations
-from gantt.core.resources import Inventory
+from gantt import plugin_loader
+from gantt.core.messages.report import Metric, NumaCell, Running
+from gantt.core.messages.request import CancelClaims, ExtendClaims, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.records.decision import Answer, error_of
 from gantt.http.app import make_app
 from gantt.http.settings import HttpSettings
-from gantt.scheduler.insights import Insights
+from gantt.insights.read_model import Insights
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.telemetry.metrics import Metrics
@@ -94,7 +94,7 @@ class Site:
         self.metrics = Metrics()
         self.insights = Insights(
             self.world.store,
-            plugins.load_pipeline(),
+            plugin_loader.load_pipeline(),
             self.world.scheduler.settings,
             self.world.clock,
         )
@@ -137,7 +137,7 @@ class Site:
 
     def place(self, number: int, count: int = 1, **resources: int) -> Answer:
         """Place ``count`` consumers; ids derive from ``number``."""
-        from gantt.core.request import RequestSpec
+        from gantt.core.messages.request import RequestSpec
 
         needs = resources or {'VCPU': 2, 'MEMORY_MB': 4096, 'DISK_GB': 20}
         return self.client.select_destinations(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gantt import exceptions
-from gantt.core.report import Metric
-from gantt.core.request import RequestSpec
+from gantt.core.messages.report import Metric
+from gantt.core.messages.request import RequestSpec
 from gantt.core.weighers.load import LoadWeigher
 from gantt.core.weighers.metrics import MetricsWeigher
 from tests.http.site import Site

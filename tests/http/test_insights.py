@@ -4,11 +4,11 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.host_table import HostTable
-from gantt.core.request import GroupRef, Policy, RequestSpec, SelectDestinations
-from gantt.core.resources import Inventory
-from gantt.scheduler.host_views import Asked
-from gantt.scheduler.views import HostCondition
+from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.table.host_table import HostTable
+from gantt.insights.host_views import Asked
+from gantt.insights.views import HostCondition
 from tests.http.site import Site, fixed
 
 

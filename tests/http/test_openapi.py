@@ -13,7 +13,7 @@ import pytest
 from openapi_spec_validator import validate
 
 from gantt import exceptions
-from gantt.core import since
+from gantt.core.messages import since
 from gantt.http import app as http_app
 from gantt.http import microversion, openapi
 from tests.http import frozen

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.http.app import make_app
 from gantt.http.world import Caller
 from tests.http.site import Site, fixed

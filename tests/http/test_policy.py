@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gantt import exceptions, policies
-from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.http import app as http_app
 from gantt.http import policy
 from gantt.http.world import Caller

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from gantt import exceptions
-from gantt.core import message
-from gantt.core.edits import HostEdit, HostEdits
-from gantt.core.request import GroupRef, Policy, RequestSpec, SelectDestinations
+from gantt.core.messages import base
+from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
+from gantt.core.placement.what_if_edits import HostEdit, HostEdits
 from gantt.http.app import make_app
 from gantt.http.world import Caller
-from gantt.scheduler.replaying import Otherwise
+from gantt.insights.replaying import Otherwise
 from tests.http.site import Site, fixed
 
 
@@ -216,7 +216,7 @@ def test_an_impossible_edit_is_refused_by_its_field(site: Site, edits, said) -> 
 
 def test_a_cell_is_a_uuid() -> None:
     with pytest.raises(exceptions.InvalidMessage, match=r'body.change.*cell: expected a UUID'):
-        message.decode({'change': {'cmp-1': {'cell': 'one'}}}, HostEdits, inside='body')
+        base.decode({'change': {'cmp-1': {'cell': 'one'}}}, HostEdits, inside='body')
 
 
 # -- who may read what -------------------------------------------------------------------

@@ -5,9 +5,9 @@ import httpx
 import pytest
 
 from gantt import exceptions
-from gantt.core import message
-from gantt.core.decision import Answer
-from gantt.core.request import Flavor, RequestSpec, SelectDestinations
+from gantt.core.messages import base
+from gantt.core.messages.request import Flavor, RequestSpec, SelectDestinations
+from gantt.core.records.decision import Answer
 from gantt.rpc import wire
 from tests.http.site import Site, fixed
 
@@ -123,7 +123,7 @@ def test_who_asks_is_told_which_rule_of_the_operator_was_given_up_not_what_it_sa
     kept = of_operator(site, number=1, tier=f'drop 1: name == "{SECRET}"')
     result, _ = wire.answer(kept)
     assert result.given_up == ["the operator's rule tier of the flavor"]
-    assert SECRET not in str(message.to_builtins(result))
+    assert SECRET not in str(base.to_builtins(result))
     with httpx.Client(
         transport=httpx.WSGITransport(site.app), base_url='http://localhost'
     ) as caller:
@@ -134,7 +134,7 @@ def test_who_asks_is_told_which_rule_of_the_operator_was_given_up_not_what_it_sa
     assert any(SECRET in line for line in explained.lines)
     public = site.insights.explain(kept.decision_id, public=True)
     assert public.members[0].given_up == result.given_up
-    assert SECRET not in str(message.to_builtins(public))
+    assert SECRET not in str(base.to_builtins(public))
 
 
 def test_a_refusal_tells_no_text_of_the_operators_rules_and_keeps_it(site):

@@ -4,9 +4,9 @@
 import uuid
 from collections.abc import Sequence
 
-from gantt.core.report import HostReport, RegisterHost
-from gantt.core.resources import Inventory
-from gantt.db.store import SqlStore
+from gantt.core.messages.report import HostReport, RegisterHost
+from gantt.core.messages.resource_classes import Inventory
+from gantt.db.stores.store import SqlStore
 
 #: Options of schedulers that go on to place on them: they are taken for alive for a day.
 SILENT = {'filters': {'service_down_time': 86_400}, 'scheduler': {'unknown_after_seconds': 86_400}}

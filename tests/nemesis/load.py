@@ -18,11 +18,11 @@ import msgspec
 
 from gantt import client, exceptions
 from gantt.client.calls import Caller
-from gantt.core import message
-from gantt.core.claim import Claim
-from gantt.core.decision import Answer, Outcome, error_of
-from gantt.core.request import CancelClaims, RequestSpec, SelectDestinations
-from gantt.db.store import SqlStore
+from gantt.core.claims.claim import Claim
+from gantt.core.messages import base
+from gantt.core.messages.request import CancelClaims, RequestSpec, SelectDestinations
+from gantt.core.records.decision import Answer, Outcome, error_of
+from gantt.db.stores.store import SqlStore
 from gantt.rpc import wire
 from gantt.scheduler.service import Scheduler
 from tests.rpc.bus import a_conf
@@ -127,11 +127,11 @@ class Conductors(Callers):
         """See there."""
         if not self._impatience:
             return self.scheduler.select_destinations(request)
-        body = message.to_builtins(request)
+        body = base.to_builtins(request)
         for left in range(self.TRIES - 1, -1, -1):
             try:
                 said = self._raw.call('select_destinations', self._impatience, request=body)
-                return message.decode(said, Answer, inside='answer')
+                return base.decode(said, Answer, inside='answer')
             except exceptions.Unavailable:
                 if not left:
                     raise

@@ -14,8 +14,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gantt.db.postgresql import FastLedger
-from gantt.db.store import SqlStore
+from gantt.db.claims.commit_postgresql import FastLedger
+from gantt.db.stores.store import SqlStore
 
 SECONDS = 30.0
 _processes = multiprocessing.get_context('forkserver')

@@ -18,8 +18,9 @@ import urllib.request
 from collections.abc import Callable
 
 from bench.rig import Rig
-from gantt.db import migration, session
-from gantt.db.store import SqlStore
+from gantt.db.engine import session
+from gantt.db.schema import migration
+from gantt.db.stores.store import SqlStore
 from tests.services import UNHURRIED
 
 

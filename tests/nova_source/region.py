@@ -6,10 +6,10 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions
-from gantt.compute.runner import Runner
-from gantt.core.claim import Claim
-from gantt.core.host import HostRow
-from gantt.core.report import HostReport, Registered, RegisterHost
+from gantt.compute.farm.runner import Runner
+from gantt.core.claims.claim import Claim
+from gantt.core.messages.report import HostReport, Registered, RegisterHost
+from gantt.core.resources.host import HostRow
 from gantt.nova_source import keystone
 from gantt.nova_source.api import Api
 from gantt.nova_source.cells import Cells

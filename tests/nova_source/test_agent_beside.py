@@ -10,24 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from gantt import client, exceptions, plugins
-from gantt.compute.facts_only import FactsOnly
-from gantt.compute.runner import Runner
-from gantt.core.beside import TellFacts
-from gantt.core.decision import Outcome
-from gantt.core.metrics import DeclaredMetric, values
-from gantt.core.nova_source import GuestList
-from gantt.core.report import HostReport, Metric, NumaCell, RegisterHost
-from gantt.core.request import Flavor, RequestSpec, SelectDestinations
-from gantt.core.resources import Inventory
+from gantt import client, exceptions, plugin_loader
+from gantt.compute.farm.runner import Runner
+from gantt.compute.sources.facts_only import FactsOnly
+from gantt.core.claims.host_facts import TellFacts
+from gantt.core.messages.report import HostReport, Metric, NumaCell, RegisterHost
+from gantt.core.messages.request import Flavor, RequestSpec, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.nova.source import GuestList
+from gantt.core.records.decision import Outcome
+from gantt.core.table.metric_values import values
+from gantt.core.table.metrics import DeclaredMetric
 from gantt.core.topology.room import room_of
-from gantt.db.memory import MemoryStore
 from gantt.nova_source.cells import Cells
 from gantt.nova_source.source import Source
-from gantt.rpc import captures
+from gantt.rpc.nova import captures
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
+from gantt.testing.store.memory import MemoryStore
 from tests.compute.box import Box
 from tests.nemesis.site import until
 from tests.nova_source.openstack import new_uuid
@@ -312,7 +313,7 @@ class _Away:
 
 # -- on Nova's wire, and as a process --------------------------------------------------------------
 def a_scheduler():
-    made = Scheduler(MemoryStore(), plugins.load_pipeline(), MemoryRecorder(), Settings())
+    made = Scheduler(MemoryStore(), plugin_loader.load_pipeline(), MemoryRecorder(), Settings())
     made.start()
     return made
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a guest takes while its migration is open, by whose name Placement has it."""
 
-from gantt.core.request import Purpose
+from gantt.core.messages.request import Purpose
 from tests.world import a_request, hosts_of
 
 

@@ -4,8 +4,8 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core import message, report
-from gantt.core.report import HostReport
+from gantt.core.messages import base, report
+from gantt.core.messages.report import HostReport
 from tests.nova_source.openstack import new_uuid
 from tests.world import a_request
 
@@ -164,7 +164,7 @@ def test_amounts_that_placement_allows_cost_no_host(openstack, region, amounts, 
     openstack.providers[node]['inventories']['VCPU'] |= amounts
     region.passes()
     for said in region.port.reports:
-        report.check(message.decode(message.to_builtins(said), HostReport, inside='report'))
+        report.check(base.decode(base.to_builtins(said), HostReport, inside='report'))
     row = region.row('cmp-1')
     assert (row.is_open, row.cap('VCPU')) == (True, room)
     for count in (1, 2, 4, 8):

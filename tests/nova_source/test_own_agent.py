@@ -3,7 +3,7 @@
 
 import logging
 
-from gantt.core.report import RegisterHost
+from gantt.core.messages.report import RegisterHost
 from tests.builders import new_uuid
 from tests.world import Host
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gantt import client, plugins
-from gantt.core.nova_events import Guest, GuestSettled
-from gantt.core.nova_source import AskMoves, GuestList, GuestsHeard, GuestsSettled
-from gantt.db.memory import MemoryStore
+from gantt import client, plugin_loader
+from gantt.core.nova.events import Guest, GuestSettled
+from gantt.core.nova.source import AskMoves, GuestList, GuestsHeard, GuestsSettled
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
+from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_draft, a_host, claimed, new_uuid
 from tests.nemesis.site import until
 from tests.nova_source.openstack import PASSWORD
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.rabbit
 @pytest.fixture
 def scheduler(rabbit_url: str) -> Iterator[Scheduler]:
     made = Scheduler(
-        MemoryStore(), plugins.load_pipeline(), MemoryRecorder(), Settings(worker='worker-1')
+        MemoryStore(), plugin_loader.load_pipeline(), MemoryRecorder(), Settings(worker='worker-1')
     )
     made.start()
     bus = Bus(rabbit_url, facade=made)

@@ -4,8 +4,8 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.host_table import HostTable
-from gantt.core.request import Purpose
+from gantt.core.messages.request import Purpose
+from gantt.core.table.host_table import HostTable
 from gantt.nova_source import keystone
 from tests.nova_source.openstack import new_uuid
 from tests.nova_source.region import a_conf

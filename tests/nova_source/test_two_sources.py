@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two sources of one cloud: the one that registered hosts first is quiet, and says so."""
 
-from gantt.core.request import Purpose
+from gantt.core.messages.request import Purpose
 from tests.world import Host, a_request, hosts_of
 
 

@@ -4,9 +4,9 @@
 import math
 from typing import Any
 
-from gantt import exceptions, plugins
-from gantt.core.prefilters import DISABLED
-from gantt.core.request import SelectDestinations
+from gantt import exceptions, plugin_loader
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.placement.prefilters import DISABLED
 from tests.oracle import deviations
 from tests.oracle.deviations import Seen
 from tests.oracle.ours import (
@@ -25,8 +25,8 @@ from tests.oracle.ours import (
 def both_have(about: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Names of filters and of weighers that Nova and Gantt have."""
     return (
-        sorted(set(about['filters']) & set(plugins.installed(plugins.FILTERS))),
-        sorted(set(about['weighers']) & set(plugins.installed(plugins.WEIGHERS))),
+        sorted(set(about['filters']) & set(plugin_loader.installed(plugin_loader.FILTERS))),
+        sorted(set(about['weighers']) & set(plugin_loader.installed(plugin_loader.WEIGHERS))),
     )
 
 

@@ -10,18 +10,23 @@ from typing import Any
 
 import msgspec
 
-from gantt import exceptions, plugins
-from gantt.core import image_properties, message, prefilters, reconcile, registering
-from gantt.core.host import Aggregate, HostChange, HostRow, Placed
-from gantt.core.host_table import HostTable
-from gantt.core.pipeline import Pipeline, place
-from gantt.core.prefilters import Prefilters
-from gantt.core.report import RegisterHost
-from gantt.core.request import Image, Purpose, SelectDestinations
-from gantt.core.survey import Survey
+from gantt import exceptions, plugin_loader
+from gantt.core.claims import reconcile, registration
+from gantt.core.messages import base, image_properties
+from gantt.core.messages.report import RegisterHost
+from gantt.core.messages.request import Image, Purpose, SelectDestinations
+from gantt.core.messages.topology_request import Wish
+from gantt.core.placement import prefilters
+from gantt.core.placement.evaluation import Survey
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.place import place
+from gantt.core.placement.prefilters import Prefilters
+from gantt.core.resources.host import Aggregate, HostChange, HostRow, Placed
+from gantt.core.table.host_table import HostTable
 from gantt.core.topology.search import lay_out
-from gantt.core.topology.wish import Wish
-from gantt.rpc import nova_casts, nova_image, nova_spec, stats, stats_foreign
+from gantt.rpc.api import stats, stats_foreign
+from gantt.rpc.nova import casts, image
+from gantt.rpc.nova import spec as nova_spec
 from tests.oracle import named
 
 #: The two of Nova's filters that look inside of a host, and what they say together.
@@ -62,15 +67,15 @@ class World:
         self.table = table_of(cloud, answer)
         values = options_of(cloud['options'])
         plain = [name for name in names[0] if name not in INSIDE]
-        self.rules = _pipelines(plain, values, plugins.FILTERS, as_nova)
-        self.inside = Pipeline(plugins.load(INSIDE, values), [])
-        self.weighers = _pipelines(names[1], values, plugins.WEIGHERS, as_nova)
+        self.rules = _pipelines(plain, values, plugin_loader.FILTERS, as_nova)
+        self.inside = Pipeline(plugin_loader.load(INSIDE, values), [])
+        self.weighers = _pipelines(names[1], values, plugin_loader.WEIGHERS, as_nova)
         self.prefilters = Prefilters(**cloud['options'].get('scheduler', {}))
-        self.where = Pipeline(plugins.load(WHERE, values), [])
+        self.where = Pipeline(plugin_loader.load(WHERE, values), [])
         self.nodes = [host['hypervisor_hostname'] for host in cloud['hosts']]
-        self._named = plugins.load(NAMES, values)
+        self._named = plugin_loader.load(NAMES, values)
         every = [rule for one in self.rules.values() for rule in one.filters]
-        every += [*plugins.load((*WHERE, 'TraitsFilter'), values), *self._named]
+        every += [*plugin_loader.load((*WHERE, 'TraitsFilter'), values), *self._named]
         self._forced = Pipeline(every, [], prefilters=msgspec.structs.asdict(self.prefilters))
 
     def named_verdicts(self, request: SelectDestinations) -> str:
@@ -158,15 +163,17 @@ def _pipelines(
     found = {}
     for name in names:
         mine = dict(values)
-        for option in plugins.find(group, name).options:
+        for option in plugin_loader.find(group, name).options:
             if option.name.endswith(('_as_nova', '_weight_physical')):
                 mine[option.name] = as_nova
             elif option.name.endswith('_normalization') and as_nova:
                 mine[option.name] = 'nova'
             elif option.name == 'metrics_fail_on_missing':
                 mine[option.name] = as_nova and values['metrics_required']
-        loaded = plugins.load([name], mine, group)
-        found[name] = Pipeline(loaded, []) if group == plugins.FILTERS else Pipeline([], loaded)
+        loaded = plugin_loader.load([name], mine, group)
+        found[name] = (
+            Pipeline(loaded, []) if group == plugin_loader.FILTERS else Pipeline([], loaded)
+        )
     return found
 
 
@@ -199,7 +206,7 @@ def table_of(cloud: dict[str, Any], answer: dict[str, Any]) -> HostTable:
         row = _row(number, host, node, name)
         placed = [
             Placed(
-                message.derived_id('test', guest['uuid']),
+                base.derived_id('test', guest['uuid']),
                 guest['uuid'],
                 number,
                 groups.get(guest['uuid']) if guest['claimed'] else None,
@@ -208,7 +215,7 @@ def table_of(cloud: dict[str, Any], answer: dict[str, Any]) -> HostTable:
             for guest in host['guests']
         ]
         changes.append(HostChange(provider_id=number, row=row, placed=placed))
-    told = nova_casts.update_aggregates({'aggregates': answer['aggregates']})
+    told = casts.update_aggregates({'aggregates': answer['aggregates']})
     aggregates = [
         Aggregate(id=i, uuid=a.uuid, name=a.name, metadata=a.metadata, hosts=a.hosts)
         for i, a in enumerate(told.aggregates, 1)
@@ -218,7 +225,7 @@ def table_of(cloud: dict[str, Any], answer: dict[str, Any]) -> HostTable:
 
 def _image(properties: dict[str, Any]) -> str | None:
     """What is kept with the claim of a guest whose request had such an image."""
-    return image_properties.text_of(Image(properties=nova_image.properties(properties, 'image')))
+    return image_properties.text_of(Image(properties=image.properties(properties, 'image')))
 
 
 def _row(number: int, host: dict[str, Any], node: dict[str, Any], name: str) -> HostRow:
@@ -226,7 +233,7 @@ def _row(number: int, host: dict[str, Any], node: dict[str, Any], name: str) -> 
     said = RegisterHost(
         name=facts.host, node=facts.node, uuid=facts.uuid, boot_nonce=stats.NONCE, cell=host['cell']
     )
-    row = registering.register(None, said, provider_id=number)
+    row = registration.register(None, said, provider_id=number)
     row = reconcile.apply_report(row, [], {}, facts.report(row.epoch, 1), NOW).row
     if name != host['host']:
         # One of several nodes, as the source of Nova's hosts says it.

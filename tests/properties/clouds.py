@@ -10,9 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gantt.core.host import Aggregate, HostChange, HostRow, Placed
-from gantt.core.host_table import HostTable
-from gantt.core.request import (
+from gantt.core.messages.request import (
     Destination,
     GroupRef,
     Policy,
@@ -20,7 +18,9 @@ from gantt.core.request import (
     RequestSpec,
     SelectDestinations,
 )
-from gantt.core.resources import Inventory
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import Aggregate, HostChange, HostRow, Placed
+from gantt.core.table.host_table import HostTable
 from tests.core.builders import NOW, a_host, an_id
 
 CLASSES = ('VCPU', 'MEMORY_MB', 'DISK_GB', 'CUSTOM_X')

@@ -21,10 +21,11 @@ import msgspec
 import numpy as np
 import numpy.ma  # numpy itself imports it at first use
 
-from gantt import plugins
+from gantt import plugin_loader
 from gantt.core.filters.base import PerHostFilter
-from gantt.core.pipeline import Pipeline, place
-from gantt.core.request import Purpose
+from gantt.core.messages.request import Purpose
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.place import place
 from gantt.core.weighers.base import Weigher
 from tests.properties import clouds
 
@@ -135,7 +136,7 @@ def main(first: int, count: int, plugin: str = '') -> int:
             raise Outside(f'{event} {args!r:.80}')
 
     sys.addaudithook(guard)
-    pipeline = with_bad(plugins.load_pipeline(), plugin)
+    pipeline = with_bad(plugin_loader.load_pipeline(), plugin)
     cases = [a_case(seed) for seed in range(first, first + count)]
     outcomes = set()
     watching = True

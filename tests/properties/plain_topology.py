@@ -4,8 +4,8 @@
 import itertools
 from collections.abc import Iterable, Sequence
 
-from gantt.core.report import DevicePool, NumaCell
-from gantt.core.topology.wish import DeviceWish, Wish
+from gantt.core.messages.report import DevicePool, NumaCell
+from gantt.core.messages.topology_request import DeviceWish, Wish
 
 
 def fits(

@@ -8,8 +8,8 @@ the pipeline but the messages.  What it answers is what ``place()`` must answer.
 import dataclasses
 import math
 
-from gantt.core.host import Aggregate, HostRow, Placed
-from gantt.core.request import Policy, RequestSpec, SelectDestinations
+from gantt.core.messages.request import Policy, RequestSpec, SelectDestinations
+from gantt.core.resources.host import Aggregate, HostRow, Placed
 
 FILTERS = (
     'ForcedHostsFilter', 'IgnoredHostsFilter', 'RequestedDestinationFilter', 'ComputeFilter',

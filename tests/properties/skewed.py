@@ -9,15 +9,15 @@ away, and nothing but the length of a second is the same for all.
 import random
 
 from gantt import exceptions
-from gantt.compute import census
-from gantt.compute.agent import Agent, Terms
-from gantt.compute.journal import MemoryJournal
-from gantt.compute.member import Member, Settings
-from gantt.compute.session import Session
-from gantt.core.build import Build, Delete
-from gantt.core.claim import Claim
-from gantt.core.commit import ClaimDraft, RequestDraft
-from gantt.core.report import RegisterHost
+from gantt.compute.agent import running_guests
+from gantt.compute.agent.agent import Agent, Terms
+from gantt.compute.agent.journal import MemoryJournal
+from gantt.compute.agent.session import Session
+from gantt.compute.farm.host_agent import Member, Settings
+from gantt.core.claims.claim import Claim
+from gantt.core.claims.commit import ClaimDraft, RequestDraft
+from gantt.core.messages.build import Build, Delete
+from gantt.core.messages.report import RegisterHost
 from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings as SchedulerSettings
@@ -129,7 +129,7 @@ class House:
         session = Session(RegisterHost(name=self.name, boot_nonce='-'), self.world.port)
 
         def look():
-            seen = census.take(self.machine, self.journal)
+            seen = running_guests.take(self.machine, self.journal)
             return seen, self.machine.facts(seen.guests)
 
         self.member = Member(session, self.world.port, look, Settings(), self.world.rng)

@@ -7,13 +7,13 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gantt import plugins
-from gantt.core.decision import PASSED, Outcome
-from gantt.core.request import GroupRef, Policy, RequestSpec
-from gantt.core.survey import Survey
+from gantt import plugin_loader
+from gantt.core.messages.request import GroupRef, Policy, RequestSpec
+from gantt.core.placement.evaluation import Survey
+from gantt.core.records.decision import PASSED, Outcome
 from tests.core.builders import NOW, a_change, a_guest, a_host, a_request, a_table, an_id, decide
 
-PIPELINE = plugins.load_pipeline()
+PIPELINE = plugin_loader.load_pipeline()
 NAMES = [rule.name for rule in PIPELINE.filters]
 TRAITS = ('CUSTOM_A', 'CUSTOM_B')
 RULES = ('free.VCPU >= 3', 'name in ["cmp-1", "cmp-2"]', 'name == "cmp-1"', 'name != "cmp-1"',
@@ -61,7 +61,9 @@ specs = st.builds(
 
 def fitting(hosts, spec: RequestSpec, without: str = '') -> set[str]:
     """Names of the hosts that let the request in."""
-    pipeline = plugins.load_pipeline([n for n in NAMES if n != without]) if without else PIPELINE
+    pipeline = (
+        plugin_loader.load_pipeline([n for n in NAMES if n != without]) if without else PIPELINE
+    )
     survey = Survey(a_table(*hosts), spec, pipeline)
     survey.look('')
     return {n for n, v in zip(survey.table.names, survey.verdict, strict=True) if v >= PASSED}

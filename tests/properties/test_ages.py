@@ -13,8 +13,8 @@ import uuid
 import pytest
 
 from gantt import exceptions
-from gantt.core.decision import Outcome
-from gantt.core.request import CancelClaims
+from gantt.core.messages.request import CancelClaims
+from gantt.core.records.decision import Outcome
 from tests.world import World, a_request
 
 STALE, PERIOD = 180.0, 60.0

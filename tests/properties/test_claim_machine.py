@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gantt.core.claim import State
-from gantt.core.commit import Fate
+from gantt.core.claims.claim import State
+from gantt.core.claims.commit import Fate
 from tests.builders import CLEAN, a_draft, a_host, fate_of, live, uuid_of
 from tests.properties.claim_world import a_store
 

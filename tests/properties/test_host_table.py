@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from gantt.core.host import HostChange, Placed
-from gantt.core.host_table import HostTable
+from gantt.core.resources.host import HostChange, Placed
+from gantt.core.table.host_table import HostTable
 from tests.core.builders import NOW, an_id, state_of
 from tests.properties.clouds import CLASSES, GROUPS, GUESTS, a_cloud, a_random_host, few, guests_on
 

@@ -7,20 +7,20 @@ import msgspec
 import numpy as np
 import pytest
 
-from gantt import exceptions, plugins
-from gantt.core.decision import PASSED
-from gantt.core.host import Aggregate, HostChange
-from gantt.core.host_table import HostTable
-from gantt.core.kept_masks import KeptMasks
-from gantt.core.request import RequestSpec, SelectDestinations
+from gantt import exceptions, plugin_loader
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.placement.evaluation import Survey
+from gantt.core.records.decision import PASSED
+from gantt.core.resources.host import Aggregate, HostChange
 from gantt.core.rules import parser
-from gantt.core.survey import Survey
+from gantt.core.table.host_table import HostTable
+from gantt.core.table.mask_cache import KeptMasks
 from gantt.testing import clouds
 from tests.core.builders import a_host, a_request, an_id, decide
 from tests.core.builders import a_table as a_plain_table
 
-ALL = plugins.installed(plugins.FILTERS)
-EVERY = plugins.load_pipeline(ALL)
+ALL = plugin_loader.installed(plugin_loader.FILTERS)
+EVERY = plugin_loader.load_pipeline(ALL)
 KEEPING = [f for f, keeps in zip(EVERY.filters, EVERY.keeps, strict=True) if keeps]
 
 
@@ -79,7 +79,7 @@ def test_a_kept_mask_is_the_one_that_would_be_made_anew(block):
 
 
 def test_the_decision_is_the_same_with_and_without_kept_masks(monkeypatch):
-    pipeline = plugins.load_pipeline()
+    pipeline = plugin_loader.load_pipeline()
     for seed in range(100):
         rng = random.Random(seed)
         cloud = clouds.a_cloud(rng)
@@ -109,7 +109,7 @@ def _decided(table, request, pipeline):
 
 def test_only_what_a_mask_follows_from_makes_it_invalid():
     table = a_plain_table(a_host(1, traits=['A']), a_host(2, traits=['B']))
-    pipeline = plugins.load_pipeline(['TraitsFilter', 'ComputeFilter', 'ResourcesFilter'])
+    pipeline = plugin_loader.load_pipeline(['TraitsFilter', 'ComputeFilter', 'ResourcesFilter'])
     spec = RequestSpec(resources={'VCPU': 1}, required_traits=['A'])
 
     def misses():
@@ -140,9 +140,9 @@ def test_only_what_a_mask_follows_from_makes_it_invalid():
 
 
 def test_kept_masks_have_a_bound(monkeypatch):
-    monkeypatch.setattr('gantt.core.kept_masks.MASKS_MAX', 5)
+    monkeypatch.setattr('gantt.core.table.mask_cache.MASKS_MAX', 5)
     table = a_plain_table(a_host(1, traits=['A']))
-    pipeline = plugins.load_pipeline(['TraitsFilter'])
+    pipeline = plugin_loader.load_pipeline(['TraitsFilter'])
     for number in range(50):
         spec = RequestSpec(resources={'VCPU': 1}, required_traits=['A', f'T{number}'])
         Survey(table, spec, pipeline).look('')

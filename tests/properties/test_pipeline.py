@@ -6,19 +6,19 @@ import random
 import numpy as np
 import pytest
 
-from gantt import plugins
-from gantt.core.capacity import room
-from gantt.core.decision import CHOSEN, PASSED, Outcome
-from gantt.core.fit import fit
-from gantt.core.host_table import HostTable
-from gantt.core.pipeline import undo
-from gantt.core.request import GroupRef, Policy, RequestSpec, SelectDestinations
-from gantt.core.survey import Survey
+from gantt import plugin_loader
+from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
+from gantt.core.placement.capacity import room
+from gantt.core.placement.evaluation import Survey
+from gantt.core.placement.place import undo
+from gantt.core.records.decision import CHOSEN, PASSED, Outcome
+from gantt.core.table.host_table import HostTable
+from gantt.core.topology.fit import fit
 from tests.core.builders import NOW, a_change, a_host, an_id, decide, hosts_of, state_of
 from tests.properties import reference
 from tests.properties.clouds import a_cloud, a_random_request, a_spec, a_table
 
-PIPELINE = plugins.load_pipeline(reference.FILTERS)
+PIPELINE = plugin_loader.load_pipeline(reference.FILTERS)
 
 
 def seeds(blocks: int, size: int = 100):
@@ -100,7 +100,7 @@ def test_the_order_of_filters_never_changes_who_survives(block):
         cloud, request = a_cloud(rng), a_random_request(rng)
         names = rng.sample(reference.FILTERS, len(reference.FILTERS))
         usual = decide(a_table(cloud), request, PIPELINE)
-        other = decide(a_table(cloud), request, plugins.load_pipeline(names))
+        other = decide(a_table(cloud), request, plugin_loader.load_pipeline(names))
         assert hosts_of(usual) == hosts_of(other), f'seed {seed}'
         for one, two in zip(usual.members, other.members, strict=True):
             assert one.survivors == two.survivors, f'seed {seed}'
@@ -127,14 +127,14 @@ def test_the_same_seed_gives_the_same_decision(block):
     for seed in block:
         rng = random.Random(seed)
         cloud, request = a_cloud(rng), a_random_request(rng)
-        pipeline = plugins.load_pipeline(subset_size=2, shuffle_best=bool(seed % 2))
+        pipeline = plugin_loader.load_pipeline(subset_size=2, shuffle_best=bool(seed % 2))
         one = decide(a_table(cloud), request, pipeline, seed=seed)
         assert one == decide(a_table(cloud).snapshot().copy(), request, pipeline, seed=seed)
 
 
 @seeds(4)
 def test_the_mask_of_resources_is_the_fit_librarys_answer(block):
-    (rule,) = plugins.load(['ResourcesFilter'])
+    (rule,) = plugin_loader.load(['ResourcesFilter'])
     for seed in block:
         rng = random.Random(seed)
         table, spec = a_table(a_cloud(rng)), a_spec(rng)

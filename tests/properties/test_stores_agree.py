@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from gantt import exceptions
-from gantt.core.group_rule import since_first
+from gantt.core.resources.group_rule import since_first
 from tests.builders import CLEAN, a_draft, a_guest, a_host, live, uuid_of
 from tests.properties.claim_world import a_store
 

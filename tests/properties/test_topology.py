@@ -4,13 +4,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gantt.core.report import DevicePool, NumaCell, NumaPages
-from gantt.core.resources import Inventory
-from gantt.core.topology import layout as layouts
-from gantt.core.topology.cores import available
-from gantt.core.topology.room import Room
-from gantt.core.topology.search import lay_out
-from gantt.core.topology.wish import (
+from gantt.core.messages import layout as layouts
+from gantt.core.messages.report import DevicePool, NumaCell, NumaPages
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.messages.topology_request import (
     Affinity,
     CpuPolicy,
     DeviceSpec,
@@ -19,6 +16,9 @@ from gantt.core.topology.wish import (
     ThreadPolicy,
     Wish,
 )
+from gantt.core.topology.cores import available
+from gantt.core.topology.room import Room
+from gantt.core.topology.search import lay_out
 from tests.properties import plain_topology
 
 RATIO = 2.0

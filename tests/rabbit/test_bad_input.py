@@ -8,9 +8,9 @@ import uuid
 import pytest
 
 from gantt import client, exceptions
-from gantt.core import message
-from gantt.core.report import ClaimWords, HostReport, RegisterHost
-from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.core.messages import base
+from gantt.core.messages.report import ClaimWords, HostReport, RegisterHost
+from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.rpc.wire import VERSION
 
 pytestmark = pytest.mark.rabbit
@@ -34,7 +34,7 @@ def failure_of(wire, call, topic='gantt-scheduler'):
 
 
 def body(**changes):
-    return message.to_builtins(a_request()) | changes
+    return base.to_builtins(a_request()) | changes
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import uuid
 
 import pytest
 
-from gantt import client, exceptions, plugins
-from gantt.core import message
-from gantt.core.report import ClaimWords, HostReport, RegisterHost, Running
-from gantt.core.request import RequestSpec, SelectDestinations
-from gantt.core.resources import Inventory
+from gantt import client, exceptions, plugin_loader
+from gantt.core.messages import base
+from gantt.core.messages.report import ClaimWords, HostReport, RegisterHost, Running
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
@@ -38,7 +38,7 @@ class Site:
     def __init__(self, make_bus, store, wire) -> None:
         self.store, self.wire = store, wire
         self.scheduler = Scheduler(
-            store, plugins.load_pipeline(), MemoryRecorder(), Settings(replay_seconds=0.0)
+            store, plugin_loader.load_pipeline(), MemoryRecorder(), Settings(replay_seconds=0.0)
         )
         self.scheduler.start()
         self.bus = make_bus(facade=self.scheduler)
@@ -84,7 +84,7 @@ def a_request(**fields) -> SelectDestinations:
 
 
 def asked(**changes) -> dict:
-    return message.to_builtins(a_request()) | changes
+    return base.to_builtins(a_request()) | changes
 
 
 def spec(**resources) -> dict:
@@ -111,7 +111,7 @@ def test_requests(site):
     assert failure['class'] == 'UnsupportedVersion'
     big = asked(spec=spec() | {'hints': {'x': ['y' * 5_000_000]}})
     assert site.failure('select_destinations', request=big)['class'] == 'PayloadTooLarge'
-    other = message.to_builtins(site.request) | {'spec': spec(VCPU=3)}
+    other = base.to_builtins(site.request) | {'spec': spec(VCPU=3)}
     assert site.failure('select_destinations', request=other)['class'] == 'RequestIdReused'
     assert site.contents() == before
     assert site.asking.select_destinations(site.request).selections == site.answer.selections
@@ -134,7 +134,7 @@ def test_reports_and_words(site):
         ({'sequins': 1}, 'sequins'),
         ({'location': 'a\ud800'}, 'location'),
     ):
-        stats = message.to_builtins(site.report()) | changes
+        stats = base.to_builtins(site.report()) | changes
         failure = site.failure('update_resource_stats', 'gantt-stats', name='cmp-1', stats=stats)
         assert failure['kwargs']['field'].endswith(field), failure
     (claim,) = [selections[0].claim_id for selections in site.answer.selections]
@@ -155,7 +155,7 @@ def test_poison_between_good_reports_costs_them_nothing(site):
             )
         )  # fmt: skip
     for report in good:
-        stats = message.to_builtins(report)
+        stats = base.to_builtins(report)
         for body in (
             stats | {'sequence': 2**62, 'inventories': None},
             stats | {'running': [{'consumer': '\ud800'}]},
@@ -177,7 +177,7 @@ def test_poison_between_good_reports_costs_them_nothing(site):
 
 
 def message_with(report: HostReport, **changes) -> HostReport:
-    return message.decode(message.to_builtins(report) | changes, HostReport, inside='stats')
+    return base.decode(base.to_builtins(report) | changes, HostReport, inside='stats')
 
 
 def said_by(store, prefix: str) -> dict[str, int]:

@@ -10,10 +10,10 @@ import kombu
 import pytest
 
 from gantt import client, exceptions
-from gantt.core.decision import Outcome
-from gantt.core.report import HostReport
-from gantt.core.request import RequestSpec, SelectDestinations
-from gantt.rpc import driver
+from gantt.core.messages.report import HostReport
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.records.decision import Outcome
+from gantt.rpc.amqp import driver
 from tests.rabbit.wire import Proxy
 from tests.rpc.bus import Bus, a_conf
 from tests.rpc.facade import Facade, until
@@ -234,9 +234,9 @@ def test_answers_go_out_again_after_an_outage_in_which_none_was_kept(proxy, rabb
 
 
 def _builtins(request):
-    from gantt.core import message
+    from gantt.core.messages import base
 
-    return message.to_builtins(request)
+    return base.to_builtins(request)
 
 
 def _quietly(raw, body):

@@ -8,7 +8,7 @@ import pytest
 from oslo_messaging._drivers import common as rpc_common
 
 from gantt import client
-from gantt.rpc import outlet
+from gantt.rpc.amqp import publisher
 from tests.rpc.bus import a_conf
 
 pytestmark = pytest.mark.rabbit
@@ -19,7 +19,7 @@ def test_a_connection_that_wrote_replies_is_forgotten_when_it_is_closed(rabbit_u
     pool = carrier._driver._connection_pool
     with carrier._driver._get_connection(rpc_common.PURPOSE_SEND) as context:
         connection = context.connection
-        fates = outlet.write(connection, [('nobody-listens-here', b'{}')])
+        fates = publisher.write(connection, [('nobody-listens-here', b'{}')])
         assert fates.missing == [0]
         below = weakref.ref(connection.connection)
         connection.close()

@@ -18,9 +18,9 @@ from gantt import client, exceptions
 from gantt import conf as options
 from gantt.cmd import dead_letters
 from gantt.cmd import manage as command
-from gantt.core.report import HostReport
-from gantt.rpc import dead_letters as dead_letters_of
-from gantt.rpc.dead_letters import SHARES
+from gantt.core.messages.report import HostReport
+from gantt.rpc.amqp import dead_letters as dead_letters_of
+from gantt.rpc.amqp.dead_letters import SHARES
 from tests.nemesis.proxy import Proxy
 from tests.rabbit.test_bad_input import a_call, body
 from tests.rabbit.wire import envelope

@@ -7,13 +7,14 @@ import kombu
 import oslo_messaging as om
 import pytest
 
-from gantt.rpc import nova_notices, nova_notifier
+from gantt.rpc.nova import notifications
+from gantt.rpc.nova import notifier as nova_notifier
 from tests.rpc.bus import Bus, Counts, a_conf, load
 from tests.rpc.facade import until
 
 pytestmark = pytest.mark.rabbit
 
-EVENTS = [nova_notices.START, nova_notices.END]
+EVENTS = [notifications.START, notifications.END]
 
 
 class Ear:
@@ -91,7 +92,7 @@ def test_a_refusal_has_a_start_and_no_end(rabbit_url, listen):
         heard = [ear.heard.get(timeout=10)[1] for _ in range(3)]
     finally:
         bus.close()
-    assert heard == [nova_notices.START, *EVENTS]
+    assert heard == [notifications.START, *EVENTS]
 
 
 @pytest.mark.parametrize(('form', 'driver'), [('none', 'messagingv2'), ('both', 'noop')])

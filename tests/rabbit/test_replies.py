@@ -8,8 +8,8 @@ import uuid
 
 import pytest
 
-from gantt.core import message
-from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.core.messages import base
+from gantt.core.messages.request import RequestSpec, SelectDestinations
 from tests.rabbit.wire import envelope
 from tests.rpc.facade import Facade, until
 
@@ -32,7 +32,7 @@ def a_call(reply_q, msg_id=None):
     )  # fmt: skip
     return {
         'method': 'select_destinations', 'version': '1.0',
-        'args': {'request': message.to_builtins(request)},
+        'args': {'request': base.to_builtins(request)},
         '_msg_id': msg_id or uuid.uuid4().hex, '_reply_q': reply_q, '_unique_id': uuid.uuid4().hex,
     }  # fmt: skip
 

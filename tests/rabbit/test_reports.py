@@ -7,8 +7,8 @@ import kombu
 import pytest
 
 from gantt import client, exceptions
-from gantt.core.report import HostReport, RegisterHost
-from gantt.core.resources import Inventory
+from gantt.core.messages.report import HostReport, RegisterHost
+from gantt.core.messages.resource_classes import Inventory
 from tests.rabbit.test_broker_away import proxy  # noqa: F401  a fixture
 from tests.rpc.bus import Bus, a_conf
 from tests.rpc.facade import until

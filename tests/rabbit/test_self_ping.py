@@ -8,9 +8,9 @@ import uuid
 import pytest
 
 from gantt import client, exceptions
-from gantt.core.decision import Outcome
-from gantt.core.request import RequestSpec, SelectDestinations
-from gantt.rpc import driver, self_ping
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.records.decision import Outcome
+from gantt.rpc.amqp import driver, self_ping
 from tests.nemesis import amqp
 from tests.rpc.bus import Bus, a_conf
 from tests.rpc.facade import until

@@ -13,7 +13,8 @@ from oslo_messaging import conffixture
 
 from gantt import client
 from gantt.conf import rpc as options
-from gantt.rpc import captures, memory, transport
+from gantt.rpc.amqp import in_process, transport
+from gantt.rpc.nova import captures
 from gantt.rpc.service import RpcService
 from tests.rpc.facade import Facade
 
@@ -57,8 +58,8 @@ class Bus:
     ) -> None:
         if url.startswith('kombu+memory'):
             # The in-process broker is one per process: start with an empty one.
-            memory.Channel.queues.clear()
-            memory.Transport.global_state.clear()
+            in_process.Channel.queues.clear()
+            in_process.Transport.global_state.clear()
         self.url = url
         self.conf = a_conf(url, **rpc)
         if notify:

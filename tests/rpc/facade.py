@@ -14,13 +14,13 @@ from concurrent.futures import Future
 from typing import Any
 
 from gantt import exceptions
-from gantt.core import request as requests
-from gantt.core import resources
-from gantt.core.claim import claim_id
-from gantt.core.decision import Answer, Outcome, Selection
-from gantt.core.host_keys import HostKey, Rules
-from gantt.core.message import derived_id
-from gantt.core.report import Registered, check
+from gantt.core.claims.claim import claim_id
+from gantt.core.messages import request as requests
+from gantt.core.messages import resource_classes
+from gantt.core.messages.base import derived_id
+from gantt.core.messages.report import Registered, check
+from gantt.core.records.decision import Answer, Outcome, Selection
+from gantt.core.resources.host_keys import HostKey, Rules
 from gantt.scheduler.host_signatures import HostSignatures
 from gantt.scheduler.ports import ClaimFate, ReportFate
 
@@ -73,7 +73,7 @@ class Facade:
 
     # -- placing -----------------------------------------------------------
     def has_classes(self, names) -> bool:
-        return all(n in resources.STANDARD or n in self.declared_classes() for n in names)
+        return all(n in resource_classes.STANDARD or n in self.declared_classes() for n in names)
 
     def submit(
         self,

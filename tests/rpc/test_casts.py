@@ -5,9 +5,10 @@ import json
 
 import pytest
 
-from gantt.core import message
-from gantt.core.report import HostReport, Metric
-from gantt.rpc import casts, wire
+from gantt.core.messages import base
+from gantt.core.messages.report import HostReport, Metric
+from gantt.rpc import wire
+from gantt.rpc.api import casts
 
 REPORT = HostReport(
     name='h', epoch=1, sequence=2, full=False, base=1, running=[], pending=[],
@@ -15,7 +16,7 @@ REPORT = HostReport(
 )  # fmt: skip
 BODY = {
     'method': 'update_resource_stats',
-    'args': {'name': 'h', 'stats': message.to_builtins(REPORT)},
+    'args': {'name': 'h', 'stats': base.to_builtins(REPORT)},
     'version': '1.0',
     '_unique_id': 'u',
     '_context_request_id': 'r',
@@ -42,9 +43,9 @@ def test_a_cast_report_is_taken_from_agents_of_any_known_version(version):
         {'namespace': 'n'},
         {'version': f'{wire.MAJOR}.{wire.MINOR + 1}'},
         {'version': '2.0'},
-        {'args': {'name': 'another', 'stats': message.to_builtins(REPORT)}},
-        {'args': {'name': 'h', 'stats': message.to_builtins(REPORT), 'more': 1}},
-        {'args': {'name': 'h', 'stats': message.to_builtins(REPORT) | {'colour': 'red'}}},
+        {'args': {'name': 'another', 'stats': base.to_builtins(REPORT)}},
+        {'args': {'name': 'h', 'stats': base.to_builtins(REPORT), 'more': 1}},
+        {'args': {'name': 'h', 'stats': base.to_builtins(REPORT) | {'colour': 'red'}}},
         {'args': {'name': 'h', 'stats': {'vcpus': 4, 'memory_mb': 1024, 'local_gb': 10}}},
         {'args': {'name': 'h', 'stats': None}},
         {'args': []},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The private names of oslo.messaging that ``gantt.rpc.driver`` and ``least_privilege`` rest on.
+"""The private names of oslo.messaging that ``rpc.amqp.driver`` and ``least_privilege`` rest on.
 
 When one of these fails, the library has changed: adapt ``driver``, ``least_privilege`` (and
 ``server._on_incoming``), nothing else.
@@ -21,8 +21,8 @@ from oslo_messaging._drivers import amqpdriver, base, impl_rabbit, pool
 from oslo_messaging.rpc.server import RPCServer
 
 from gantt import exceptions
-from gantt.rpc import driver, least_privilege, outlet, straight, transport
-from gantt.rpc.server import CheckedServer
+from gantt.rpc.amqp import driver, least_privilege, publisher, straight, transport
+from gantt.rpc.server.server import CheckedServer
 from tests.rpc.bus import a_conf
 
 
@@ -332,5 +332,5 @@ def test_our_frames_are_those_that_the_library_would_have_written(size):
     message = amqp.Message(body, **properties)
     frame_writer(Wire, Wire)(1, 7, amqp.spec.Basic.Publish, arguments, message)
     theirs = b''.join(written)
-    ours = b''.join(outlet.frames(7, 'reply_é', body, '123', Wire.frame_max))
+    ours = b''.join(publisher.frames(7, 'reply_é', body, '123', Wire.frame_max))
     assert ours == theirs

@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from gantt.rpc.later import Later
+from gantt.rpc.amqp.timers import Later
 from tests.rpc.facade import until
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices and networks of Nova's requests, translated."""
 
-from gantt.core.request import DeviceKind, DeviceRequest, Networks
-from gantt.core.topology.wish import Affinity
+from gantt.core.messages.request import DeviceKind, DeviceRequest, Networks
+from gantt.core.messages.topology_request import Affinity
 from tests.rpc.test_nova_spec import CELL, a_device, asking, on, spec_of, translated
 
 

@@ -4,7 +4,8 @@
 import pytest
 
 from gantt import exceptions
-from gantt.rpc import nova_flavor, nova_image
+from gantt.rpc.nova import flavor as nova_flavor
+from gantt.rpc.nova import image as nova_image
 
 
 def a_flavor(specs=None, **columns):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Selections as Nova needs them."""
 
-from gantt.core.decision import Selection
-from gantt.core.host import HostFacts, HostRow
-from gantt.core.report import Hypervisor
-from gantt.rpc import nova_objects
+from gantt.core.messages.report import Hypervisor
+from gantt.core.records.decision import Selection
+from gantt.core.resources.host import HostFacts, HostRow
+from gantt.rpc.nova import objects
 from tests.builders import uuid_of
 
 
@@ -17,12 +17,10 @@ def test_a_node_among_several_of_a_service_is_named_beside_it():
     chosen = Selection(
         host='node-1', node='node-1', uuid=row.uuid, provider_id=1, consumer=uuid_of('guest')
     )
-    ((new,),) = nova_objects.destinations(
+    ((new,),) = objects.destinations(
         [[chosen]], as_objects=True, alternates=False, host={1: row}.get
     )
     data = new['nova_object.data']
     assert (data['service_host'], data['nodename']) == ('metal', 'node-1')
-    (old,) = nova_objects.destinations(
-        [[chosen]], as_objects=False, alternates=False, host={1: row}.get
-    )
+    (old,) = objects.destinations([[chosen]], as_objects=False, alternates=False, host={1: row}.get)
     assert (old['host'], old['nodename']) == ('metal', 'node-1')

@@ -6,9 +6,10 @@ import copy
 import pytest
 
 from gantt import exceptions
-from gantt.core.request import GroupRef, Policy, Purpose, check
+from gantt.core.messages.request import GroupRef, Policy, Purpose, check
 from gantt.core.topology.read import read
-from gantt.rpc import nova_casts, nova_spec
+from gantt.rpc.nova import casts
+from gantt.rpc.nova import spec as nova_spec
 from tests.rpc.bus import load
 
 CELL = '3f08903e-ffa4-442a-bd00-09d817a78499'
@@ -338,7 +339,7 @@ def test_a_wrong_part_is_named(change, field):
 
 # -- broadcasts ----------------------------------------------------------------------
 def test_broadcasts_become_typed_events():
-    updated = nova_casts.update_instance_info(load('update_instance_info').args)
+    updated = casts.update_instance_info(load('update_instance_info').args)
     (guest,) = updated.guests
     assert (updated.host, guest.consumer) == (
         'compute-003',
@@ -346,13 +347,13 @@ def test_broadcasts_become_typed_events():
     )
     assert guest.resources == {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
     assert (guest.vm_state, guest.moving) == ('active', False)
-    gone = nova_casts.delete_instance_info(load('delete_instance_info').args)
+    gone = casts.delete_instance_info(load('delete_instance_info').args)
     assert gone.consumer == '834c9a6d-e3d4-445d-a4dd-86cbf6ebd6d2'
-    listed = nova_casts.sync_instance_info(load('sync_instance_info').args)
+    listed = casts.sync_instance_info(load('sync_instance_info').args)
     assert (listed.host, listed.consumers) == ('compute-001', [])
-    (aggregate,) = nova_casts.update_aggregates(load('update_aggregates').args).aggregates
+    (aggregate,) = casts.update_aggregates(load('update_aggregates').args).aggregates
     assert aggregate.uuid == '9ec8bf1d-39a6-44b2-b9c7-d1bdf7097161'
-    deleted = nova_casts.delete_aggregate(load('delete_aggregate').args).aggregate
+    deleted = casts.delete_aggregate(load('delete_aggregate').args).aggregate
     assert deleted.metadata == {'ssd': 'true'}
 
 
@@ -362,18 +363,18 @@ def test_an_instance_from_a_volume_whose_image_pins_it():
     data = instance['nova_object.data']
     data['system_metadata']['image_hw_cpu_policy'] = 'dedicated'
     data['image_ref'] = ''
-    (guest,) = nova_casts.update_instance_info(args).guests
+    (guest,) = casts.update_instance_info(args).guests
     assert guest.resources == {'PCPU': 1, 'MEMORY_MB': 512}
 
 
 @pytest.mark.parametrize(
     ('decode', 'args'),
     [
-        (nova_casts.update_aggregates, {'aggregates': {}}),
-        (nova_casts.delete_aggregate, {}),
-        (nova_casts.delete_instance_info, {'host_name': 'a', 'instance_uuid': 'b'}),
-        (nova_casts.sync_instance_info, {'host_name': 7, 'instance_uuids': []}),
-        (nova_casts.update_instance_info, {'host_name': 'a', 'instance_info': []}),
+        (casts.update_aggregates, {'aggregates': {}}),
+        (casts.delete_aggregate, {}),
+        (casts.delete_instance_info, {'host_name': 'a', 'instance_uuid': 'b'}),
+        (casts.sync_instance_info, {'host_name': 7, 'instance_uuids': []}),
+        (casts.update_instance_info, {'host_name': 'a', 'instance_info': []}),
     ],
 )
 def test_a_malformed_broadcast_is_refused(decode, args):

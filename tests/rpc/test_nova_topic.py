@@ -10,8 +10,8 @@ import uuid
 import oslo_messaging as om
 import pytest
 
-from gantt.core.decision import Outcome
-from gantt.core.nova_events import GuestDeleted, GuestsListed, GuestsUpdated
+from gantt.core.nova.events import GuestDeleted, GuestsListed, GuestsUpdated
+from gantt.core.records.decision import Outcome
 from tests.rpc.bus import Bus, load, stored
 from tests.rpc.facade import until
 from tests.rpc.shape import shape

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from gantt import client, exceptions
-from gantt.core import message
-from gantt.core.build import Build, Delete
-from gantt.core.decision import Outcome
-from gantt.core.report import ClaimWords, HostReport, RegisterHost, Running
-from gantt.core.request import ExtendClaims, RequestSpec, SelectDestinations
-from gantt.core.resources import Inventory
-from gantt.rpc.replies import StockReplies
-from gantt.rpc.server import Interface, Method, Topic
+from gantt.core.messages import base
+from gantt.core.messages.build import Build, Delete
+from gantt.core.messages.report import ClaimWords, HostReport, RegisterHost, Running
+from gantt.core.messages.request import ExtendClaims, RequestSpec, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.records.decision import Outcome
+from gantt.rpc.amqp.replies import StockReplies
+from gantt.rpc.server.server import Interface, Method, Topic
 from tests.rpc.facade import until
 
 
@@ -120,7 +120,7 @@ def test_what_waited_longer_than_its_budget_is_not_placed(bus):
 
 def test_a_monitored_caller_shortens_the_budget(bus):
     raw = bus.raw('gantt-scheduler').prepare(call_monitor_timeout=4, timeout=10)
-    raw.call({}, 'select_destinations', request=message.to_builtins(a_request()))
+    raw.call({}, 'select_destinations', request=base.to_builtins(a_request()))
     assert bus.facade.seen[0].budget_ms == 3000
 
 
@@ -224,7 +224,7 @@ def test_a_build_reaches_the_agent_of_its_host(bus):
     until(lambda: len(got) == 2)
     topic.stop_taking()
     topic.finish(5)
-    assert message.decode(got[0][1]['build'], Build, inside='build') == build
+    assert base.decode(got[0][1]['build'], Build, inside='build') == build
     assert got[1][0] == 'delete'
 
 
@@ -255,6 +255,6 @@ def test_stopping_ends_in_time_when_an_answer_never_comes(make_bus):
     bus = make_bus()
     bus.facade.hold.clear()
     raw = bus.raw('gantt-scheduler')
-    raw.cast({}, 'select_destinations', request=message.to_builtins(a_request()))
+    raw.cast({}, 'select_destinations', request=base.to_builtins(a_request()))
     until(lambda: bus.service.health()['calls_pending'] == 1)
     assert not bus.stop(1.0)

@@ -8,8 +8,8 @@ import oslo_messaging as om
 import pytest
 
 from gantt import exceptions
-from gantt.core import message
-from gantt.core.request import RequestSpec, SelectDestinations
+from gantt.core.messages import base
+from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.rpc import wire
 from tests.rpc.facade import until
 
@@ -19,7 +19,7 @@ def a_body(**fields):
         request_id=str(uuid.uuid4()), spec=RequestSpec(resources={'VCPU': 1}),
         consumers=[str(uuid.uuid4())],
     )  # fmt: skip
-    return message.to_builtins(request) | fields
+    return base.to_builtins(request) | fields
 
 
 def told(raw, method, **args):
@@ -138,7 +138,7 @@ def test_a_request_of_5_mb_is_refused_unread(bus):
     error = told(bus.raw('gantt-scheduler'), 'select_destinations', request=body)
     assert isinstance(error, exceptions.PayloadTooLarge)
     assert error.kwargs['size'] > 5_000_000
-    assert error.kwargs['limit'] == message.REQUEST_BYTES_MAX
+    assert error.kwargs['limit'] == base.REQUEST_BYTES_MAX
     assert bus.counts.values[('gantt_rpc_refused_total', 'gantt.payload_too_large')] == 1
 
 

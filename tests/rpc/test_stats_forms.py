@@ -7,10 +7,10 @@ import json
 import pytest
 
 from gantt import exceptions
-from gantt.core.message import to_builtins
-from gantt.core.report import HostReport, Metric, Registered, check
-from gantt.core.resources import Inventory
-from gantt.rpc import stats, stats_foreign
+from gantt.core.messages.base import to_builtins
+from gantt.core.messages.report import HostReport, Metric, Registered, check
+from gantt.core.messages.resource_classes import Inventory
+from gantt.rpc.api import stats, stats_foreign
 
 HOST = 'cmp-1'
 

@@ -9,22 +9,22 @@ import uuid
 import oslo_messaging as om
 import pytest
 
-from gantt import client, exceptions, plugins
+from gantt import client, exceptions, plugin_loader
 from gantt.conf import compute, nova_source
-from gantt.core import message
-from gantt.core.host import Group
-from gantt.core.report import HostReport, RegisterHost
-from gantt.core.request import GroupRef, Policy, RequestSpec
-from gantt.core.resources import Inventory
-from gantt.db.memory import MemoryStore
-from gantt.rpc import driver
+from gantt.core.messages import base
+from gantt.core.messages.report import HostReport, RegisterHost
+from gantt.core.messages.request import GroupRef, Policy, RequestSpec
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import Group
+from gantt.rpc.amqp import driver
+from gantt.rpc.amqp.straight import Letter
+from gantt.rpc.api.endpoints import StatsMethods
+from gantt.rpc.api.stats import Ratios
 from gantt.rpc.call import Call
-from gantt.rpc.endpoints import StatsMethods
-from gantt.rpc.stats import Ratios
-from gantt.rpc.straight import Letter
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
+from gantt.testing.store.memory import MemoryStore
 from tests.rpc.bus import Bus, a_conf, stored
 from tests.rpc.facade import CELL, until
 from tests.rpc.shape import shape
@@ -66,7 +66,7 @@ def a_report(name, epoch, sequence, **more):
 def served():
     """A scheduler with five hosts that have reported, served on a bus."""
     store = HeldStore()
-    scheduler = Scheduler(store, plugins.load_pipeline(), MemoryRecorder(), Settings())
+    scheduler = Scheduler(store, plugin_loader.load_pipeline(), MemoryRecorder(), Settings())
     scheduler.start()
     bus = Bus(facade=scheduler)
     claims, stats = client.ClaimsClient(bus.carrier()), client.StatsClient(bus.carrier())
@@ -251,7 +251,7 @@ def test_who_calls_with_a_report_is_answered_before_he_gives_up(served, form):
     bus, store = served
     claims = client.ClaimsClient(bus.carrier())
     epoch = claims.register_host(RegisterHost(name='cmp-9', boot_nonce='n')).epoch
-    stats = DICTIONARY if form == 'dictionary' else message.to_builtins(a_report('cmp-9', epoch, 1))
+    stats = DICTIONARY if form == 'dictionary' else base.to_builtins(a_report('cmp-9', epoch, 1))
     name = 'cmp-8' if form == 'dictionary' else 'cmp-9'
     raw = bus.raw('gantt-stats').prepare(call_monitor_timeout=2, timeout=20)
     store.folds.clear()
@@ -311,7 +311,7 @@ def test_what_is_answered_in_time_leaves_nothing_behind(served):
     bus, _ = served
     raw = bus.raw('gantt-stats').prepare(call_monitor_timeout=600, timeout=20)
     for sequence in range(2, 7):
-        stats = message.to_builtins(a_report(HOSTS[0], 1, sequence))
+        stats = base.to_builtins(a_report(HOSTS[0], 1, sequence))
         fate = raw.call({}, 'update_resource_stats', name=HOSTS[0], stats=stats)
         assert fate['fate'] == 'applied'
     # Neither are their bodies kept, nor is there less room for replies to be tried again,
@@ -325,7 +325,7 @@ def test_nobody_is_answered_who_has_given_up(served):
     raw = bus.raw('gantt-stats').prepare(call_monitor_timeout=1, timeout=20)
     store.answers.clear()
     inventories = {'CUSTOM_NEW': {'total': 1}}
-    stats = message.to_builtins(a_report(HOSTS[0], 1, 2)) | {'inventories': inventories}
+    stats = base.to_builtins(a_report(HOSTS[0], 1, 2)) | {'inventories': inventories}
     with pytest.raises(om.MessagingTimeout):
         raw.call({}, 'update_resource_stats', name=HOSTS[0], stats=stats)
     time.sleep(1)  # the server counts from when the message came there, which is later

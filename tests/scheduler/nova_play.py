@@ -26,11 +26,11 @@ What is not promised, and so not played:
 import copy
 from collections.abc import Iterable, Iterator
 
-from gantt.core.claim import Claim
-from gantt.core.nova_events import Cast, GuestSettled
-from gantt.core.nova_host import ABSENCES
-from gantt.db.memory import MemoryStore
-from gantt.rpc import nova_casts
+from gantt.core.claims.claim import Claim
+from gantt.core.nova.events import Cast, GuestSettled
+from gantt.core.nova.host import ABSENCES
+from gantt.rpc.nova import casts
+from gantt.testing.store.memory import MemoryStore
 from tests.builders import CLEAN, Host, a_draft, a_host, claimed, new_uuid, uuid_of
 from tests.rpc.bus import load
 
@@ -193,11 +193,11 @@ class Play:
             data['migration_context'] = {
                 'nova_object.name': 'MigrationContext', 'nova_object.data': {},
             }  # fmt: skip
-        self._send(self._cast(nova_casts.update_instance_info(args)), next(self._fates, NOW))
+        self._send(self._cast(casts.update_instance_info(args)), next(self._fates, NOW))
 
     def delete(self, host: str) -> None:
         args = load('delete_instance_info').args | {'host_name': host, 'instance_uuid': GUEST}
-        self._send(self._cast(nova_casts.delete_instance_info(args)), next(self._fates, NOW))
+        self._send(self._cast(casts.delete_instance_info(args)), next(self._fates, NOW))
 
     def sync(self, host: str) -> None:
         uuids = [GUEST] if self.where == host else []
@@ -206,7 +206,7 @@ class Play:
         is_lost = not self._quiet and self._round % of < lost
         turns = self._slow.get(host, [NOW])
         late = NOW if self._quiet else turns[self._round % len(turns)]
-        cast = self._cast(nova_casts.sync_instance_info(args), self._ahead(host))
+        cast = self._cast(casts.sync_instance_info(args), self._ahead(host))
         self._send(cast, LOST if is_lost else late)
 
     def _ahead(self, host: str) -> float:

@@ -3,11 +3,12 @@
 
 import random
 
-from gantt.core.decision import Outcome
-from gantt.core.request import CancelClaims
-from gantt.scheduler import contention, kept
+from gantt.core.messages.request import CancelClaims
+from gantt.core.records import decision_codec
+from gantt.core.records.decision import Outcome
 from gantt.scheduler.clock import ManualClock
-from gantt.scheduler.contention import (
+from gantt.scheduler.placing import contention
+from gantt.scheduler.placing.contention import (
     GROWTH,
     HALF_MEMBERS,
     HALF_SECONDS,
@@ -69,7 +70,7 @@ def test_the_decision_says_among_how_many_it_picked():
     world = World(hosts=8, feed_seconds=1e9)
     seen_by(world.scheduler).note(placed=0, lost=1)
     answer = world.select(a_request())
-    decision = kept.unpack(world.store.load_decision(answer.decision_id)[0]).decision
+    decision = decision_codec.unpack(world.store.load_decision(answer.decision_id)[0]).decision
     assert (decision.spread, decision.conflicts) == (GROWTH, [])
     assert decision.members[0].selection.host in [s.host for s in decision.members[0].scores]
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gantt import exceptions
-from gantt.db.memory import MemoryStore
-from gantt.scheduler import event_log
+from gantt.insights import event_log
+from gantt.insights.event_log import EventLog, Wanted
+from gantt.insights.views import EventEntry
 from gantt.scheduler.clock import ManualClock
-from gantt.scheduler.event_log import EventLog, Wanted
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.ports import Store
-from gantt.scheduler.views import EventEntry
+from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_draft, a_host, claimed
 from tests.conftest import STORES
 

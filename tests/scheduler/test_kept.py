@@ -6,19 +6,19 @@ import random
 import msgspec
 import pytest
 
-from gantt import plugins
-from gantt.core.decision import Decision
-from gantt.core.host_table import HostTable
-from gantt.core.request import RequestSpec, SelectDestinations
-from gantt.scheduler import kept
+from gantt import plugin_loader
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.records import decision_codec
+from gantt.core.records.decision import Decision
+from gantt.core.table.host_table import HostTable
 from tests.core.builders import NOW, a_change, a_host, an_id, decide
 from tests.properties.clouds import a_cloud, a_random_request, a_table
 
-PIPELINE = plugins.load_pipeline()
+PIPELINE = plugin_loader.load_pipeline()
 
 
 def back(decision: Decision, request: SelectDestinations) -> Decision:
-    found = kept.unpack(kept.pack(decision, request))
+    found = decision_codec.unpack(decision_codec.pack(decision, request))
     assert found.request == request
     return found.decision
 
@@ -43,14 +43,14 @@ def many(hosts: int, members: int) -> tuple[Decision, SelectDestinations]:
 
 
 def test_members_after_the_first_cost_no_byte_per_host():
-    one, fifty = (len(kept.pack(*many(2000, members))) for members in (1, 50))
+    one, fifty = (len(decision_codec.pack(*many(2000, members))) for members in (1, 50))
     assert fifty < one + 49 * 2000
 
 
 def test_what_was_kept_without_steps_is_read():
     decision, request = many(20, 5)
     packed = msgspec.msgpack.encode({'decision': decision, 'request': request})
-    assert kept.unpack(packed).decision == decision
+    assert decision_codec.unpack(packed).decision == decision
 
 
 def test_members_without_verdicts_stay_without():

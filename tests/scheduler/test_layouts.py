@@ -5,11 +5,11 @@ from collections import Counter
 
 import msgspec
 
-from gantt.core.decision import Outcome
-from gantt.core.report import Metric, NumaCell, NumaPages
-from gantt.core.request import Flavor
-from gantt.core.resources import Inventory
-from gantt.core.topology import layout as layouts
+from gantt.core.messages import layout as layouts
+from gantt.core.messages.report import Metric, NumaCell, NumaPages
+from gantt.core.messages.request import Flavor
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.records.decision import Outcome
 from tests.world import Host, World, a_request
 
 PINNED = {'hw:cpu_policy': 'dedicated', 'hw:mem_page_size': 'large'}

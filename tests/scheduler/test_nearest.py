@@ -3,12 +3,12 @@
 
 import pytest
 
-from gantt.core.decision import Outcome
-from gantt.core.pipeline import place
-from gantt.core.request import GroupRef, Policy
-from gantt.plugins import load_pipeline
-from gantt.scheduler import explaining
-from gantt.scheduler.kept import Kept
+from gantt.core.messages.request import GroupRef, Policy
+from gantt.core.placement.place import place
+from gantt.core.records.decision import Outcome
+from gantt.core.records.decision_codec import Kept
+from gantt.insights.explain import explaining
+from gantt.plugin_loader import load_pipeline
 from tests.core.builders import NOW, a_host, a_request, a_table, an_id
 
 LONG_AGO = NOW - 900

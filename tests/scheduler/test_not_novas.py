@@ -3,8 +3,8 @@
 
 import logging
 
-from gantt.core.nova_events import Cast, GuestDeleted, GuestsListed
-from gantt.scheduler.nova_words import AGAIN_SECONDS
+from gantt.core.nova.events import Cast, GuestDeleted, GuestsListed
+from gantt.scheduler.nova.events import AGAIN_SECONDS
 from tests.builders import new_uuid
 from tests.world import World, a_request, hosts_of
 

@@ -6,12 +6,12 @@ import time
 import numpy as np
 import pytest
 
-from gantt import plugins
+from gantt import plugin_loader
 from gantt.core.filters.base import Filter, PerHostFilter
-from gantt.core.pipeline import Pipeline
+from gantt.core.placement.pipeline import Pipeline
 from gantt.core.plugin import Option
 from gantt.scheduler.clock import ManualClock
-from gantt.scheduler.ordering import EVERY, FIRST, Ordering
+from gantt.scheduler.placing.ordering import EVERY, FIRST, Ordering
 from tests.core.builders import a_host, a_request, a_table, decide, hosts_of
 from tests.world import World
 from tests.world import a_request as asked
@@ -52,7 +52,7 @@ class Walking(PerHostFilter):
 def paced(clock):
     rules = [
         Walking(), Idle({'milliseconds': 5}), Dear({'milliseconds': 50, 'keeps': 2}),
-        Cheap({'keeps': 3}), *plugins.load(['ResourcesFilter']),
+        Cheap({'keeps': 3}), *plugin_loader.load(['ResourcesFilter']),
     ]  # fmt: skip
     for rule in rules:
         rule.clock = clock
@@ -92,7 +92,7 @@ def test_what_is_configured_anew_is_ordered_by_what_is_known(table):
     fewer = Pipeline([rule for rule in usual.filters if rule.name != 'Idle'], [])
     names = [rule.name for rule in follow(ordering, table, fewer, 1).filters]
     assert names == ['Cheap', 'Dear', 'ResourcesFilter', 'Walking']
-    more = Pipeline([*usual.filters, *plugins.load(['TraitsFilter'])], [])
+    more = Pipeline([*usual.filters, *plugin_loader.load(['TraitsFilter'])], [])
     assert follow(ordering, table, more, 1) is more
 
 
@@ -116,7 +116,7 @@ def test_the_order_changes_the_counts_and_nothing_else(table):
 
 
 def test_under_a_clock_that_stands_still_the_order_stays(table):
-    usual = plugins.load_pipeline()
+    usual = plugin_loader.load_pipeline()
     assert follow(Ordering(ManualClock()), table, usual, EVERY * FIRST * 4) is usual
 
 
@@ -124,7 +124,7 @@ def test_real_filters_are_ordered_by_a_real_clock(table):
     class Real:
         monotonic = staticmethod(time.perf_counter)
 
-    usual = plugins.load_pipeline()
+    usual = plugin_loader.load_pipeline()
     ordered = follow(Ordering(Real()), table, usual, EVERY * FIRST)
     assert sorted(f.name for f in ordered.filters) == sorted(f.name for f in usual.filters)
     firsts = [f.name for f, volatile in zip(ordered.filters, ordered.volatile, strict=True)]

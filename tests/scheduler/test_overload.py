@@ -13,11 +13,11 @@ import tracemalloc
 
 import pytest
 
-from gantt import exceptions, plugins
-from gantt.core.commit import DecisionRecord
-from gantt.core.decision import Outcome
-from gantt.core.report import Running
-from gantt.db.store import SqlStore
+from gantt import exceptions, plugin_loader
+from gantt.core.claims.commit import DecisionRecord
+from gantt.core.messages.report import Running
+from gantt.core.records.decision import Outcome
+from gantt.db.stores.store import SqlStore
 from gantt.scheduler import update_resource_stats
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
@@ -57,7 +57,7 @@ class Flood:
         self.metrics = Metrics()
         self.recorder = StoreRecorder(self.store, self.metrics, 100)
         self.scheduler = Scheduler(
-            self.store, plugins.load_pipeline(), self.recorder,
+            self.store, plugin_loader.load_pipeline(), self.recorder,
             Settings(queue_limit=LIMIT, retry_after_ms=250, decisions_kept=200, purge_seconds=0.2,
                      decision_queue_limit=100, stale_after_seconds=1e6),
         )  # fmt: skip

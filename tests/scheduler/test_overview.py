@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from gantt import exceptions
-from gantt.core.history import ClaimCounts, History
-from gantt.core.resources import Inventory
-from gantt.scheduler import activity, host_map
-from gantt.scheduler.activity import PARTS, ActivityReader, quantile
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.records.history import ClaimCounts, History
+from gantt.insights import activity, host_map
+from gantt.insights.activity import PARTS, ActivityReader, quantile
+from gantt.insights.host_views import HostReader
+from gantt.insights.read_model import Insights
 from gantt.scheduler.clock import ManualClock
-from gantt.scheduler.host_views import HostReader
-from gantt.scheduler.insights import Insights
 from tests.http.site import Site, fixed
 from tests.world import Host, World
 

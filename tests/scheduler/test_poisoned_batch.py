@@ -5,13 +5,13 @@ import threading
 
 import pytest
 
-from gantt import plugins
-from gantt.core.decision import Outcome
-from gantt.db.memory import MemoryStore
+from gantt import plugin_loader
+from gantt.core.records.decision import Outcome
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler, Waiter
 from gantt.scheduler.settings import Settings
+from gantt.testing.store.memory import MemoryStore
 from tests.builders import CLEAN, a_host
 from tests.world import a_request
 
@@ -47,7 +47,10 @@ def store(request):
 def scheduler(store):
     a_host('cmp-1').with_room(vcpu=100, ram=1_000_000, disk=10_000).on(store).report()
     made = Scheduler(
-        store, plugins.load_pipeline(), MemoryRecorder(), Settings(worker='w', order_by_cost=False)
+        store,
+        plugin_loader.load_pipeline(),
+        MemoryRecorder(),
+        Settings(worker='w', order_by_cost=False),
     )
     made.start()
     yield made

@@ -6,9 +6,9 @@ import tracemalloc
 
 import pytest
 
-from gantt.core.decision import Outcome
-from gantt.scheduler.admission import WAITERS_MAX
+from gantt.core.records.decision import Outcome
 from gantt.scheduler.clock import ManualClock
+from gantt.scheduler.placing.admission import WAITERS_MAX
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
 from tests.world import World, a_request

@@ -7,8 +7,7 @@ import time
 import pytest
 
 from gantt import exceptions
-from gantt.core.report import RegisterHost
-from gantt.db.memory import MemoryStore
+from gantt.core.messages.report import RegisterHost
 from gantt.scheduler import register_hosts
 from gantt.scheduler.claims import Claims
 from gantt.scheduler.clock import SystemClock
@@ -17,6 +16,7 @@ from gantt.scheduler.host_signatures import Alarm
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.register_hosts import Registrations
 from gantt.scheduler.settings import Settings
+from gantt.testing.store.memory import MemoryStore
 
 
 class Gate(MemoryStore):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A host gets another name while schedulers run: they answer by the new one."""
 
-from gantt.core.report import RegisterHost
+from gantt.core.messages.report import RegisterHost
 from tests.builders import CLEAN, new_uuid
 from tests.world import World, a_request, hosts_of
 

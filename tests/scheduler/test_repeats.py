@@ -5,8 +5,8 @@ import msgspec
 import pytest
 
 from gantt import exceptions
-from gantt.core.decision import Outcome
-from gantt.core.request import GetRequest
+from gantt.core.messages.request import GetRequest
+from gantt.core.records.decision import Outcome
 from tests.world import World, a_group, a_request
 
 

@@ -11,9 +11,9 @@ import logging
 import pytest
 
 from gantt import exceptions
-from gantt.compute.farm import FakeHost, Plan
-from gantt.compute.member import Settings
-from gantt.core.build import Build
+from gantt.compute.farm.farm import FakeHost, Plan
+from gantt.compute.farm.host_agent import Settings
+from gantt.core.messages.build import Build
 from tests.builders import CLEAN
 from tests.world import World, a_request
 

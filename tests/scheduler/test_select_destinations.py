@@ -5,11 +5,11 @@ import msgspec
 import pytest
 
 from gantt import exceptions
-from gantt.core.decision import Outcome
-from gantt.core.request import CancelClaims, ExtendClaims, GetRequest
-from gantt.scheduler import kept
-from gantt.scheduler.admission import Call
-from gantt.scheduler.plan import back_off
+from gantt.core.messages.request import CancelClaims, ExtendClaims, GetRequest
+from gantt.core.records import decision_codec
+from gantt.core.records.decision import Outcome
+from gantt.scheduler.placing.admission import Call
+from gantt.scheduler.placing.plan import back_off
 from tests.world import World, a_group, a_request, hosts_of, new_uuid
 
 CLEAN = {'over_commit': [], 'lost': [], 'leaked': [], 'doubled': []}
@@ -154,7 +154,7 @@ def test_lost_races_are_counted_by_member_and_end_where_there_is_room():
     placed = [world.replies.answers[handle] for handle in asked]
     assert sorted(host for answer in placed for host in hosts_of(answer)) == sorted(world.hosts)
     decisions = [world.store.load_decision(answer.decision_id) for answer in placed]
-    lost = sum(len(kept.unpack(record[0]).decision.conflicts) for record in decisions)
+    lost = sum(len(decision_codec.unpack(record[0]).decision.conflicts) for record in decisions)
     assert 0 < lost == world.recorder.counts['gantt_conflicts_total']
     assert world.audit() == CLEAN
 

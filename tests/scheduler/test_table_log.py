@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A decision can be made again from what was kept: the log gives back the table it saw."""
 
-from gantt.core.pipeline import place
+from gantt.core.placement.place import place
+from gantt.core.records.decision_codec import unpack
 from gantt.scheduler import table_log
-from gantt.scheduler.kept import unpack
 from tests.world import World, a_group, a_request
 
 

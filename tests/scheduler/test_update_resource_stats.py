@@ -5,9 +5,9 @@ import msgspec
 import pytest
 
 from gantt import exceptions
-from gantt.core.decision import Outcome
-from gantt.core.report import DevicePool, HostReport, NumaCell, NumaPages, Running
-from gantt.core.resources import Inventory
+from gantt.core.messages.report import DevicePool, HostReport, NumaCell, NumaPages, Running
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.records.decision import Outcome
 from tests.world import World, a_request, new_uuid
 
 

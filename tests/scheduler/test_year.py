@@ -10,9 +10,11 @@ import shutil
 import pytest
 import sqlalchemy as sa
 
-from gantt.core.request import CancelClaims
-from gantt.db import models, purge, session, table_log  # noqa: F401 - has a table of its own
-from gantt.db.store import SqlStore
+from gantt.core.messages.request import CancelClaims
+from gantt.db.engine import session
+from gantt.db.records import purge
+from gantt.db.schema import models
+from gantt.db.stores.store import SqlStore
 from gantt.scheduler import housekeeping
 from tests.builders import CLEAN
 from tests.world import World, a_group, a_request

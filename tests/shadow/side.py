@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nova's scheduler on one side, ours in its shadow on the other: a scheduler in memory."""
 
-from gantt import exceptions, plugins
-from gantt.core.decision import error_of
-from gantt.core.shadow import Asked, Seen
-from gantt.scheduler.insights import Insights
+from gantt import exceptions, plugin_loader
+from gantt.core.records.decision import error_of
+from gantt.core.records.shadow import Asked, Seen
+from gantt.insights.read_model import Insights
+from gantt.insights.shadow import EXPLAINED_SECONDS, Settings, Shadow
 from gantt.scheduler.recorder import StoreRecorder
-from gantt.scheduler.shadow import EXPLAINED_SECONDS, Settings, Shadow
 from gantt.telemetry.metrics import Metrics
 from tests.world import World, a_request
 
@@ -19,7 +19,7 @@ class Side:
         self.recorder = self.world.recorder = StoreRecorder(self.world.store, Metrics(), 1000)
         self.scheduler = self.world.another_scheduler()
         self.insights = Insights(
-            self.world.store, plugins.load_pipeline(), clock=self.world.clock, max_age=0.0
+            self.world.store, plugin_loader.load_pipeline(), clock=self.world.clock, max_age=0.0
         )
         self.counts: dict[tuple, float] = {}
         self.error: exceptions.GanttError | None = None

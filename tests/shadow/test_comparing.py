@@ -4,9 +4,9 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.message import derived_id
-from gantt.core.shadow import Asked, Begun, Ended, Seen, Verdict
-from gantt.scheduler.shadow import Settings
+from gantt.core.messages.base import derived_id
+from gantt.core.records.shadow import Asked, Begun, Ended, Seen, Verdict
+from gantt.insights.shadow import Settings
 from tests.shadow.side import Side, ours_of
 
 

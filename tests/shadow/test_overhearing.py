@@ -10,9 +10,9 @@ import oslo_messaging as om
 import pytest
 
 from gantt import exceptions
-from gantt.core.shadow import Asked, Begun, Ended, Seen
-from gantt.rpc import transport
-from gantt.rpc.overhear import Ears, Terms, understood
+from gantt.core.records.shadow import Asked, Begun, Ended, Seen
+from gantt.rpc.amqp import transport
+from gantt.rpc.nova.tap import Ears, Terms, understood
 from tests.nemesis.proxy import Proxy
 from tests.rpc.bus import Bus, a_conf, load, stored
 

@@ -10,9 +10,9 @@ import pytest
 import sqlalchemy as sa
 
 from gantt import client
-from gantt.core.report import HostReport, RegisterHost
-from gantt.core.resources import Inventory
-from gantt.db import models
+from gantt.core.messages.report import HostReport, RegisterHost
+from gantt.core.messages.resource_classes import Inventory
+from gantt.db.schema import models
 from tests.nemesis.site import Site, until
 from tests.rpc.bus import Conductor, a_conf, load
 

@@ -3,11 +3,11 @@
 
 import msgspec
 
-from gantt.core.claim import State
-from gantt.db.memory import MemoryStore
-from gantt.db.memory_operators import atomic
+from gantt.core.claims.claim import State
 from gantt.scheduler.ports import ClaimFate, ClaimResult
 from gantt.sim import plan
+from gantt.testing.store.memory import MemoryStore
+from gantt.testing.store.operators import atomic
 
 _replace = msgspec.structs.replace
 

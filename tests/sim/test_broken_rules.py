@@ -10,14 +10,14 @@ import random
 import msgspec
 import pytest
 
-from gantt.compute import census
-from gantt.compute.journal import PENDING, MemoryJournal
-from gantt.compute.words import Words
-from gantt.core import claim, reconcile
-from gantt.core.claim import Event, State
-from gantt.db import memory_commit
+from gantt.compute.agent import running_guests
+from gantt.compute.agent.claim_client import Words
+from gantt.compute.agent.journal import PENDING, MemoryJournal
+from gantt.core.claims import claim, reconcile
+from gantt.core.claims.claim import Event, State
 from gantt.sim import plan, world
 from gantt.sim.loop import Stacks
+from gantt.testing.store import commit
 from tests.sim import broken, undone
 
 #: One of so many seeds must find it; what was found by chance needs more.
@@ -65,17 +65,17 @@ def test_a_commit_without_its_capacity_guard_is_found(monkeypatch):
     def everything(tables, going):
         return {draft.id: list(range(len(draft.claims))) for draft in going}
 
-    monkeypatch.setattr(memory_commit, '_accept', everything)
+    monkeypatch.setattr(commit, '_accept', everything)
     assert finds('P1: ', first=11)
 
 
 def test_a_commit_that_does_not_look_at_group_generations_is_found(monkeypatch):
-    monkeypatch.setattr(memory_commit, 'behind_others', lambda batch, ended, rules: set())
+    monkeypatch.setattr(commit, 'behind_others', lambda batch, ended, rules: set())
     assert finds('group: ', first=28)
 
 
 def test_two_claims_of_one_consumer_are_found(monkeypatch):
-    monkeypatch.setattr(memory_commit, 'judge_rivals', lambda live, requests: ({}, {}))
+    monkeypatch.setattr(commit, 'judge_rivals', lambda live, requests: ({}, {}))
     assert finds('audit, doubled: ')
 
 
@@ -94,13 +94,13 @@ def test_a_host_that_does_not_ask_before_it_starts_a_guest_is_found(monkeypatch)
 
 def test_reports_without_what_is_pending_are_found(monkeypatch):
     """The variant that looks complete: it fails between a confirmation and the start."""
-    take = census.take
+    take = running_guests.take
 
     def without(driver, journal):
         seen = take(driver, journal)
-        return seen if seen.pending is None else census.Census(seen.running, [])
+        return seen if seen.pending is None else running_guests.Census(seen.running, [])
 
-    monkeypatch.setattr(census, 'take', without)
+    monkeypatch.setattr(running_guests, 'take', without)
     assert finds('its claim is released')
 
 

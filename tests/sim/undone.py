@@ -5,12 +5,13 @@ import contextlib
 
 import msgspec
 
-from gantt.compute import agent, census
-from gantt.core import commit, pipeline, registering
-from gantt.core.host_table import HostTable
-from gantt.db import memory_commit
+from gantt.compute.agent import agent, running_guests
+from gantt.core.claims import commit, registration
+from gantt.core.placement import bound_members
+from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
 from gantt.scheduler.host_cache import HostCache
+from gantt.testing.store import commit as memory_commit
 
 _replace = msgspec.structs.replace
 
@@ -38,7 +39,7 @@ def a_batch_is_planned_beside_who_gives_way(patch):
 def members_are_placed_beside_where_they_were(patch):
     """Of three members placed anew, two moved, and one stayed with their old claims."""
     patch.setattr(
-        pipeline, 'without_older', lambda table, request, attempt: contextlib.nullcontext()
+        bound_members, 'without_older', lambda table, request, attempt: contextlib.nullcontext()
     )
 
 
@@ -63,8 +64,10 @@ def late_news_takes_a_claim_away(patch):
 
 def recovery_gives_back_what_is_being_built(patch):
     """The journal was put straight while the new agent built already."""
-    settle = census.settle
-    patch.setattr(census, 'settle', lambda driver, journal, starting: settle(driver, journal))
+    settle = running_guests.settle
+    patch.setattr(
+        running_guests, 'settle', lambda driver, journal, starting: settle(driver, journal)
+    )
 
 
 def a_late_build_starts_what_is_being_stopped(patch):
@@ -80,8 +83,8 @@ def a_late_build_starts_what_is_being_stopped(patch):
 
 def a_late_registration_of_the_dead_counts(patch):
     """It was on its way when its process was killed, and fenced the next one of the same host."""
-    register = registering.register
+    register = registration.register
     patch.setattr(
-        registering, 'register',
+        registration, 'register',
         lambda row, said, **how: register(row, _replace(said, journal=None), **how),
     )  # fmt: skip

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from bench.rig import rig
-from gantt import exceptions, plugins
+from gantt import exceptions, plugin_loader
 from gantt.cmd.health import Health, Knock
-from gantt.db import retry
-from gantt.db.store import SqlStore
+from gantt.db.engine import retry
+from gantt.db.stores.store import SqlStore
 from gantt.rpc.service import RpcService
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
@@ -46,7 +46,9 @@ class Served:
             self.database.url, policy=retry.Policy(attempts=2, seconds=1.0)
         )
         settings = Settings(unknown_after_seconds=3.0, feed_seconds=0.05)
-        self.scheduler = Scheduler(self.store, plugins.load_pipeline(), MemoryRecorder(), settings)
+        self.scheduler = Scheduler(
+            self.store, plugin_loader.load_pipeline(), MemoryRecorder(), settings
+        )
         self.rpc = RpcService(a_conf(self.broker.url, nova_enabled=False), self.scheduler)
         self.health = Health(self.scheduler, self.rpc)
         self.listener = Listener(Metrics(), '127.0.0.1', 0, self.health)

@@ -11,7 +11,7 @@ import pytest
 from oslo_config import cfg
 from oslo_log import formatters
 
-from gantt.core import decision
+from gantt.core.records import decision
 from gantt.telemetry import log
 
 REQUEST = '11111111-2222-4333-8444-555555555555'

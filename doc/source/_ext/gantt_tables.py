@@ -5,23 +5,29 @@
 .. gantt-metrics::
 .. gantt-claim-states::
 .. gantt-options::
-.. gantt-message:: gantt.core.request:SelectDestinations
+.. gantt-message:: gantt.core.messages.request:SelectDestinations
 .. gantt-plugins:: gantt.filters
 .. gantt-facts::
 .. gantt-columns::
 .. gantt-release-notes::
+.. gantt-tree::
+.. gantt-contracts::
+.. gantt-flow:: request
 """
 
 import ast
 import configparser
 import contextlib
+import functools
 import importlib
 import inspect
 import io
 import os
 import pathlib
 import re
+import sys
 import textwrap
+import tomllib
 import types
 import typing
 from collections.abc import Iterator
@@ -36,8 +42,9 @@ from sphinx.util.docutils import SphinxDirective
 from gantt import exceptions, policies
 from gantt.cli import main as cli
 from gantt.conf import opts
-from gantt.core import claim, columns
+from gantt.core.claims import claim
 from gantt.core.rules.facts import FACTS
+from gantt.core.table import columns
 from gantt.telemetry import metrics
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -131,7 +138,7 @@ class Facts(Generated):
 
 
 class HostColumns(Generated):
-    """What a filter may read of the host table, from ``gantt.core.columns``."""
+    """What a filter may read of the host table, from ``gantt.core.table.columns``."""
 
     def lines(self) -> Iterator[str]:
         notes = comments_of(columns.Columns)
@@ -149,7 +156,7 @@ class HostColumns(Generated):
 
 
 class ClaimStates(Generated):
-    """The transitions of a claim, from ``gantt.core.claim``."""
+    """The transitions of a claim, from ``gantt.core.claims.claim``."""
 
     def lines(self) -> Iterator[str]:
         states = [state for state in claim.State if state in claim.LIVE]
@@ -300,6 +307,59 @@ class ReleaseNotes(Generated):
             yield ''
 
 
+def first_line(path: pathlib.Path) -> str:
+    """The first line of a module's docstring."""
+    said = ast.get_docstring(ast.parse(path.read_text())) or ''
+    return said.partition('\n')[0]
+
+
+class Tree(Generated):
+    """Every folder of the package with its first line, from the tree itself."""
+
+    def lines(self) -> Iterator[str]:
+        rows = []
+        for path in sorted((ROOT / 'gantt').rglob('__init__.py')):
+            count = len(list(path.parent.glob('*.py'))) - 1
+            name = path.parent.relative_to(ROOT)
+            rows.append([f'``{name}``', str(count), first_line(path)])
+        yield from table(['Folder', 'Modules', 'What lives there'], rows, '30 10 60')
+
+
+class Contracts(Generated):
+    """Who may import whom, from ``pyproject.toml``."""
+
+    def lines(self) -> Iterator[str]:
+        stated = tomllib.loads((ROOT / 'pyproject.toml').read_text())
+        for contract in stated['tool']['importlinter']['contracts']:
+            yield f'* {contract["name"]}'
+            if contract['type'] == 'layers':
+                names = ', then '.join(f'``{one}``' for one in contract['layers'])
+                yield f'  (from the top: {names})'
+        yield ''
+
+
+class FlowFiles(Generated):
+    """The files that a flow passes, in order, from ``bench.flow``."""
+
+    required_arguments = 1
+
+    def lines(self) -> Iterator[str]:
+        flow = _flows()[self.arguments[0]]
+        yield f'{flow.calls} calls pass {len(flow.path)} files:'
+        yield ''
+        for name in flow.path:
+            yield f'#. ``{name}``: {first_line(ROOT / name)}'
+        yield ''
+
+
+@functools.cache
+def _flows() -> dict[str, Any]:
+    sys.path.insert(0, str(ROOT))
+    from bench import flow
+
+    return flow.flows()
+
+
 def comments_of(cls: Any) -> dict[str, str]:
     """Attribute -> the comment behind its assignment, of a class."""
     source = textwrap.dedent(inspect.getsource(cls))
@@ -381,4 +441,7 @@ def setup(app: Any) -> dict[str, Any]:
     app.add_directive('gantt-plugins', Plugins)
     app.add_directive('gantt-commands', Commands)
     app.add_directive('gantt-release-notes', ReleaseNotes)
+    app.add_directive('gantt-tree', Tree)
+    app.add_directive('gantt-contracts', Contracts)
+    app.add_directive('gantt-flow', FlowFiles)
     return {'version': '1', 'parallel_read_safe': False}

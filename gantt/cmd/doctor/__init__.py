@@ -13,11 +13,12 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from gantt import exceptions, plugins
+from gantt import exceptions
 from gantt.cmd import wiring
 from gantt.cmd.doctor import broker, callers, database, live, nova_source, processes, times
 from gantt.cmd.doctor.finding import Broker, Finding, Severity, error
-from gantt.rpc import driver, refusals, transport
+from gantt.conf.pipeline import pipeline_from_conf
+from gantt.rpc.amqp import driver, refusals, transport
 from gantt.telemetry import log
 
 __all__ = ['diagnose', 'run']
@@ -57,7 +58,7 @@ def diagnose(conf: Any, ask: bool | None = None) -> list[Finding]:
 def _of_files(conf: Any) -> Iterator[Finding]:
     yield from times.contradictions(conf)
     try:
-        down_seconds = wiring.down_time(plugins.from_conf(conf))
+        down_seconds = wiring.down_time(pipeline_from_conf(conf))
         yield from times.hosts(conf, down_seconds)
         yield from nova_source.period(conf, down_seconds)
     except exceptions.PluginError as e:

@@ -14,7 +14,9 @@ from oslo_concurrency import lockutils
 
 from gantt.cmd.doctor.finding import Broker, Finding, error, exposed, note, warning
 from gantt.conf import clear_text
-from gantt.rpc import server, transport, wire
+from gantt.rpc import wire
+from gantt.rpc.amqp import transport
+from gantt.rpc.server import server
 
 _GROUP = '[oslo_messaging_rabbit]'
 #: Passwords that everybody knows: the broker's own default, and that of the documents.

@@ -10,7 +10,7 @@ from oslo_db import options as oslo_options
 from gantt.cmd.doctor.broker import OWN_TOPICS
 from gantt.cmd.doctor.finding import Finding, error, exposed, note, warning
 from gantt.conf import clear_text
-from gantt.db import engine
+from gantt.db.engine import engine
 
 #: Threads of a scheduler that use the database beside those of its topics: placing,
 #: reports, housekeeping, health.

@@ -11,8 +11,9 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.cmd.doctor import database, nova_source
 from gantt.cmd.doctor.finding import Broker, Finding, error, note, warning
-from gantt.db import migration, models, retry, session
-from gantt.rpc import driver
+from gantt.db.engine import retry, session
+from gantt.db.schema import migration, models
+from gantt.rpc.amqp import driver
 
 #: Clocks that differ by less are taken for the same.
 SAME_CLOCK_SECONDS = 1.0

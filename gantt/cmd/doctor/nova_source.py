@@ -8,13 +8,15 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from gantt import exceptions, plugins
+from gantt import exceptions
 from gantt.cmd import wiring
 from gantt.cmd.doctor.finding import Finding, error, warning
 from gantt.compute.drivers import pci
 from gantt.conf import keystone as options
-from gantt.core.host import Beside
-from gantt.db import models, session
+from gantt.conf.pipeline import pipeline_from_conf
+from gantt.core.resources.host import Beside
+from gantt.db.engine import session
+from gantt.db.schema import models
 from gantt.nova_source import keystone
 from gantt.nova_source.cells import Cells
 
@@ -92,7 +94,7 @@ class _Facts(msgspec.Struct):
 def agents(conf: Any, connection: sa.Connection) -> Iterator[Finding]:
     """Agents beside nova-compute that have fallen silent: what they told is believed for ever."""
     try:
-        most = wiring.down_time(plugins.from_conf(conf))
+        most = wiring.down_time(pipeline_from_conf(conf))
     except exceptions.PluginError:
         return  # said already
     facts, hosts = models.provider_facts, models.providers

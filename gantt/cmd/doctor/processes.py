@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterator
 from typing import Any
 
-from gantt import plugins
+from gantt import plugin_loader
 from gantt.cmd.doctor.finding import Finding, error, exposed, note, warning
 from gantt.conf import clear_text, listeners, unknown
 from gantt.conf.clear_text import is_here
@@ -78,8 +78,8 @@ def clashes(conf: Any) -> Iterator[Finding]:
 def rules(conf: Any) -> Iterator[Finding]:
     """Filters and weighers."""
     filters = conf.filters
-    enabled = chosen(conf)[plugins.FILTERS]
-    for name in plugins.DEFAULT_FILTERS:
+    enabled = chosen(conf)[plugin_loader.FILTERS]
+    for name in plugin_loader.DEFAULT_FILTERS:
         if name in enabled:
             continue
         told = _NEEDED.get(name)

@@ -21,7 +21,7 @@ from gantt.compute.drivers.qemu import Qemu
 from gantt.compute.drivers.start_locks import StartLocks
 from gantt.compute.drivers.this_machine import ThisMachine
 from gantt.compute.ports import Guest, GuestError
-from gantt.core.report import DevicePool, Metric, NumaCell
+from gantt.core.messages.report import DevicePool, Metric, NumaCell
 from gantt.core.topology.room import BASE_KB_MAX
 
 LOG = logging.getLogger(__name__)

@@ -10,10 +10,10 @@ import threading
 import time
 from collections.abc import Sequence
 
+from gantt.compute.farm.shapes import Shape
 from gantt.compute.ports import Facts, Guest, GuestError
-from gantt.compute.shapes import Shape
-from gantt.core.build import Build
-from gantt.core.report import Metric
+from gantt.core.messages.build import Build
+from gantt.core.messages.report import Metric
 
 #: What a disagreeing host says.
 DISAGREES = 'this fake host was told to disagree'

@@ -11,7 +11,7 @@ import re
 
 import msgspec
 
-from gantt.core.report import NumaPages
+from gantt.core.messages.report import NumaPages
 
 #: CPU flag as the kernel names it -> trait.
 TRAITS = {

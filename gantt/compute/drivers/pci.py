@@ -16,7 +16,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.compute.drivers.qemu import address_of
-from gantt.core.report import DevicePool
+from gantt.core.messages.report import DevicePool
 
 DEVICES_MAX = 65_536
 _FOLDER = 'sys/bus/pci/devices'

@@ -23,9 +23,9 @@ import msgspec
 
 from gantt.compute.drivers.machine import parse_cpus
 from gantt.compute.ports import Guest, GuestError
-from gantt.core.message import UUID
-from gantt.core.report import NumaCell
-from gantt.core.topology.layout import CellLayout
+from gantt.core.messages.base import UUID
+from gantt.core.messages.layout import CellLayout
+from gantt.core.messages.report import NumaCell
 
 LOG = logging.getLogger(__name__)
 

@@ -19,12 +19,12 @@ from gantt import exceptions
 from gantt.compute.drivers.machine import TRAITS, Cell, Machine, parse_cpus
 from gantt.compute.drivers.start_locks import StartLocks
 from gantt.compute.ports import Facts, Guest, GuestError
-from gantt.core import message
-from gantt.core.build import Build
-from gantt.core.message import Amount, Message, Name, Text, Uuid
-from gantt.core.report import Hypervisor, Metric, NumaCell, NumaPages
-from gantt.core.resources import Inventory
-from gantt.core.topology.layout import CellLayout
+from gantt.core.messages import base
+from gantt.core.messages.base import Amount, Message, Name, Text, Uuid
+from gantt.core.messages.build import Build
+from gantt.core.messages.layout import CellLayout
+from gantt.core.messages.report import Hypervisor, Metric, NumaCell, NumaPages
+from gantt.core.messages.resource_classes import Inventory
 
 LOG = logging.getLogger(__name__)
 
@@ -230,9 +230,7 @@ class ThisMachine:
         found = []
         for number, line in enumerate(filter(bytes.strip, output.splitlines()), 1):
             try:
-                one = message.decode_json(
-                    line, Listed, inside=f'line {number} of guest_list_command'
-                )
+                one = base.decode_json(line, Listed, inside=f'line {number} of guest_list_command')
             except exceptions.Refused as e:
                 raise GuestError(consumer='-', problem=str(e)) from None
             found.append(

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.aggregate_metadata import inside, those
 from gantt.core.filters.base import Filter, only, told_apart
+from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
-from gantt.core.request import RequestSpec
 from gantt.core.rules import nova_specs
+from gantt.core.table.columns import BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 SCOPE = 'aggregate_instance_extra_specs:'
 AS_NOVA = Option(

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.aggregate_metadata import inside, restricted, split, those
 from gantt.core.filters.base import EVERY_PURPOSE, Filter, names_of
+from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
-from gantt.core.request import RequestSpec
+from gantt.core.table.columns import BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from gantt.core.host import Aggregate
-    from gantt.core.host_table import HostTable
+    from gantt.core.resources.host import Aggregate
+    from gantt.core.table.host_table import HostTable
 
 TENANT_KEY = 'filter_tenant_id'
 TYPE_KEY = 'instance_type'

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from gantt.core.columns import BoolArray, FloatArray, IntArray, words_of
 from gantt.core.filters.base import has_any
+from gantt.core.table.columns import BoolArray, FloatArray, IntArray, words_of
 
 if TYPE_CHECKING:
-    from gantt.core.host import Aggregate
-    from gantt.core.host_table import HostTable
+    from gantt.core.resources.host import Aggregate
+    from gantt.core.table.host_table import HostTable
 
 N = TypeVar('N', int, float)
 

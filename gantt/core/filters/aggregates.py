@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.base import Filter, Unknown, has_any, names_of
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
+from gantt.core.table.columns import BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 OUTSIDE, FORBIDDEN = 'not in the aggregates asked for', 'in a forbidden aggregate'
 

@@ -6,18 +6,18 @@ Its order among others changes cost and counts, never who survives.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
 
 import msgspec
 import numpy as np
 
-from gantt.core.columns import BoolArray, IntArray
+from gantt.core.messages.request import Purpose, RequestSpec
 from gantt.core.plugin import Plugin
-from gantt.core.request import Purpose, RequestSpec
+from gantt.core.table.columns import TAKEN, BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_state import HostState
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_state import HostState
+    from gantt.core.table.host_table import HostTable
 
 #: All but a rebuild, which stays where it is and claims nothing.
 PLACING = frozenset(Purpose) - {Purpose.REBUILD}
@@ -170,6 +170,16 @@ class PerHostFilter(Filter):
         if not self.concerns(spec):
             return None
         return self.mask_rows(hosts, spec, np.arange(len(hosts)))
+
+
+def is_volatile(rule: Filter) -> bool:
+    """Whether a pick may change what the filter says; one that declares nothing may be anything."""
+    return rule.pairwise or walks(rule) or not rule.columns or not TAKEN.isdisjoint(rule.columns)
+
+
+def walks(rule: Filter) -> TypeGuard[PerHostFilter]:
+    """Whether the filter is asked host by host, and of survivors only."""
+    return isinstance(rule, PerHostFilter) and type(rule).mask is PerHostFilter.mask
 
 
 def why_one(

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gantt import exceptions
-from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.base import Filter, only
-from gantt.core.platforms import LOW, MAPPED
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
+from gantt.core.table.columns import BoolArray, IntArray
+from gantt.core.table.hypervisors import LOW, MAPPED
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

@@ -8,13 +8,13 @@ last, wherever they are listed, so that the order of filters still changes nothi
 
 from typing import TYPE_CHECKING
 
-from gantt.core.columns import BoolArray
-from gantt.core.decision import Contradiction
 from gantt.core.filters.base import Filter
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
+from gantt.core.records.decision import Contradiction
+from gantt.core.table.columns import BoolArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 class ClosingFilter(Filter):

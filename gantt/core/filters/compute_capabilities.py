@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gantt import exceptions
-from gantt.core import nova_facts
-from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.aggregate_extra_specs import AS_NOVA
 from gantt.core.filters.base import Filter, names_of, told_apart
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
+from gantt.core.nova import facts as nova_facts
 from gantt.core.rules import nova_specs
 from gantt.core.rules.values import capability
+from gantt.core.table.columns import BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 SCOPE = 'capabilities'
 #: Extra specs of a request that name facts of hosts: each is asked of all of them.

@@ -3,16 +3,16 @@
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gantt.core import nova_facts
-from gantt.core.columns import BoolArray, IntArray
-from gantt.core.extra_specs import integer_of
 from gantt.core.filters.aggregate_metadata import least
 from gantt.core.filters.base import Filter, names_of
+from gantt.core.messages.extra_specs import integer_of
+from gantt.core.messages.request import RequestSpec
+from gantt.core.nova import facts
 from gantt.core.plugin import Option
-from gantt.core.request import RequestSpec
+from gantt.core.table.columns import BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 #: Limits in aggregates beyond this are as good as none.
 _LIMIT_MAX = 2**53
@@ -103,10 +103,10 @@ class NumInstancesFilter(_Counted):
     max_instances_per_host: int
 
     def counts(self, hosts: 'HostTable') -> IntArray:
-        return nova_facts.instance_counts(hosts)
+        return facts.instance_counts(hosts)
 
     def count(self, hosts: 'HostTable', row: int) -> int:
-        return nova_facts.instance_count(hosts, row)
+        return facts.instance_count(hosts, row)
 
 
 class AggregateNumInstancesFilter(_ByAggregate, NumInstancesFilter):

@@ -3,12 +3,12 @@
 
 from typing import TYPE_CHECKING
 
-from gantt.core.columns import BoolArray
 from gantt.core.filters.base import Filter, all_but
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
+from gantt.core.table.columns import BoolArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 class IgnoredHostsFilter(Filter):

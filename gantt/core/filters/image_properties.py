@@ -10,18 +10,18 @@ import msgspec
 import numpy as np
 
 from gantt import exceptions
-from gantt.core import extra_specs
-from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.base import EVERY_PURPOSE, Filter, names_of, only
-from gantt.core.nova_facts import step_into, text_of
+from gantt.core.messages import extra_specs
+from gantt.core.messages.report import Hypervisor
+from gantt.core.messages.request import RequestSpec
+from gantt.core.nova.facts import step_into, text_of
 from gantt.core.plugin import Option
-from gantt.core.report import Hypervisor
-from gantt.core.request import RequestSpec
+from gantt.core.table.columns import BoolArray, IntArray
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 #: Spellings of one thing, by position in [architecture, hypervisor type, vm mode].
 ALIASES: 'tuple[Mapping[str, str], ...]' = (

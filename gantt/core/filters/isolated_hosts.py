@@ -3,13 +3,13 @@
 
 from typing import TYPE_CHECKING
 
-from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.base import EVERY_PURPOSE, Filter, all_but, names_of, only
+from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
-from gantt.core.request import RequestSpec
+from gantt.core.table.columns import BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 class IsolatedHostsFilter(Filter):

@@ -4,16 +4,16 @@
 from typing import TYPE_CHECKING, Any
 
 from gantt import exceptions
-from gantt.core import nova_query
-from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.base import Filter, only
+from gantt.core.messages.request import RequestSpec
+from gantt.core.nova import query as nova_query
 from gantt.core.plugin import Option
-from gantt.core.request import RequestSpec
 from gantt.core.rules import nova_json
 from gantt.core.rules.expression import Expression
+from gantt.core.table.columns import BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 class JsonFilter(Filter):

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """LocationFilter: the hint ``location``, a place in the topology to be at or below."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from gantt import exceptions
-from gantt.core.columns import BoolArray
-from gantt.core.filters.base import Filter
-from gantt.core.plugin import Option
-from gantt.core.request import RequestSpec
-from gantt.core.rules.columns import Places, places_of
-from gantt.core.rules.tree import LIST_MAX, LITERAL_MAX
-
-if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+from gantt.plugin_api import (
+    LIST_MAX,
+    LITERAL_MAX,
+    BoolArray,
+    Filter,
+    HostTable,
+    InvalidMessage,
+    Option,
+    Places,
+    RequestSpec,
+    places_of,
+)
 
 HINT = 'location'
 EITHER, SITE_FIRST, SITE_LAST = 'either', 'site first', 'site last'
@@ -38,19 +38,19 @@ class LocationFilter(Filter):
     def check_request(self, spec: RequestSpec) -> None:
         asked = spec.hints.get(HINT, [])
         if len(asked) > LIST_MAX:
-            raise exceptions.InvalidMessage(
+            raise InvalidMessage(
                 field=f'request.spec.hints.{HINT}',
                 problem=f'expected at most {LIST_MAX} places, got {len(asked)}',
             )
         for number, place in enumerate(asked):
             if len(place) > LITERAL_MAX or not all(place.split('.')):
-                raise exceptions.InvalidMessage(
+                raise InvalidMessage(
                     field=f'request.spec.hints.{HINT}[{number}]',
                     problem='expected a place: names separated by single dots, such as '
                     f'site1.room2.rack3, of at most {LITERAL_MAX} characters; got {place[:80]!r}',
                 )
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         asked = spec.hints.get(HINT)
         if not asked:
             return None
@@ -60,7 +60,7 @@ class LocationFilter(Filter):
             mask |= self._below(places, place, hosts)
         return mask
 
-    def _below(self, places: Places, place: str, hosts: 'HostTable') -> BoolArray:
+    def _below(self, places: Places, place: str, hosts: HostTable) -> BoolArray:
         turned = '.'.join(reversed(place.split('.')))
         if self.location_order == SITE_LAST:
             return places.below(turned, hosts.location)

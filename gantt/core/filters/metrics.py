@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gantt.core import metrics
-from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.base import Filter, only, told_apart
+from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
-from gantt.core.request import RequestSpec
+from gantt.core.table import metric_values
+from gantt.core.table.columns import BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 class MetricsFilter(Filter):
@@ -68,7 +68,7 @@ class MetricsFilter(Filter):
 
 def _reports(hosts: 'HostTable', name: str) -> BoolArray:
     """Who reports a metric so that it has a say."""
-    metric = metrics.values(hosts, name)
+    metric = metric_values.values(hosts, name)
     return only(hosts, []) if metric is None else ~np.isnan(metric)
 
 

@@ -5,20 +5,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.base import Filter
+from gantt.core.messages.request import Purpose, RequestSpec
+from gantt.core.messages.topology_request import Wish
 from gantt.core.plugin import Option
-from gantt.core.request import Purpose, RequestSpec
-from gantt.core.topology import columns
+from gantt.core.table import topology_masks
+from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.topology.devices import Known
-from gantt.core.topology.obstacles import Obstacle
 from gantt.core.topology.read import may_ask, read
 from gantt.core.topology.room import Room
 from gantt.core.topology.search import lay_out
-from gantt.core.topology.wish import Wish
+from gantt.core.topology.violations import Obstacle
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 #: Hosts whose obstacles are looked at one by one; the others are told together.
 ASKED_MAX = 300
@@ -123,4 +123,4 @@ class NUMATopologyFilter(InsideFilter):
     def may(self, hosts: 'HostTable', wish: Wish, at: slice) -> BoolArray:
         if not wish.cells:
             return np.ones(len(hosts.numa_cells[at]), np.bool_)
-        return columns.may_fit(hosts, wish, at)
+        return topology_masks.may_fit(hosts, wish, at)

@@ -4,18 +4,18 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gantt.core.columns import BoolArray
 from gantt.core.filters.base import Filter
 from gantt.core.filters.numa_topology import InsideFilter, NUMATopologyFilter
+from gantt.core.messages.request import RequestSpec
+from gantt.core.messages.topology_request import Wish
 from gantt.core.plugin import Option
-from gantt.core.request import RequestSpec
-from gantt.core.topology import columns
+from gantt.core.table import topology_masks
+from gantt.core.table.columns import BoolArray
 from gantt.core.topology.aliases import KEY, Aliases, read_option
 from gantt.core.topology.inside import Inside
-from gantt.core.topology.wish import Wish
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 class PciPassthroughFilter(InsideFilter):
@@ -49,7 +49,7 @@ class PciPassthroughFilter(InsideFilter):
         return Wish(devices=devices) if devices else None
 
     def may(self, hosts: 'HostTable', wish: Wish, at: slice) -> BoolArray:
-        return columns.may_have(hosts, wish, at)
+        return topology_masks.may_have(hosts, wish, at)
 
 
 def inside_of(filters: Sequence[Filter]) -> Inside:

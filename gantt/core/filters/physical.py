@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gantt.core import extra_specs, nova_facts
-from gantt.core.columns import BoolArray, FloatArray, IntArray
 from gantt.core.filters.aggregate_metadata import least
 from gantt.core.filters.base import Filter, names_of
-from gantt.core.request import RequestSpec
-from gantt.core.resources import AMOUNT_MAX, format_amount
+from gantt.core.messages import extra_specs
+from gantt.core.messages.request import RequestSpec
+from gantt.core.messages.resource_classes import AMOUNT_MAX, format_amount
+from gantt.core.nova import facts
+from gantt.core.table.columns import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 class _Physical(Filter):
@@ -63,12 +64,12 @@ class _ByRatio(_Physical):
 
     def ratios(self, hosts: 'HostTable') -> tuple[FloatArray, list[str]]:
         """By host, and texts that were meant to be one and are not."""
-        return nova_facts.ratio_of(hosts, self.resource), []
+        return facts.ratio_of(hosts, self.resource), []
 
     def usable(self, hosts: 'HostTable') -> FloatArray:
         """What the ratio leaves; never more than there is."""
-        total = nova_facts.total_amount(hosts, self.resource)
-        used = total - nova_facts.free_amount(hosts, self.resource)
+        total = facts.total_amount(hosts, self.resource)
+        used = total - facts.free_amount(hosts, self.resource)
         return np.minimum(total * self.ratios(hosts)[0] - used, total)
 
     def beyond(self, hosts: 'HostTable') -> IntArray:
@@ -76,15 +77,15 @@ class _ByRatio(_Physical):
 
         Whole amounts: who asks for one has it below the next whole number or not at all.
         """
-        total = nova_facts.total_amount(hosts, self.resource)
+        total = facts.total_amount(hosts, self.resource)
         promised = np.floor(total * self.ratios(hosts)[0]).astype(np.int64)
-        return nova_facts.promised_amount(hosts, self.resource) - promised
+        return facts.promised_amount(hosts, self.resource) - promised
 
     def _kept(self, hosts: 'HostTable') -> tuple[IntArray, int]:
         """That amount, and the least total of all hosts."""
         return hosts.kept.get(self, _RATIOS_READ, lambda: (
             self.beyond(hosts),
-            int(nova_facts.total_amount(hosts, self.resource).min(initial=AMOUNT_MAX)),
+            int(facts.total_amount(hosts, self.resource).min(initial=AMOUNT_MAX)),
         ))  # fmt: skip
 
     def fits(self, hosts: 'HostTable', amount: int) -> BoolArray:
@@ -92,7 +93,7 @@ class _ByRatio(_Physical):
         free = 0 if code is None else hosts.free[code]
         mask: BoolArray = np.subtract(free, beyond) >= amount
         if least_total < amount:
-            mask &= nova_facts.total_amount(hosts, self.resource) >= amount
+            mask &= facts.total_amount(hosts, self.resource) >= amount
         return mask
 
     def fits_one(self, hosts: 'HostTable', amount: int, row: int) -> bool:
@@ -104,7 +105,7 @@ class _ByRatio(_Physical):
 
     def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         amount = spec.resources.get(self.resource, 0)
-        small = nova_facts.total_amount(hosts, self.resource).take(rows) < amount
+        small = facts.total_amount(hosts, self.resource).take(rows) < amount
         best = format_amount(self.resource, max(0, int(self.usable(hosts).take(rows).max())))
         need, total = format_amount(self.resource, amount), int(np.count_nonzero(small))
         parts = {
@@ -129,7 +130,7 @@ class _ByAggregateRatio(_ByRatio):
     key: ClassVar[str]
 
     def ratios(self, hosts: 'HostTable') -> tuple[FloatArray, list[str]]:
-        own = nova_facts.ratio_of(hosts, self.resource)
+        own = facts.ratio_of(hosts, self.resource)
         return least(hosts, self.key, own, _ratio)
 
 
@@ -146,20 +147,20 @@ class _Exact(_Physical):
         return same
 
     def fits_one(self, hosts: 'HostTable', amount: int, row: int) -> bool:
-        return bool(nova_facts.free_amount(hosts, self.resource).item(row) == amount)
+        return bool(facts.free_amount(hosts, self.resource).item(row) == amount)
 
     def _wanted(self, hosts: 'HostTable', amount: int) -> IntArray | int:
         """What has to be free by the ratio, that the amount is free without."""
         promised = hosts.kept.get(
             (self.resource, 'promised beyond'), ('total', 'reserved', 'cap'),
-            lambda: nova_facts.promised_amount(hosts, self.resource)
-            - nova_facts.total_amount(hosts, self.resource),
+            lambda: facts.promised_amount(hosts, self.resource)
+            - facts.total_amount(hosts, self.resource),
         )  # fmt: skip
         return amount + promised
 
     def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         amount = spec.resources.get(self.resource, 0)
-        free = nova_facts.free_amount(hosts, self.resource).take(rows)
+        free = facts.free_amount(hosts, self.resource).take(rows)
         more, need = int(np.count_nonzero(free > amount)), format_amount(self.resource, amount)
         parts = {
             f'{self.resource} free beyond {need}': more,
@@ -169,7 +170,7 @@ class _Exact(_Physical):
 
     def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
         amount = spec.resources.get(self.resource, 0)
-        free = nova_facts.free_amount(hosts, self.resource).take(rows)
+        free = facts.free_amount(hosts, self.resource).take(rows)
         near = int(abs(free - amount).argmin())
         said = format_amount(self.resource, int(free[near]))
         return f'fits on {hosts.names[int(rows[near])]} with exactly {said}'

@@ -4,13 +4,13 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.aggregates import aggregate_mask, unknown_aggregates
 from gantt.core.filters.base import EVERY_PURPOSE, Filter, Unknown, only
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
+from gantt.core.table.columns import BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 class RequestedDestinationFilter(Filter):

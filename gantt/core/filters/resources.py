@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.base import Filter, only
-from gantt.core.request import RequestSpec
-from gantt.core.resources import format_amount
+from gantt.core.messages.request import RequestSpec
+from gantt.core.messages.resource_classes import format_amount
+from gantt.core.table.columns import BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 #: Amounts of these are said with their unit, under these names.
 _NAMES = {'MEMORY_MB': 'RAM', 'DISK_GB': 'disk'}
@@ -20,7 +20,7 @@ _NAMES = {'MEMORY_MB': 'RAM', 'DISK_GB': 'disk'}
 class ResourcesFilter(Filter):
     """``cap - used - foreign >= amount``, and min_unit, max_unit and step_size hold.
 
-    The same rule as ``core.fit`` for plain amounts, over all hosts at once.
+    The same rule as ``core.topology.fit`` for plain amounts, over all hosts at once.
     """
 
     reason = 'too little is free'

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gantt import exceptions
-from gantt.core.columns import BoolArray, IntArray
-from gantt.core.decision import Contradiction
 from gantt.core.filters.base import told_apart
 from gantt.core.filters.closing import ClosingFilter
+from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
-from gantt.core.request import RequestSpec
+from gantt.core.records.decision import Contradiction
+from gantt.core.records.rules_in_words import is_users, told
 from gantt.core.rules import ladder, layers
 from gantt.core.rules.facts import FACTS
 from gantt.core.rules.ladder import Scope
 from gantt.core.rules.layers import Layer
 from gantt.core.rules.rule import Rule, Strength
-from gantt.core.rules.told import is_users, told
+from gantt.core.table.columns import BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 FEWER = 'meeting fewer of the rules that may be given up than others'
 

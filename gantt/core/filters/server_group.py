@@ -8,13 +8,13 @@ one request see each other because each pick is laid over the table.
 
 from typing import TYPE_CHECKING
 
-from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.base import PairwiseFilter, all_but, only
-from gantt.core.group import members_by_row
-from gantt.core.request import Policy, RequestSpec
+from gantt.core.messages.request import Policy, RequestSpec
+from gantt.core.table.columns import BoolArray, IntArray
+from gantt.core.table.group_members import members_by_row
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 class ServerGroupAntiAffinityFilter(PairwiseFilter):

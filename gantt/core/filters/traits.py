@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gantt.core.columns import BoolArray, IntArray, words_of
 from gantt.core.filters.base import (
     EVERY_PURPOSE,
     Filter,
@@ -16,10 +15,11 @@ from gantt.core.filters.base import (
     only,
     told_apart,
 )
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
+from gantt.core.table.columns import BoolArray, IntArray, words_of
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 class TraitsFilter(Filter):

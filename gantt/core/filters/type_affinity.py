@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gantt.core.columns import BoolArray, IntArray
 from gantt.core.filters.base import Filter, names_of
+from gantt.core.messages.request import RequestSpec, name_of
 from gantt.core.plugin import Option
-from gantt.core.request import RequestSpec, name_of
+from gantt.core.table.columns import BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 #: So many hosts are asked one by one where nearly all are as they were.

@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 import msgspec
 import numpy as np
 
-from gantt.core.columns import BoolArray, Codes, words_of
 from gantt.core.filters.base import has_any
+from gantt.core.table.columns import BoolArray, Codes, words_of
 
 #: Whether a text is as wanted; None: that cannot be said of this one.
 Predicate = Callable[[str], bool | None]

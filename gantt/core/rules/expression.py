@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gantt.core import metrics
-from gantt.core.columns import TAKEN, BoolArray
-from gantt.core.kept_masks import FOLLOWED
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
 from gantt.core.rules import questions, tree
 from gantt.core.rules.facts import Fact, Rows
 from gantt.core.rules.question import Question
+from gantt.core.table import metric_values
+from gantt.core.table.columns import TAKEN, BoolArray
+from gantt.core.table.mask_cache import FOLLOWED
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 #: Of so few rows a mask is made for them alone, where none is kept.
@@ -72,7 +72,7 @@ class Expression:
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec, rows: Rows = None) -> BoolArray:
         """Which hosts, or which of ``rows``, it is known to hold for; not to be written to."""
-        if not self._followed or metrics.may_age(hosts, self._metrics):
+        if not self._followed or metric_values.may_age(hosts, self._metrics):
             return self._root.mask(hosts, spec, rows)
         zone = hosts.default_zone if 'zone' in self._followed else ''
         stamp = (zone, hosts.versions.at(self._followed))

@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from gantt.core import metrics, nova_facts, resources
-from gantt.core.columns import IntArray
-from gantt.core.host import Aggregate
-from gantt.core.near import near
-from gantt.core.report import Hypervisor
-from gantt.core.request import RequestSpec
+from gantt.core.messages import resource_classes
+from gantt.core.messages.near import near
+from gantt.core.messages.report import Hypervisor
+from gantt.core.messages.request import RequestSpec
+from gantt.core.nova import facts
+from gantt.core.resources.host import Aggregate
 from gantt.core.rules import values
 from gantt.core.rules.columns import Coded, Column, Members, Numbers, Same, Sets, coded
 from gantt.core.rules.values import Values
+from gantt.core.table import metric_values
+from gantt.core.table.columns import IntArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 #: Rows to look at; None: all of them.
 Rows = IntArray | None
@@ -92,7 +94,7 @@ def resolve(name: str) -> tuple[Fact, str]:
             continue
         key = '.'.join(parts[count:])
         if bool(key) == bool(fact.key):
-            if fact.key == 'CLASS' and not resources.is_class_name(key):
+            if fact.key == 'CLASS' and not resource_classes.is_class_name(key):
                 raise Unknown(f'there is no resource class {key}; {_near_class(key)}')
             return fact, key
         if fact.key:
@@ -104,10 +106,10 @@ def resolve(name: str) -> tuple[Fact, str]:
 
 
 def _near_class(name: str) -> str:
-    meant = near(name, sorted(resources.STANDARD), 1)
+    meant = near(name, sorted(resource_classes.STANDARD), 1)
     if meant:
         return f'did you mean {meant[0]}?'
-    return f'expected CUSTOM_… or one of {", ".join(sorted(resources.STANDARD))}'
+    return f'expected CUSTOM_… or one of {", ".join(sorted(resource_classes.STANDARD))}'
 
 
 # -- of a host ---------------------------------------------------------------------
@@ -144,7 +146,7 @@ def _of_class(column: str) -> Any:
 
 
 def _metric(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers:
-    found = metrics.values(hosts, key)
+    found = metric_values.values(hosts, key)
     if found is None:
         found = np.full(len(hosts), np.nan)
     found = _at(found, rows)
@@ -157,11 +159,11 @@ def _age(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers
 
 
 def _guests(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers:
-    return Numbers(_at(nova_facts.instance_counts(hosts), rows))
+    return Numbers(_at(facts.instance_counts(hosts), rows))
 
 
 def _failed_builds(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers:
-    return Numbers(_at(nova_facts.failed_builds(hosts), rows))
+    return Numbers(_at(facts.failed_builds(hosts), rows))
 
 
 def _hypervisor_version(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers:

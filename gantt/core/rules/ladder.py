@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gantt.core.columns import BoolArray
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
 from gantt.core.rules.impossible import impossible
 from gantt.core.rules.layers import Layer
 from gantt.core.rules.rule import Rule
+from gantt.core.table.columns import BoolArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 class Scope(enum.StrEnum):

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gantt import exceptions
-from gantt.core.host import Aggregate
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
+from gantt.core.records.rules_in_words import USER
+from gantt.core.resources.host import Aggregate
 from gantt.core.rules import tree
 from gantt.core.rules.expression import Expression
 from gantt.core.rules.rule import RULES_MAX, Rule, Strength, read, split
-from gantt.core.rules.told import USER
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 #: Keys of extra specs and of metadata that are rules.
 PREFIX = 'rule:'

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gantt import exceptions
-from gantt.core import nova_facts, nova_query
-from gantt.core.nova_query import Condition, Literal, Look, Part
+from gantt.core.nova import facts
+from gantt.core.nova import query as nova_query
+from gantt.core.nova.query import Condition, Literal, Look, Part
 from gantt.core.rules import tree
 from gantt.core.rules.expression import Expression
 from gantt.core.rules.parser import checked
@@ -234,7 +235,7 @@ def _name(look: Look) -> str:
 
 def _is_nowhere(look: Look) -> bool:
     """Whether no host can have it."""
-    return look.path[0] not in nova_facts.NAMES
+    return look.path[0] not in facts.NAMES
 
 
 def _has(part: Part) -> tree.Expr:

@@ -7,8 +7,8 @@ operator, ``!=`` included, and what has no operand fits nothing.
 
 import functools
 
-from gantt.core import extra_specs
-from gantt.core.extra_specs import Requirement
+from gantt.core.messages import extra_specs
+from gantt.core.messages.extra_specs import Requirement
 from gantt.core.rules import tree
 from gantt.core.rules.expression import Expression
 from gantt.core.rules.nova_json import operand, some
@@ -24,7 +24,7 @@ def expression(text: str, fact: str, as_nova: bool, absent: bool = False) -> Exp
 
     :param text: the requirement, at most as long as a text of a message
     :param fact: a fact of kind WORD or WORDS
-    :param as_nova: see :func:`gantt.core.extra_specs.parse`
+    :param as_nova: see :func:`gantt.core.messages.extra_specs.parse`
     :param absent: it holds as well where a host does not have the fact
     """
     found = condition(extra_specs.parse(text, as_nova=as_nova), fact)

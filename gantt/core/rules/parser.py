@@ -14,7 +14,7 @@ import functools
 import msgspec
 
 from gantt import exceptions
-from gantt.core.message import in_words
+from gantt.core.messages.base import in_words
 from gantt.core.rules import lexer, tree
 from gantt.core.rules.expression import Asked, Expression
 from gantt.core.rules.lexer import Word, Wrong

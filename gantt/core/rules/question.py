@@ -5,13 +5,13 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gantt.core.columns import BoolArray
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
 from gantt.core.rules import tree
 from gantt.core.rules.facts import Fact, Rows
+from gantt.core.table.columns import BoolArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
     '<': operator.lt, '<=': operator.le, '>': operator.gt, '>=': operator.ge, '==': operator.eq,

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from gantt.core.columns import BoolArray
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
 from gantt.core.rules import facts, tree
 from gantt.core.rules.columns import Coded, Members, Numbers, Predicate, Same, Sets, places_of
 from gantt.core.rules.facts import Fact, Kind, Rows
 from gantt.core.rules.question import RELATIONS, Misfit, Question, allow, misfit
 from gantt.core.rules.value_questions import IsSome, of_value, of_word
+from gantt.core.table.columns import BoolArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 #: Hypervisors count versions as one number: so much each part may be.
 _PART_MAX = 1000

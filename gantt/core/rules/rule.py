@@ -15,16 +15,16 @@ import msgspec
 import numpy as np
 
 from gantt import exceptions
-from gantt.core.columns import BoolArray
 from gantt.core.filters.base import has_any
-from gantt.core.message import in_words
-from gantt.core.request import RequestSpec
+from gantt.core.messages.base import in_words
+from gantt.core.messages.request import RequestSpec
 from gantt.core.rules import parser, tree
 from gantt.core.rules.expression import Expression
 from gantt.core.rules.facts import Rows
+from gantt.core.table.columns import BoolArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 #: Rules that one layer may have.
 RULES_MAX = 32

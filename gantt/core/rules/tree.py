@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gantt.core import message
+from gantt.core.messages import base
 
 #: Bounds, all checked before anything is evaluated.
 TEXT_MAX = 4096  # characters of one rule
@@ -37,7 +37,7 @@ class Bounds(msgspec.Struct, frozen=True):
 #: Of rules that somebody wrote.
 WRITTEN = Bounds(NODES_MAX, DEPTH_MAX, LIST_MAX, LITERAL_MAX)
 #: Of what Nova's forms are compiled to: they say in one word what takes several here.
-COMPILED = Bounds(nodes=1024, depth=256, items=256, text=message.BYTES_MAX)
+COMPILED = Bounds(nodes=1024, depth=256, items=256, text=base.BYTES_MAX)
 
 
 class Ref(msgspec.Struct, frozen=True, tag='fact', tag_field='is', forbid_unknown_fields=True):

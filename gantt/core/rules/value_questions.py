@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from gantt.core import extra_specs, nova_facts
-from gantt.core.columns import BoolArray
-from gantt.core.request import RequestSpec
+from gantt.core.messages import extra_specs
+from gantt.core.messages.request import RequestSpec
+from gantt.core.nova import facts as nova_facts
 from gantt.core.rules import facts, tree
 from gantt.core.rules.columns import Members
 from gantt.core.rules.facts import Fact, Kind, Rows
 from gantt.core.rules.question import RELATIONS, Misfit, Question, allow, misfit
 from gantt.core.rules.values import Values
+from gantt.core.table.columns import BoolArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 _ORDERED = ('<', '<=', '>', '>=', '==')
 

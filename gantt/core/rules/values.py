@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from gantt.core import nova_facts
-from gantt.core.columns import BoolArray, IntArray
-from gantt.core.nova_facts import Fact
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
+from gantt.core.nova import facts as nova_facts
+from gantt.core.nova.facts import Fact
+from gantt.core.table.columns import BoolArray, IntArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 class Values(msgspec.Struct, frozen=True):

@@ -6,11 +6,11 @@ from typing import Annotated
 import msgspec
 
 from gantt import exceptions
-from gantt.core import message
-from gantt.core.message import Message, Name, Text
-from gantt.core.request import DeviceRequest, RequestSpec
+from gantt.core.messages import base
+from gantt.core.messages.base import Message, Name, Text
+from gantt.core.messages.request import DeviceRequest, RequestSpec
+from gantt.core.messages.topology_request import Affinity, DeviceSpec, DeviceWish
 from gantt.core.topology.settings import Settings, positive, refuse
-from gantt.core.topology.wish import Affinity, DeviceSpec, DeviceWish
 
 KEY = 'pci_passthrough:alias'
 FIELD = f'request.spec.flavor.extra_specs.{KEY}'
@@ -144,9 +144,7 @@ def read_option(text: str, option: str) -> Aliases:
     except (msgspec.DecodeError, RecursionError) as e:
         raise _wrong(option, f'not valid JSON: {e}') from None
     try:
-        found = message.decode(
-            [body] if isinstance(body, dict) else body, list[Alias], inside=option
-        )
+        found = base.decode([body] if isinstance(body, dict) else body, list[Alias], inside=option)
     except exceptions.InvalidMessage as e:
         raise _wrong(option, str(e)) from None
     return Aliases(found, option)

@@ -5,8 +5,8 @@ Whether there are enough never depends on which are chosen; the choice keeps
 whole cores together and breaks open as few as it can.
 """
 
+from gantt.core.messages.topology_request import ThreadPolicy
 from gantt.core.topology.room import CellRoom, bits_of, numbers_of
-from gantt.core.topology.wish import ThreadPolicy
 
 
 def available(cell: CellRoom, policy: ThreadPolicy) -> int:

@@ -9,8 +9,8 @@ of names and pools, which finds an answer where there is one.
 import collections
 from collections.abc import Collection, Sequence
 
+from gantt.core.messages.topology_request import Affinity, DeviceSpec, DeviceWish
 from gantt.core.topology.room import CellRoom, Kind, Pool
-from gantt.core.topology.wish import Affinity, DeviceSpec, DeviceWish
 
 #: Kinds that nobody gets who does not name them.
 _SPECIAL = ('type-pf', 'vdpa')

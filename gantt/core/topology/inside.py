@@ -3,11 +3,11 @@
 
 import msgspec
 
-from gantt.core.request import Purpose, RequestSpec
+from gantt.core.messages.request import Purpose, RequestSpec
+from gantt.core.messages.topology_request import Wish
 from gantt.core.topology.aliases import Aliases
 from gantt.core.topology.read import may_ask, read
 from gantt.core.topology.settings import refuse
-from gantt.core.topology.wish import Wish
 
 
 class Inside(msgspec.Struct, frozen=True):

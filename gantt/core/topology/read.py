@@ -7,7 +7,15 @@ The names and rules are Nova's.  Amounts are the request's own: ``PCPU`` and
 
 import re
 
-from gantt.core.request import Networks, RequestSpec
+from gantt.core.messages.request import Networks, RequestSpec
+from gantt.core.messages.topology_request import (
+    CpuPolicy,
+    EmulatorPolicy,
+    GuestCell,
+    GuestTopology,
+    ThreadPolicy,
+    Wish,
+)
 from gantt.core.topology import processors
 from gantt.core.topology.aliases import KEY, Aliases
 from gantt.core.topology.settings import (
@@ -21,14 +29,6 @@ from gantt.core.topology.settings import (
     pmem_class,
     positive,
     refuse,
-)
-from gantt.core.topology.wish import (
-    CpuPolicy,
-    EmulatorPolicy,
-    GuestCell,
-    GuestTopology,
-    ThreadPolicy,
-    Wish,
 )
 
 #: Settings that are looked at here; anything else of the same form is others' business.

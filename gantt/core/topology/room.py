@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gantt.core.report import DevicePool, NumaCell
-from gantt.core.resources import Inventory
-from gantt.core.topology.layout import CPU_MAX, CellLayout, Layout
+from gantt.core.messages.layout import CPU_MAX, CellLayout, Layout
+from gantt.core.messages.report import DevicePool, NumaCell
+from gantt.core.messages.resource_classes import Inventory
 
 #: A page up to this size is what the host's ordinary memory is made of.
 BASE_KB_MAX = 64

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gantt.core.messages.layout import CellLayout, DeviceLayout, Layout
+from gantt.core.messages.topology_request import Affinity, DeviceWish, GuestCell, Wish
 from gantt.core.topology import cores
 from gantt.core.topology.devices import Known, eligible, matches, share_out
-from gantt.core.topology.layout import CellLayout, DeviceLayout, Layout
-from gantt.core.topology.obstacles import Obstacle, obstacles
 from gantt.core.topology.room import BASE_KB_MAX, CellRoom, Pool, Room
-from gantt.core.topology.wish import Affinity, DeviceWish, GuestCell, Wish
+from gantt.core.topology.violations import Obstacle, obstacles
 
 #: Arrangements looked at on one host, at most; more than any host that is known needs.
 STEPS_MAX = 1_000_000

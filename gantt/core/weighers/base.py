@@ -2,7 +2,7 @@
 """The shape of a weigher: a soft preference as one raw number per surviving host.
 
 A weigher says in one sentence what *more* means.  Scale, sign and sum are made
-here and in :mod:`gantt.core.scales`, once, for all of them: raw values become
+here and in :mod:`gantt.core.weighers.normalization`, once, for all of them: raw values become
 shares in the way that is chosen for the weigher, and are multiplied.  What an
 aggregate sets under the name of the multiplier's option counts for its hosts.
 """
@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from gantt import exceptions
-from gantt.core import overrides
-from gantt.core.columns import TAKEN, FloatArray, IntArray
+from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option, Plugin
-from gantt.core.request import RequestSpec
-from gantt.core.scales import NORMALIZATIONS
+from gantt.core.table import aggregate_overrides
+from gantt.core.table.columns import TAKEN, FloatArray, IntArray
+from gantt.core.weighers import multipliers
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
+#: How raw values become shares, see :mod:`gantt.core.weighers.normalization`.
+NORMALIZATIONS = ('nova', 'fraction', 'rank', 'absolute')
 #: Raw values beyond are refused, so that the length of a scale is a number.
 RAW_MAX = 1e300
 # The methods of an array go through a layer of Python; these do not.
@@ -71,8 +73,8 @@ class Weigher(Plugin):
 
     def _check(self, option: Option, value: Any) -> None:
         super()._check(option, value)
-        if option.name == self.multiplier_option and not overrides.is_usable(value):
-            self._refuse(option, overrides.EXPECTED, value)
+        if option.name == self.multiplier_option and not aggregate_overrides.is_usable(value):
+            self._refuse(option, aggregate_overrides.EXPECTED, value)
 
     @property
     def multiplier(self) -> float:
@@ -86,7 +88,7 @@ class Weigher(Plugin):
         """The multiplier, one for all or one per row of ``rows``."""
         if self.multiplier_option not in hosts.aggregate_metadata:
             return self.multiplier
-        said = overrides.minimum(hosts, self.multiplier_option)
+        said = multipliers.minimum(hosts, self.multiplier_option)
         if said is None:
             return self.multiplier
         mine = said.take(rows)
@@ -164,9 +166,10 @@ class Weigher(Plugin):
 
 def check_multiplier(weigher: Weigher) -> None:
     """:raises PluginError: the multiplier is no finite number, or too large"""
-    if not overrides.is_usable(weigher.multiplier):
+    if not aggregate_overrides.is_usable(weigher.multiplier):
         raise exceptions.PluginError(
             plugin=weigher.name,
-            problem=f'multiplier: expected {overrides.EXPECTED}, got {weigher.multiplier}',
+            problem=f'multiplier: expected {aggregate_overrides.EXPECTED}, '
+            f'got {weigher.multiplier}',
             fix='Set it accordingly',
         )

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gantt.core import metrics
-from gantt.core.columns import FloatArray, IntArray
+from gantt.core.messages.report import FAILED_BUILDS
+from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
-from gantt.core.report import FAILED_BUILDS
-from gantt.core.request import RequestSpec
+from gantt.core.table import metric_values
+from gantt.core.table.columns import FloatArray, IntArray
 from gantt.core.weighers.base import Weigher
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 class BuildFailureWeigher(Weigher):
@@ -31,7 +31,7 @@ class BuildFailureWeigher(Weigher):
     build_failure_weight_multiplier: float
 
     def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> FloatArray | None:
-        failed = metrics.values(hosts, FAILED_BUILDS)
+        failed = metric_values.values(hosts, FAILED_BUILDS)
         return None if failed is None else np.nan_to_num(failed.take(rows), nan=0.0)
 
     def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from gantt.core.columns import FloatArray, IntArray
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
+from gantt.core.table.columns import FloatArray, IntArray
 from gantt.core.weighers.base import Weigher
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 class FreeWeigher(Weigher):

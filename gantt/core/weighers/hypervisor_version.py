@@ -3,13 +3,13 @@
 
 from typing import TYPE_CHECKING
 
-from gantt.core.columns import IntArray
+from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
-from gantt.core.request import RequestSpec
+from gantt.core.table.columns import IntArray
 from gantt.core.weighers.base import Weigher
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 class HypervisorVersionWeigher(Weigher):

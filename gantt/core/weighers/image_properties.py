@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gantt.core import image_properties
-from gantt.core.columns import FloatArray, IntArray
+from gantt.core.messages import image_properties
+from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
-from gantt.core.request import RequestSpec
+from gantt.core.table.columns import FloatArray, IntArray
 from gantt.core.weighers import measured
 from gantt.core.weighers.base import Weigher
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 class ImagePropertiesWeigher(Weigher):

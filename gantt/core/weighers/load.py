@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gantt.core import metrics
-from gantt.core.columns import BoolArray, FloatArray, IntArray
+from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
-from gantt.core.request import RequestSpec
+from gantt.core.table import metric_values
+from gantt.core.table.columns import BoolArray, FloatArray, IntArray
 from gantt.core.weighers import measured
 from gantt.core.weighers.base import Weigher
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 #: Numbers of one line, as sums are made.
@@ -73,10 +73,10 @@ class LoadWeigher(Weigher):
         self, hosts: 'HostTable', rows: IntArray, name: str, rises: bool
     ) -> FloatArray | None:
         """One metric of ``rows`` by what it is worth; None: no host has a say."""
-        known = metrics.values(hosts, name)
+        known = metric_values.values(hosts, name)
         if known is None:
             return None
-        said, age = known.take(rows), metrics.ages(hosts, name, rows)
+        said, age = known.take(rows), metric_values.ages(hosts, name, rows)
         silent = np.isnan(said)
         silent |= age > self.load_stale_seconds
         quiet = int(np.count_nonzero(silent))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gantt import exceptions
-from gantt.core.columns import FloatArray
 from gantt.core.plugin import Plugin
+from gantt.core.table.columns import FloatArray
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 _least, _most = np.minimum.reduce, np.maximum.reduce
 

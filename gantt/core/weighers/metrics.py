@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gantt.core import metrics
-from gantt.core.columns import BoolArray, FloatArray, IntArray
+from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
-from gantt.core.request import RequestSpec
+from gantt.core.table import metric_values
+from gantt.core.table.columns import BoolArray, FloatArray, IntArray
 from gantt.core.weighers import measured
 from gantt.core.weighers.base import Weigher
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 class MetricsWeigher(Weigher):
@@ -58,7 +58,7 @@ class MetricsWeigher(Weigher):
         total = np.zeros(len(rows))
         missing: BoolArray | None = None
         for name, ratio in self._ratios.items():
-            known = metrics.values(hosts, name)
+            known = metric_values.values(hosts, name)
             if known is None:
                 missing = np.ones(len(rows), np.bool_)
                 continue

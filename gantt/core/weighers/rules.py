@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gantt import exceptions
-from gantt.core.columns import FloatArray, IntArray
+from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
-from gantt.core.request import RequestSpec
 from gantt.core.rules import layers
 from gantt.core.rules.facts import FACTS
 from gantt.core.rules.rule import Rule, Strength
+from gantt.core.table.columns import FloatArray, IntArray
 from gantt.core.weighers.base import Weigher
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 #: Of so many rules at most shares are looked up.

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from gantt.core.columns import IntArray
-from gantt.core.group import members_by_row, members_on_row
+from gantt.core.messages.request import Policy, RequestSpec
 from gantt.core.plugin import Option
-from gantt.core.request import Policy, RequestSpec
+from gantt.core.table.columns import IntArray
+from gantt.core.table.group_members import members_by_row, members_on_row
 from gantt.core.weighers.base import Weigher
 
 if TYPE_CHECKING:
-    from gantt.core.host_table import HostTable
+    from gantt.core.table.host_table import HostTable
 
 
 class _ServerGroupWeigher(Weigher):

@@ -4,14 +4,14 @@
 import msgspec
 
 from gantt import exceptions
-from gantt.core import resources
-from gantt.core.message import Message
-from gantt.core.request import RequestSpec
+from gantt.core.messages import resource_classes as resources
+from gantt.core.messages.base import Message
+from gantt.core.messages.request import RequestSpec
 from gantt.http.dispatch import Created
 from gantt.http.links import path_of
 from gantt.http.queries import DryRun
 from gantt.http.world import Caller, World
-from gantt.scheduler.views import Capacity, Change
+from gantt.insights.views import Capacity, Change
 
 
 class CapacityOf(Message, frozen=True, kw_only=True):

@@ -6,8 +6,8 @@ from gantt.http import asking
 from gantt.http.links import Paged
 from gantt.http.queries import ClaimsQuery, ReleaseQuery
 from gantt.http.world import Caller, World
-from gantt.scheduler import redacting
-from gantt.scheduler.views import Change, ClaimView
+from gantt.insights.explain import redacting
+from gantt.insights.views import Change, ClaimView
 
 UUID_LENGTH = 36
 

@@ -8,9 +8,9 @@ from gantt.http.dispatch import Raw
 from gantt.http.links import Paged
 from gantt.http.queries import DecisionsQuery, ExplainQuery, unknown_marker
 from gantt.http.world import Caller, World
-from gantt.scheduler.decision_reader import Replayed
-from gantt.scheduler.replaying import Otherwise
-from gantt.scheduler.views import DecisionSummary, Explanation
+from gantt.insights.decision_reader import Replayed
+from gantt.insights.replaying import Otherwise
+from gantt.insights.views import DecisionSummary, Explanation
 
 #: Who meets it reads every decision with its reasons; others their own, in general words.
 WHOLE = 'gantt:decisions:explain'

@@ -7,15 +7,16 @@ import msgspec
 import numpy as np
 
 from gantt import exceptions
-from gantt.core import message, metrics
-from gantt.core.host_table import HostTable
-from gantt.core.message import Message, Name, Text
-from gantt.core.metrics import DeclaredMetric
+from gantt.core.messages import base
+from gantt.core.messages.base import Message, Name, Text
+from gantt.core.table import metric_values, metrics
+from gantt.core.table.host_table import HostTable
+from gantt.core.table.metrics import DeclaredMetric
 from gantt.http.dispatch import Created
 from gantt.http.links import Paged, path_of
 from gantt.http.queries import DryRun, Page, unknown_marker
 from gantt.http.world import Caller, World
-from gantt.scheduler.views import Change
+from gantt.insights.views import Change
 
 Number = Annotated[float, msgspec.Meta(ge=-metrics.BOUND_MAX, le=metrics.BOUND_MAX)]
 
@@ -77,7 +78,7 @@ def _views(table: HostTable) -> list[MetricView]:
     found = []
     for name in sorted({*table.declared_metrics, *table.metrics}):
         known = table.declared_metrics.get(name)
-        said, heard = table.metrics.get(name), metrics.values(table, name)
+        said, heard = table.metrics.get(name), metric_values.values(table, name)
         reporting = 0 if said is None else int(np.count_nonzero(~np.isnan(said)))
         if known is None and not reporting:
             continue
@@ -95,7 +96,7 @@ def set_metric(
     world: World, caller: Caller, name: str, query: DryRun, body: SetMetric
 ) -> Created[Change[DeclaredMetric]] | Change[DeclaredMetric]:
     """Declare a metric, or change what is declared."""
-    message.decode(name, Name, inside='name')
+    base.decode(name, Name, inside='name')
     metric = DeclaredMetric(name=name, **msgspec.structs.asdict(body))
     metrics.check(metric)
     if query.dry_run:

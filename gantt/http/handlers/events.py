@@ -3,7 +3,7 @@
 
 from gantt.http.queries import EventsQuery
 from gantt.http.world import Caller, World
-from gantt.scheduler.views import EventEntry, EventPage
+from gantt.insights.views import EventEntry, EventPage
 
 
 def list_events(world: World, caller: Caller, query: EventsQuery) -> EventPage:

@@ -6,16 +6,16 @@ from typing import Annotated
 import msgspec
 
 from gantt import exceptions
-from gantt.core import group_rule
-from gantt.core.host import Group
-from gantt.core.message import Message, Text, Uuid
-from gantt.core.request import Policy
+from gantt.core.messages.base import Message, Text, Uuid
+from gantt.core.messages.request import Policy
+from gantt.core.resources import group_rule
+from gantt.core.resources.host import Group
 from gantt.http.dispatch import Created
 from gantt.http.links import Paged, path_of
 from gantt.http.queries import DryRun, PageOfUuids
 from gantt.http.world import Caller, World
-from gantt.scheduler import wording
-from gantt.scheduler.views import Change
+from gantt.insights.explain import wording
+from gantt.insights.views import Change
 
 
 class Groups(Paged, frozen=True, kw_only=True):

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import msgspec
 
-from gantt.core.message import Message, Name
+from gantt.core.messages.base import Message, Name
 from gantt.http.links import Paged
 from gantt.http.queries import DryRun, HistoryQuery, HostsQuery
 from gantt.http.world import Caller, World
-from gantt.scheduler.host_views import Asked
-from gantt.scheduler.views import Change, HostDetail, HostDrain, HostHistory, HostSummary
+from gantt.insights.host_views import Asked
+from gantt.insights.views import Change, HostDetail, HostDrain, HostHistory, HostSummary
 
 
 class Hosts(Paged, frozen=True, kw_only=True):

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import msgspec
 
-from gantt.core.message import Message, Name
+from gantt.core.messages.base import Message, Name
 from gantt.http.world import Caller, World
-from gantt.scheduler.activity import Activity, RefusedFunnel
-from gantt.scheduler.host_map import HostMap
+from gantt.insights.activity import Activity, RefusedFunnel
+from gantt.insights.host_map import HostMap
 
 Window = Annotated[int, msgspec.Meta(ge=60, le=604_800)]
 

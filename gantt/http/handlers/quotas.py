@@ -6,13 +6,14 @@ from typing import Annotated
 import msgspec
 
 from gantt import exceptions
-from gantt.core import message, quota
-from gantt.core.message import Message, Name
+from gantt.core.claims import quota
+from gantt.core.messages import base
+from gantt.core.messages.base import Message, Name
 from gantt.http.links import Paged
 from gantt.http.queries import DryRun, Page
 from gantt.http.world import Caller, World
+from gantt.insights.views import Change
 from gantt.scheduler.quotas import QuotaView
-from gantt.scheduler.views import Change
 
 #: Of one change.
 _NAMES_MAX = 100
@@ -68,7 +69,7 @@ def set_quota(
 
     Schedulers and API processes know of it within five seconds.
     """
-    message.decode(project_id, Name, inside='project_id')
+    base.decode(project_id, Name, inside='project_id')
     for name in body.limits:
         quota.check_name(name, 'body.limits')
     quota.check(

@@ -10,17 +10,17 @@ from typing import Annotated
 import msgspec
 
 from gantt import exceptions
-from gantt.core.decision import Answer, for_caller
-from gantt.core.message import Message
-from gantt.core.request import SelectDestinations
+from gantt.core.messages.base import Message
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.records.decision import Answer, for_caller
 from gantt.http import asked_fields, asking
 from gantt.http.dispatch import Created
 from gantt.http.handlers import decisions
 from gantt.http.links import Paged, path_of
 from gantt.http.queries import CancelQuery, DryRun, PageOfUuids
 from gantt.http.world import Caller, World
-from gantt.scheduler import redacting
-from gantt.scheduler.views import Change, ClaimView, Explanation, RequestSummary
+from gantt.insights.explain import redacting
+from gantt.insights.views import Change, ClaimView, Explanation, RequestSummary
 
 _UUID_LENGTH = 36
 #: So long a request waits here at most, whatever its budget: it has one of our threads.

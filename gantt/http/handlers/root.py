@@ -6,12 +6,12 @@ from typing import Annotated, Any
 import msgspec
 
 from gantt import exceptions
-from gantt.core.since import since
+from gantt.core.messages.since import since
 from gantt.http import microversion
 from gantt.http.dispatch import Raw
 from gantt.http.links import Link
 from gantt.http.world import Caller, World
-from gantt.scheduler.views import Status
+from gantt.insights.views import Status
 
 #: Who meets it reads what each check found; others whether all is well.
 DETAILS = 'gantt:health:details'

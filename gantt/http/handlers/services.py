@@ -4,7 +4,7 @@
 import msgspec
 
 from gantt.http.world import Caller, World
-from gantt.scheduler.views import ServiceView
+from gantt.insights.views import ServiceView
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What if: a request placed on hosts as they are, and as they might be."""
 
-from gantt.core.edits import HostEdits
-from gantt.core.message import Message
-from gantt.core.request import SelectDestinations
+from gantt.core.messages.base import Message
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.placement.what_if_edits import HostEdits
 from gantt.http.world import Caller, World
-from gantt.scheduler.what_if import WhatIfAnswer
+from gantt.insights.what_if import WhatIfAnswer
 
 
 class WhatIfBody(Message, frozen=True, kw_only=True):

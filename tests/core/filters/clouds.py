@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from gantt.core.host import Aggregate, HostChange, Placed
-from gantt.core.host_table import HostTable
-from gantt.core.report import Hypervisor, Metric
-from gantt.core.request import Flavor, Image, RequestSpec
-from gantt.core.resources import Inventory
+from gantt.core.messages.report import Hypervisor, Metric
+from gantt.core.messages.request import Flavor, Image, RequestSpec
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import Aggregate, HostChange, Placed
+from gantt.core.table.host_table import HostTable
 from tests.core.builders import NOW, a_host, an_id
 
 CLASSES = ('VCPU', 'MEMORY_MB', 'DISK_GB')

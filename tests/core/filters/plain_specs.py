@@ -3,7 +3,7 @@
 
 import operator
 
-from gantt.core import extra_specs
+from gantt.core.messages import extra_specs
 
 NUMERIC = {
     '=': operator.ge, '>=': operator.ge, '<=': operator.le, '==': operator.eq, '!=': operator.ne,

@@ -8,11 +8,11 @@ nothing with them but what takes extra specs apart and the helpers for versions.
 import ipaddress
 from typing import Any
 
-from gantt.core import extra_specs
 from gantt.core.filters import image_properties
-from gantt.core.host_state import HostState
-from gantt.core.request import RequestSpec
-from gantt.core.resources import Inventory
+from gantt.core.messages import extra_specs
+from gantt.core.messages.request import RequestSpec
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.table.host_state import HostState
 from tests.core.filters.plain_specs import match
 from tests.core.filters.reference_facts import capabilities, guests, inside, operations, query
 

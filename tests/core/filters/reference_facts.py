@@ -4,9 +4,9 @@
 import json
 from typing import Any
 
-from gantt.core.host_state import HostState
-from gantt.core.request import RequestSpec
-from gantt.core.resources import Inventory
+from gantt.core.messages.request import RequestSpec
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.table.host_state import HostState
 from tests.core.filters.plain_specs import match
 
 

@@ -3,11 +3,11 @@
 
 from typing import Any
 
-from gantt import plugins
-from gantt.core.host import Aggregate
-from gantt.core.host_table import HostTable
-from gantt.core.report import Hypervisor, Metric
-from gantt.core.request import Flavor, Image, RequestSpec
+from gantt import plugin_loader
+from gantt.core.messages.report import Hypervisor, Metric
+from gantt.core.messages.request import Flavor, Image, RequestSpec
+from gantt.core.resources.host import Aggregate
+from gantt.core.table.host_table import HostTable
 from tests.core.builders import a_host, a_table, an_id
 
 
@@ -25,7 +25,7 @@ def of_image(uuid: str | None = None, **properties: str) -> RequestSpec:
 
 
 def a_filter(name: str, **options: Any) -> Any:
-    return plugins.load([name], options)[0]
+    return plugin_loader.load([name], options)[0]
 
 
 def in_aggregates(*metadata: dict[str, str], hosts: int = 2, **facts: Any) -> HostTable:

@@ -4,11 +4,11 @@
 import numpy as np
 import pytest
 
-from gantt import exceptions, plugins
+from gantt import exceptions, plugin_loader
 from gantt.core.filters.aggregate_isolation import AggregateImagePropertiesIsolation
-from gantt.core.metrics import DeclaredMetric
-from gantt.core.report import Hypervisor, Metric
-from gantt.core.resources import Inventory
+from gantt.core.messages.report import Hypervisor, Metric
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.table.metrics import DeclaredMetric
 from tests.core.builders import (
     NOW,
     a_host,
@@ -114,7 +114,7 @@ def test_guests_and_operations_are_limited():
 def test_members_of_one_request_count_at_once(name):
     table = counting(num_instances=[3.0, 1.0], io_workload=[3.0, 1.0])
     key = 'max_instances_per_host' if name == 'NumInstancesFilter' else 'max_io_ops_per_host'
-    pipeline = plugins.load_pipeline([name], [], {key: 4})
+    pipeline = plugin_loader.load_pipeline([name], [], {key: 4})
     assert (
         sorted(hosts_of(decide(table, a_request(count=4), pipeline))) == ['cmp-1'] + ['cmp-2'] * 3
     )

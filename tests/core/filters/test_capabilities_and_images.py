@@ -6,8 +6,8 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.filters.base import EVERY_PURPOSE, PLACING
-from gantt.core.report import Hypervisor
-from gantt.core.request import GroupRef, Policy
+from gantt.core.messages.report import Hypervisor
+from gantt.core.messages.request import GroupRef, Policy
 from tests.core.builders import (
     a_change,
     a_guest,

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gantt import plugins
+from gantt import plugin_loader
 from tests.core.filters.reference import REFERENCE
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -25,8 +25,8 @@ def test_an_option_that_brings_novas_way_back_exists():
     found = set(re.findall(r'``(\w+_as_nova)``', PAGE))
     known = {
         option.name
-        for name in plugins.installed(plugins.FILTERS)
-        for option in plugins.find(plugins.FILTERS, name).options
+        for name in plugin_loader.installed(plugin_loader.FILTERS)
+        for option in plugin_loader.find(plugin_loader.FILTERS, name).options
     }
     assert found
     assert found == {name for name in known if name.endswith('_as_nova')}
@@ -45,5 +45,5 @@ def test_every_filter_of_nova_is_there():
     )  # fmt: skip
     wanted = {f'{name}Filter' for name in (*removed, *exact, *now)}
     wanted |= {'AggregateImagePropertiesIsolation', 'AggregateMultiTenancyIsolation'}
-    assert wanted <= set(plugins.installed(plugins.FILTERS))
+    assert wanted <= set(plugin_loader.installed(plugin_loader.FILTERS))
     assert wanted >= set(REFERENCE)

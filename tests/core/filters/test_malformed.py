@@ -5,8 +5,8 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gantt.core.report import Hypervisor
-from gantt.core.request import Flavor, Image
+from gantt.core.messages.report import Hypervisor
+from gantt.core.messages.request import Flavor, Image
 from tests.core.filters.reference import REFERENCE
 from tests.core.filters.small import (
     a_filter,

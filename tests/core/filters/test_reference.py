@@ -7,10 +7,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from gantt import exceptions, plugins
+from gantt import exceptions, plugin_loader
 from gantt.core.filters.base import Filter
-from gantt.core.pipeline import Pipeline
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
+from gantt.core.placement.pipeline import Pipeline
 from tests.core.builders import a_request, decide, hosts_of
 from tests.core.filters import clouds
 from tests.core.filters.reference import REFERENCE
@@ -36,7 +36,7 @@ def compare(name: str, cases: int) -> None:
     for seed in range(cases):
         rng = random.Random(f'{name} {seed}')
         table, spec = clouds.a_table(rng), clouds.a_spec(rng)
-        plugin = plugins.find(plugins.FILTERS, name)
+        plugin = plugin_loader.find(plugin_loader.FILTERS, name)
         rule = plugin(clouds.options_of(rng, plugin))
         mask = rule.mask(table, spec)
         mask = np.ones(len(table), np.bool_) if mask is None else mask
@@ -56,7 +56,7 @@ def test_a_filter_can_say_why_and_what_would_help(name):
     for seed in range(CASES // 2):
         rng = random.Random(f'why {name} {seed}')
         table, spec = clouds.a_table(rng), clouds.a_spec(rng)
-        plugin = plugins.find(plugins.FILTERS, name)
+        plugin = plugin_loader.find(plugin_loader.FILTERS, name)
         rule = plugin(clouds.options_of(rng, plugin))
         mask = rule.mask(table, spec)
         rows = np.flatnonzero(~mask) if mask is not None else []
@@ -76,7 +76,7 @@ def test_in_one_pipeline_the_order_does_not_matter():
         table, spec = clouds.a_table(rng), clouds.a_spec(rng)
         request = msgspec.structs.replace(a_request(count=rng.randint(1, 3)), spec=spec)
         names = rng.sample(sorted(REFERENCE), rng.randint(2, 6))
-        rules = plugins.load(names)
+        rules = plugin_loader.load(names)
         if not all(understood(rule, spec) for rule in rules):
             continue
         one, other = (decide(table.copy(), request, Pipeline(r, [])) for r in (rules, rules[::-1]))

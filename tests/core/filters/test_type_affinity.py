@@ -5,10 +5,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from gantt import plugins
+from gantt import plugin_loader
 from gantt.core.filters.type_affinity import TypeAffinityFilter
-from gantt.core.host import Placed
-from gantt.core.request import Flavor, name_of
+from gantt.core.messages.request import Flavor, name_of
+from gantt.core.resources.host import Placed
 from tests.core.builders import (
     a_change,
     a_guest,
@@ -61,7 +61,9 @@ def test_guests_of_one_flavor_are_among_themselves(rule, flavor, hosts):
 
 
 def test_members_of_a_request_stay_with_their_own():
-    pipeline = plugins.load_pipeline(('ComputeFilter', 'ResourcesFilter', 'TypeAffinityFilter'))
+    pipeline = plugin_loader.load_pipeline(
+        ('ComputeFilter', 'ResourcesFilter', 'TypeAffinityFilter')
+    )
     table = a_table(a_host(1, vcpu=4), a_host(2, vcpu=4))
     first = decide(table, asking('small', count=2, number=1), pipeline)
     assert hosts_of(first) == ['cmp-1', 'cmp-2']

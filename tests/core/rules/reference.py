@@ -9,10 +9,10 @@ import dataclasses
 import json
 import operator
 
-from gantt.core.host import Aggregate, HostRow
-from gantt.core.metrics import DeclaredMetric
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
+from gantt.core.resources.host import Aggregate, HostRow
 from gantt.core.rules import tree
+from gantt.core.table.metrics import DeclaredMetric
 
 RELATIONS = {
     '<': operator.lt, '<=': operator.le, '>': operator.gt, '>=': operator.ge, '==': operator.eq,

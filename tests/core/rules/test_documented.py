@@ -7,8 +7,8 @@ import re
 import pytest
 
 from gantt import exceptions
-from gantt.core.report import Hypervisor
-from gantt.core.request import RequestSpec
+from gantt.core.messages.report import Hypervisor
+from gantt.core.messages.request import RequestSpec
 from gantt.core.rules import nova_json, nova_specs, tree
 from gantt.core.rules.facts import FACTS
 from gantt.core.rules.parser import parse

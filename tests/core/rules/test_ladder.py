@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantt import exceptions
-from gantt.core.decision import Outcome
 from gantt.core.filters.forced_hosts import ForcedHostsFilter
 from gantt.core.filters.rules import RulesFilter
-from gantt.core.pipeline import Pipeline
-from gantt.core.request import Purpose
+from gantt.core.messages.request import Purpose
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.records.decision import Outcome
 from gantt.core.rules import ladder, layers
 from gantt.core.rules.expression import Expression
 from gantt.core.rules.impossible import impossible

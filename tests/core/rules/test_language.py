@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantt import exceptions
-from gantt.core.metrics import DeclaredMetric
-from gantt.core.report import Metric
+from gantt.core.messages.report import Metric
 from gantt.core.rules import tree
 from gantt.core.rules.expression import Expression
 from gantt.core.rules.parser import checked, from_json, parse
+from gantt.core.table.metrics import DeclaredMetric
 from tests.core.builders import NOW, a_host, a_table
 from tests.core.rules import trees
 from tests.core.rules.reference import World

@@ -9,7 +9,7 @@ import pytest
 from gantt import exceptions
 from gantt.core.filters.location import LocationFilter
 from gantt.core.filters.rules import RulesFilter
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
 from gantt.core.rules import tree
 from gantt.core.weighers.rules import RulesWeigher
 from tests.core.builders import an_id

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantt import exceptions
-from gantt.core import nova_facts
-from gantt.core.report import Hypervisor, Metric
-from gantt.core.request import RequestSpec
+from gantt.core.messages.report import Hypervisor, Metric
+from gantt.core.messages.request import RequestSpec
+from gantt.core.nova import facts
 from gantt.core.rules import nova_json, tree
 from gantt.core.rules.parser import from_json, parse
 from gantt.core.rules.tree import to_json
@@ -94,7 +94,7 @@ def test_a_compiled_query_may_be_larger_than_a_written_rule():
 
 def test_a_fact_that_every_host_is_said_to_have_it_has():
     table = the_hosts()
-    for name in nova_facts.NAMES:
+    for name in facts.NAMES:
         found = parse(f'known nova.{name}').mask(table, SPEC)
         assert found.all() or name not in nova_json.EVERYWHERE, name
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from gantt.core.rules.told import told
+from gantt.core.records.rules_in_words import told
 
 
 @pytest.mark.parametrize(

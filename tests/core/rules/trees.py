@@ -4,11 +4,11 @@
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from gantt.core.host import Aggregate
-from gantt.core.metrics import DeclaredMetric
-from gantt.core.report import Hypervisor, Metric
-from gantt.core.request import RequestSpec
+from gantt.core.messages.report import Hypervisor, Metric
+from gantt.core.messages.request import RequestSpec
+from gantt.core.resources.host import Aggregate
 from gantt.core.rules import tree
+from gantt.core.table.metrics import DeclaredMetric
 from tests.core.builders import NOW, a_host, an_id
 
 #: Other work on the machine is no fault of what is tested.

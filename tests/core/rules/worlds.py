@@ -6,9 +6,9 @@ from typing import Any
 from gantt.core.filters.compute import ComputeFilter
 from gantt.core.filters.resources import ResourcesFilter
 from gantt.core.filters.rules import RulesFilter
-from gantt.core.host import Aggregate
-from gantt.core.pipeline import Pipeline
-from gantt.core.request import Flavor
+from gantt.core.messages.request import Flavor
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.resources.host import Aggregate
 from gantt.core.weighers.ram import RAMWeigher
 from gantt.core.weighers.rules import RulesWeigher
 from tests.core.builders import a_host, a_request, a_table, an_id, decide

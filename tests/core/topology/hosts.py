@@ -3,15 +3,15 @@
 
 from typing import Any
 
-from gantt.core.report import DevicePool, NumaCell, NumaPages
-from gantt.core.request import Flavor, Image, RequestSpec
-from gantt.core.resources import Inventory
+from gantt.core.messages.layout import Layout
+from gantt.core.messages.report import DevicePool, NumaCell, NumaPages
+from gantt.core.messages.request import Flavor, Image, RequestSpec
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.messages.topology_request import Wish
 from gantt.core.topology.aliases import Aliases, read_option
-from gantt.core.topology.layout import Layout
 from gantt.core.topology.read import read
 from gantt.core.topology.room import Room
 from gantt.core.topology.search import lay_out
-from gantt.core.topology.wish import Wish
 
 ALIASES = """[
     {"name": "gpu", "vendor_id": "10DE", "product_id": "1eb8"},

@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from gantt.core.host import HostFacts
-from gantt.core.report import NumaPages
-from gantt.core.topology.doubles import doubled, overdrawn
-from gantt.core.topology.layout import CellLayout, DeviceLayout, Layout
+from gantt.core.messages.layout import CellLayout, DeviceLayout, Layout
+from gantt.core.messages.report import NumaPages
+from gantt.core.resources.host import HostFacts
+from gantt.core.topology.double_use import doubled, overdrawn
 from gantt.core.topology.room import Room, key_of
 from gantt.core.topology.search import lay_out
 from tests.core.topology.hosts import GIB, a_cell, a_pool, a_wish

@@ -4,10 +4,10 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.request import RequestSpec
+from gantt.core.messages.request import RequestSpec
+from gantt.core.messages.topology_request import Affinity, CpuPolicy, GuestCell, ThreadPolicy
 from gantt.core.topology.aliases import read_option
 from gantt.core.topology.read import read
-from gantt.core.topology.wish import Affinity, CpuPolicy, GuestCell, ThreadPolicy
 from tests.core.topology.hosts import ALIASES, a_spec, a_wish, aliases
 
 DEDICATED = {'hw:cpu_policy': 'dedicated'}

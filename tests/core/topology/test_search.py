@@ -3,8 +3,8 @@
 
 import pytest
 
-from gantt.core.report import NumaPages
-from gantt.core.topology.layout import Layout
+from gantt.core.messages.layout import Layout
+from gantt.core.messages.report import NumaPages
 from gantt.core.topology.room import Room
 from tests.core.topology.hosts import (
     GIB,

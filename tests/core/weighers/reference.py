@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gantt.core.host import Aggregate, HostRow, Placed
-from gantt.core.request import Policy, RequestSpec
+from gantt.core.messages.request import Policy, RequestSpec
+from gantt.core.resources.host import Aggregate, HostRow, Placed
 
 Guests = Mapping[int, list[Placed]]
 

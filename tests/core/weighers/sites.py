@@ -4,12 +4,12 @@
 import msgspec
 from hypothesis import strategies as st
 
-from gantt.core import image_properties
-from gantt.core.host import Aggregate
-from gantt.core.report import DevicePool, Hypervisor, Metric
-from gantt.core.request import Destination, GroupRef, Image, Policy
-from gantt.core.resources import Inventory
-from gantt.core.scales import NORMALIZATIONS
+from gantt.core.messages import image_properties
+from gantt.core.messages.report import DevicePool, Hypervisor, Metric
+from gantt.core.messages.request import Destination, GroupRef, Image, Policy
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import Aggregate
+from gantt.core.weighers.base import NORMALIZATIONS
 from tests.core.builders import a_guest, a_host, an_id
 
 GROUP = an_id(1, 8)

@@ -5,17 +5,17 @@ import math
 
 import pytest
 
-from gantt import exceptions, plugins
-from gantt.core import overrides
-from gantt.core.host import Aggregate
-from gantt.core.report import Metric
-from gantt.core.scales import NORMALIZATIONS
+from gantt import exceptions, plugin_loader
+from gantt.core.messages.report import Metric
+from gantt.core.resources.host import Aggregate
+from gantt.core.table import aggregate_overrides
+from gantt.core.weighers.base import NORMALIZATIONS
 from tests.core.builders import a_host, a_request, a_table, an_id, decide
 
 
 def scores(table, names, **settings):
     """Total by host."""
-    pipeline = plugins.load_pipeline(weighers=names, **settings)
+    pipeline = plugin_loader.load_pipeline(weighers=names, **settings)
     made = decide(table, a_request(alternates=5), pipeline)
     assert made.outcome == 'placed', made.reason
     return {score.host: score.total for score in made.members[0].scores}
@@ -29,18 +29,18 @@ def test_a_multiplier_beyond_the_bound_is_refused_and_of_an_aggregate_has_no_say
     )  # fmt: skip
     table = a_table(a_host(1, ram=8192), a_host(2), aggregates=[fast])
     assert scores(table, ['RAMWeigher']) == {'cmp-1': 0.25, 'cmp-2': 1.0}
-    (said,) = overrides.problems([fast])
+    (said,) = aggregate_overrides.problems([fast])
     assert 'expected a number from -1e12 to 1e12' in said
     option = 'cpu_weight_multiplier'
     with pytest.raises(exceptions.PluginError, match=option) as caught:
-        plugins.load_pipeline(options={option: value})
+        plugin_loader.load_pipeline(options={option: value})
     assert caught.value.kwargs['option'] == option
 
 
 @pytest.mark.parametrize('kind', NORMALIZATIONS)
 def test_the_largest_multipliers_and_values_add_up_to_numbers(kind):
     options = {
-        f'{name}_weight_multiplier': overrides.MULTIPLIER_MAX
+        f'{name}_weight_multiplier': aggregate_overrides.MULTIPLIER_MAX
         for name in ('ram', 'cpu', 'disk', 'metrics')
     }
     options |= {'metrics_weight_setting': 'm=1e300'}
@@ -63,5 +63,5 @@ def test_the_largest_multipliers_and_values_add_up_to_numbers(kind):
 )
 def test_an_option_that_is_no_number_is_refused_when_it_is_read(weigher, option, value):
     with pytest.raises(exceptions.PluginError, match=f'option {option}: expected') as caught:
-        plugins.load([weigher], {option: value}, plugins.WEIGHERS)
+        plugin_loader.load([weigher], {option: value}, plugin_loader.WEIGHERS)
     assert caught.value.kwargs['option'] == option

@@ -5,14 +5,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from gantt import exceptions, plugins
-from gantt.core import image_properties, overrides
-from gantt.core.host import Aggregate
-from gantt.core.metrics import DeclaredMetric
-from gantt.core.pipeline import Pipeline
-from gantt.core.report import DevicePool, Hypervisor, Metric
-from gantt.core.request import Destination, Image
-from gantt.core.resources import Inventory
+from gantt import exceptions, plugin_loader
+from gantt.core.messages import image_properties
+from gantt.core.messages.report import DevicePool, Hypervisor, Metric
+from gantt.core.messages.request import Destination, Image
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.resources.host import Aggregate
+from gantt.core.table import aggregate_overrides
+from gantt.core.table.metrics import DeclaredMetric
 from gantt.core.weighers.load import LoadWeigher
 from gantt.core.weighers.metrics import MetricsWeigher
 from tests.core.builders import (
@@ -32,7 +33,7 @@ HERE, THERE = an_id(1, 9), an_id(2, 9)
 
 def weigh(table, names, options=None, skip_failing=False, count=1, **spec):
     """The decision of these weighers alone."""
-    loaded = plugins.load(names.split(), options or {}, plugins.WEIGHERS)
+    loaded = plugin_loader.load(names.split(), options or {}, plugin_loader.WEIGHERS)
     pipeline = Pipeline([], loaded, skip_failing=skip_failing)
     return decide(table, a_request(count, alternates=20, **spec), pipeline)
 
@@ -297,7 +298,7 @@ def test_the_least_multiplier_of_a_hosts_aggregates_counts_and_one_that_is_none_
     table = a_table(*(a_host(n) for n in range(1, 5)), aggregates=aggregates)
     expected = {'cmp-1': 5.0, 'cmp-2': -2.0, 'cmp-3': 1.0, 'cmp-4': 1.0}
     assert totals(table, 'RAMWeigher') == expected
-    assert overrides.problems(aggregates) == [
+    assert aggregate_overrides.problems(aggregates) == [
         "aggregate agg-3: ram_weight_multiplier is '1,2', expected a number from -1e12 to 1e12; "
         'its hosts go by the option'
     ]
@@ -332,7 +333,7 @@ def test_multipliers_follow_the_aggregates_and_their_hosts():
 
 def test_no_array_is_made_where_no_aggregate_sets_a_multiplier():
     table = a_table(a_host(1), aggregates=[an_aggregate(1, [1], ssd='true')])
-    weigher = plugins.load(['RAMWeigher'], {}, plugins.WEIGHERS)[0]
+    weigher = plugin_loader.load(['RAMWeigher'], {}, plugin_loader.WEIGHERS)[0]
     assert weigher.multipliers(table, np.arange(1)) == 1.0
     assert not table.minima
 
@@ -357,10 +358,10 @@ def test_free_memory_in_four_ways(kind, shares):
 
 
 def test_one_setting_for_all_weighers_that_have_none_of_their_own():
-    loaded = plugins.load(
+    loaded = plugin_loader.load(
         ['RAMWeigher', 'CPUWeigher', 'HypervisorVersionWeigher'],
         {'cpu_weight_normalization': 'absolute'},
-        plugins.WEIGHERS,
+        plugin_loader.WEIGHERS,
     )
     table = a_table(a_host(1))
     kinds = Pipeline([], loaded, normalization='rank').weighing(table).normalizations
@@ -370,4 +371,6 @@ def test_one_setting_for_all_weighers_that_have_none_of_their_own():
 
 def test_a_normalization_that_is_none_is_refused():
     with pytest.raises(exceptions.PluginError, match='ram_weight_normalization.*one of'):
-        plugins.load(['RAMWeigher'], {'ram_weight_normalization': 'best'}, plugins.WEIGHERS)
+        plugin_loader.load(
+            ['RAMWeigher'], {'ram_weight_normalization': 'best'}, plugin_loader.WEIGHERS
+        )

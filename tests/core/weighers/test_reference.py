@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gantt import plugins
-from gantt.core.pipeline import Pipeline
+from gantt import plugin_loader
+from gantt.core.placement.pipeline import Pipeline
 from tests.core.builders import NOW, a_change, a_request, a_table, decide
 from tests.core.weighers import sites
 from tests.core.weighers.reference import Site
@@ -15,7 +15,9 @@ FEW = settings(max_examples=100, deadline=None)
 
 
 def a_pipeline(options, filters=()):
-    return Pipeline(filters, plugins.load(list(sites.WEIGHERS), options, plugins.WEIGHERS))
+    return Pipeline(
+        filters, plugin_loader.load(list(sites.WEIGHERS), options, plugin_loader.WEIGHERS)
+    )
 
 
 @FEW
@@ -47,7 +49,7 @@ def test_a_score_made_anew_after_a_pick_is_that_of_a_new_ranking(data):
         count=data.draw(st.integers(2, 8)), alternates=10,
         resources={'VCPU': 1, 'MEMORY_MB': 500, 'DISK_GB': 1}, **data.draw(sites.specs()),
     )  # fmt: skip
-    filters = plugins.load(['ResourcesFilter'])
+    filters = plugin_loader.load(['ResourcesFilter'])
 
     def placed(locally):
         pipeline = a_pipeline(options, filters)
@@ -65,7 +67,8 @@ def test_after_a_pick_the_others_are_not_weighed_again():
     """Else the test above compares a thing with itself."""
     options = {'ram_weight_normalization': 'fraction'}
     pipeline = Pipeline(
-        plugins.load(['ResourcesFilter']), plugins.load(['RAMWeigher'], options, plugins.WEIGHERS)
+        plugin_loader.load(['ResourcesFilter']),
+        plugin_loader.load(['RAMWeigher'], options, plugin_loader.WEIGHERS),
     )
     asked = []
     weigher = pipeline.weighers[0]

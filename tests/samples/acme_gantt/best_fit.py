@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """BestFitWeigher: fill the gaps first."""
 
-from gantt.core.plugin import Option
-from gantt.core.weighers.base import Weigher
+from gantt.plugin_api import Option, Weigher
 
 
 class BestFitWeigher(Weigher):

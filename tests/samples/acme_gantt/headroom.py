@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """HeadroomFilter: some memory stays free on every host."""
 
-from gantt.core.filters.base import Filter
-from gantt.core.plugin import Option
-from gantt.core.resources import format_amount
+from gantt.plugin_api import Filter, Option, format_amount
 
 
 class HeadroomFilter(Filter):

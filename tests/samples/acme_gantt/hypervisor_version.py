@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """HypervisorVersionFilter: the hint ``min_hypervisor_version`` is respected."""
 
-from gantt.core.filters.base import PerHostFilter
+from gantt.plugin_api import PerHostFilter
 
 
 class HypervisorVersionFilter(PerHostFilter):

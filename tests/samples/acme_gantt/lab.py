@@ -1,23 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """LabSource: the machines of a laboratory, as its own booking list has them."""
 
+import functools
 import json
 import pathlib
 import random
 
 from oslo_config import cfg
 
-from gantt import client, exceptions
-from gantt.compute.census import Census
-from gantt.compute.member import Member, Settings
-from gantt.compute.over_rpc import OverRpc
-from gantt.compute.ports import Facts
-from gantt.compute.report_source import ReportSource
-from gantt.compute.runner import Runner
-from gantt.compute.session import Session
-from gantt.core.report import RegisterHost
-from gantt.core.resources import Inventory
-from gantt.rpc.transport import wait_for_broker
+from gantt.plugin_api.report_sources import (
+    Facts,
+    HostAgent,
+    Inventory,
+    Misconfigured,
+    OverRpc,
+    RegisterHost,
+    ReportSource,
+    Runner,
+    RunningGuests,
+    Session,
+    Settings,
+    get_transport,
+    wait_for_broker,
+)
 
 OPTS = [
     cfg.StrOpt('bookings', help='File: {"machine": {"cpus": 8, "memory_mb": 16384, "taken": 0}}'),
@@ -40,7 +45,7 @@ class LabSource(ReportSource):
         super().__init__()
         self._path = pathlib.Path(conf.lab.bookings or '')
         self._settings = Settings(report_seconds=conf.lab.report_seconds)
-        self._carrier = client.get_transport(conf)
+        self._carrier = get_transport(conf)
         self._runner = Runner(threads=2)
         wait_for_broker(self._carrier, conf.rpc.start_wait_seconds)
 
@@ -48,9 +53,8 @@ class LabSource(ReportSource):
         port = OverRpc(self._carrier)
         for name in self._read():
             session = Session(RegisterHost(name=name, boot_nonce='lab'), port)
-            self._runner.add(
-                Member(session, port, lambda n=name: self._look(n), self._settings, random.Random())
-            )
+            look = functools.partial(self._look, name)
+            self._runner.add(HostAgent(session, port, look, self._settings, random.Random()))
         self._runner.start()
 
     def stop(self, seconds):
@@ -68,12 +72,12 @@ class LabSource(ReportSource):
             foreign={'VCPU': machine['taken']},
         )
         # No opinion on guests: nothing is confirmed and nothing freed by a report.
-        return Census(None, None), facts
+        return RunningGuests(None, None), facts
 
     def _read(self):
         try:
             return json.loads(self._path.read_text())
         except (OSError, ValueError) as e:
-            raise exceptions.Misconfigured(
+            raise Misconfigured(
                 option='[lab] bookings', problem=str(e), fix='Name a JSON file'
             ) from None

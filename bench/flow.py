@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How straight the two flows run through the code: calls, files, and changes of file.
+
+One request of one member, from ``submit`` to ``send``, and one report, from its queue to the
+host table; four hosts, the default filters and weighers, SQLite, everything warm.  Counted
+by ``sys.setprofile``; files of plug-ins (with a filter or weigher in them) are left out.
+The yardstick is the report.
+"""
+
+import argparse
+import contextlib
+import importlib.metadata
+import pathlib
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+import gantt
+from bench import Result, conditions
+from gantt import plugin_loader
+from gantt.core.messages.report import HostReport, RegisterHost, Running
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.records.decision import Answer
+from gantt.db.engine import session
+from gantt.db.schema import migration
+from gantt.db.stores.store import SqlStore
+from gantt.scheduler.clock import SystemClock
+from gantt.scheduler.recorder import MemoryRecorder
+from gantt.scheduler.service import Scheduler
+from gantt.scheduler.settings import Settings
+
+ROOT = pathlib.Path(gantt.__file__).parent
+#: Files with a filter or weigher in them.
+PLUGINS = {
+    f'{entry.module.replace(".", "/")}.py'
+    for group in (plugin_loader.FILTERS, plugin_loader.WEIGHERS)
+    for entry in importlib.metadata.entry_points(group=group)
+}
+HOSTS, WARM = 4, 30
+
+
+class Flow(msgspec.Struct):
+    """What one run of a flow passed.
+
+    :ivar path: files, in the order in which they are entered first
+    """
+
+    calls: int = 0
+    changes: int = 0
+    path: list[str] = []
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[Flow]:
+    """Count the calls of this thread into files of Gantt."""
+    flow, last = Flow(), ''
+
+    def called(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal last
+        if event != 'call':
+            return
+        name = file_of(frame.f_code.co_filename)
+        if name is None:
+            return
+        flow.calls += 1
+        if name != last:
+            flow.changes += bool(last)
+            last = name
+            if name not in flow.path:
+                flow.path.append(name)
+
+    sys.setprofile(called)
+    try:
+        yield flow
+    finally:
+        sys.setprofile(None)
+
+
+def file_of(path: str) -> str | None:
+    """A file of Gantt that counts, as the tree names it."""
+    if not path.startswith(f'{ROOT}/'):
+        return None
+    name = f'gantt/{path.removeprefix(f"{ROOT}/")}'
+    return None if name in PLUGINS else name
+
+
+class _Site:
+    """A scheduler over SQLite, and hosts that are reported for."""
+
+    def __init__(self, folder: str) -> None:
+        url = f'sqlite:///{folder}/flow.db'
+        engine = session.build_engine(url)
+        migration.sync(engine)
+        engine.dispose()
+        self.store = SqlStore.for_url(url)
+        self.clock = SystemClock()
+        pipeline = plugin_loader.load_pipeline()
+        self.scheduler = Scheduler(
+            self.store, pipeline, MemoryRecorder(), Settings(worker='flow'), self.clock
+        )
+        self.scheduler.cache.fetch()
+        self.sent: list[Answer] = []
+        self.hosts: dict[str, tuple[int, int]] = {}  # name -> epoch, sequence
+        self.running: dict[str, list[Running]] = {}
+        for number in range(HOSTS):
+            name = f'cmp-{number}'
+            registered = self.scheduler.register_host(
+                RegisterHost(name=name, boot_nonce=str(uuid.uuid4()))
+            )
+            self.hosts[name] = registered.epoch, 0
+            self.report(name)
+        self.turn()
+
+    def send(self, answers: Any) -> None:
+        """What a carrier of replies does with those of a batch."""
+        self.sent += [answer for _, answer in answers]
+
+    def turn(self) -> None:
+        """Let everything happen that is due."""
+        self.scheduler.intake.step()
+        self.scheduler.housekeeping.step()
+        self.scheduler.placing.step()
+
+    def request(self) -> None:
+        """One request of one member, answered."""
+        before = len(self.sent)
+        made = SelectDestinations(
+            request_id=str(uuid.uuid4()),
+            spec=RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 64}),
+            consumers=[str(uuid.uuid4())],
+        )
+        self.scheduler.submit(made, object(), self)
+        self.scheduler.placing.step()
+        if len(self.sent) != before + 1 or self.sent[-1].outcome.value != 'placed':
+            raise RuntimeError(f'not placed: {self.sent[before:]}')
+        (((chosen, *_),),) = [answer.selections for answer in self.sent[before:]]
+        runs = Running(consumer=chosen.consumer, claim_id=chosen.claim_id)
+        self.running.setdefault(chosen.host, []).append(runs)
+
+    def report(self, name: str = 'cmp-0') -> None:
+        """One report, stored and on the table."""
+        epoch, sequence = self.hosts[name]
+        self.hosts[name] = epoch, sequence + 1
+        self.scheduler.report_soon(
+            HostReport(
+                name=name,
+                epoch=epoch,
+                sequence=sequence + 1,
+                full=True,
+                inventories={
+                    'VCPU': Inventory(total=100_000),
+                    'MEMORY_MB': Inventory(total=10_000_000),
+                },
+                running=self.running.get(name, []),
+                pending=[],
+            )
+        )
+        self.scheduler.intake.step()
+
+
+def flows() -> dict[str, Flow]:
+    """Each of the two flows, once, after it has run for a while."""
+    with tempfile.TemporaryDirectory() as folder:
+        site = _Site(folder)
+        try:
+            found = {}
+            verbs: dict[str, Callable[[], None]] = {'request': site.request, 'report': site.report}
+            for name, verb in verbs.items():
+                for _ in range(WARM):
+                    verb()
+                    site.turn()
+                with watched() as found[name]:
+                    verb()
+            return found
+        finally:
+            site.store.close()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """None: the flows are what they are."""
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Changes of file of a request."""
+    found = flows()
+    stated = {
+        name: {'calls': flow.calls, 'files': len(flow.path), 'changes': flow.changes}
+        for name, flow in found.items()
+    }
+    return Result(
+        bench='flow',
+        value=float(found['request'].changes),
+        unit='changes of file',
+        yardstick={'name': 'changes of file of a report', 'value': float(found['report'].changes)},
+        ratio=found['request'].changes / found['report'].changes,
+        conditions={**conditions.here(), **stated},
+        audit=0,
+    )

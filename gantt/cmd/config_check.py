@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gantt-manage config check``: whether a service would start with this configuration."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from oslo_config import cfg
+
+from gantt import exceptions
+from gantt.cmd.doctor import processes, times
+from gantt.conf import files, opts, unknown
+from gantt.conf.pipeline import pipeline_from_conf
+from gantt.db.engine import session
+from gantt.db.schema import migration
+from gantt.db.stores import store
+from gantt.rpc.amqp import driver, transport
+
+
+def run(conf: Any) -> int:
+    """Read all options, look for misspelled ones, load the plugins, reach the servers."""
+    checks: list[tuple[str, Callable[[Any], str]]] = [
+        ('options', check_options),
+        ('names', _check_names),
+        ('ports', _check_ports),
+        ('plugins', _check_plugins),
+        ('database', _check_database),
+        ('broker', _check_broker),
+    ]
+    failed = 0
+    for name, check in checks:
+        try:
+            print(f'{name:<10} ok     {check(conf)}')
+        except exceptions.GanttError as e:
+            failed += 1
+            print(f'{name:<10} WRONG  {e.message}')
+    return 1 if failed else 0
+
+
+def check_options(conf: Any) -> str:
+    """Whether every option can be read, and none contradicts another.
+
+    :raises Misconfigured: names the option
+    """
+    read = 0
+    for group, options in opts.list_opts():
+        for option in options:
+            read += _reads(conf, group, option)
+    for finding in times.contradictions(conf):
+        raise exceptions.Misconfigured(
+            option=finding.option, problem=finding.why, fix=finding.instead
+        )
+    return f'{read} read, nothing contradicts'
+
+
+def _check_names(conf: Any) -> str:
+    """:raises Misconfigured: what stands in the files is read by nobody"""
+    wrong = unknown.unread(conf)
+    if wrong:
+        raise exceptions.Misconfigured('; '.join(map(str, wrong)))
+    return 'none in the files is misspelled'
+
+
+def _reads(conf: Any, group: str | None, option: Any) -> bool:
+    """Whether an option is registered; its value is read, which is when oslo.config checks it."""
+    try:
+        holder = conf if group in (None, 'DEFAULT') else conf[group]
+        holder[option.dest]
+    except cfg.NoSuchOptError:
+        return False  # of a plugin that is installed, but not enabled
+    except (cfg.Error, ValueError) as e:
+        raise exceptions.Misconfigured(
+            option=f'[{group or "DEFAULT"}] {option.name}', problem=files.said(e), fix='Correct it'
+        ) from None
+    return True
+
+
+def _check_ports(conf: Any) -> str:
+    """:raises Misconfigured: two programs would listen on one port; names both options"""
+    for finding in processes.clashes(conf):
+        raise exceptions.Misconfigured(
+            option=finding.option, problem=finding.why, fix=finding.instead
+        )
+    return 'no two programs want one'
+
+
+def _check_plugins(conf: Any) -> str:
+    described = pipeline_from_conf(conf).described()
+    counts = [f'{len(v)} {k}' for k, v in described.items() if isinstance(v, list | tuple | dict)]
+    return ', '.join(counts) or 'loaded'
+
+
+def _check_database(conf: Any) -> str:
+    engine = session.engine_from_conf(conf)
+    try:
+        migration.check(engine)
+        with contextlib.closing(store.connect(conf)) as connected:
+            connected.check_rights()
+        return f'{session.family(engine)}, schema {migration.version(engine)}'
+    finally:
+        engine.dispose()
+
+
+def _check_broker(conf: Any) -> str:
+    """:raises BrokerUnavailable: none takes us; names the option"""
+    shown = []
+    for option, carrier in transport.carriers(conf):
+        try:
+            if not driver.is_in_process(carrier):
+                transport.service_defaults(conf)
+                transport.wait_for_broker(carrier, 0, option)
+            shown.append(transport.address(carrier))
+        finally:
+            carrier.cleanup()
+    return ', '.join(shown)

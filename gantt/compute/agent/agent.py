@@ -1,0 +1,474 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build and delete, as a host does them.
+
+    remember the claim as pending → check again against what really runs here →
+    ask the scheduler to confirm → only after "ok" start the guest → remember it
+
+A guest never starts on a claim that was not confirmed in this very attempt,
+and never twice for one claim: each step is in the journal before its effect.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from gantt import exceptions
+from gantt.compute.agent import layouts, running_guests
+from gantt.compute.agent.claim_client import Words
+from gantt.compute.agent.journal import (
+    FINISHED,
+    PENDING,
+    RUNNING,
+    STARTING,
+    STOPPING,
+    Entry,
+    Journal,
+)
+from gantt.compute.agent.session import Fenced, Session, Stamp
+from gantt.compute.agent.trust import Trust
+from gantt.compute.ports import Guest, GuestDriver, GuestError, SchedulerPort
+from gantt.core.messages.build import Build, Delete
+
+LOG = logging.getLogger(__name__)
+
+WAIT_FIRST, WAIT_MOST = 0.2, 5.0
+PENDING_LOOK_SECONDS = 0.05
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a build or a delete.
+
+    ``outcome`` of a build: running | in_progress | refused (the second check
+    says no) | gone (the claim does not hold any more) | unconfirmed (the
+    scheduler did not answer while the claim could hold) | failed (to start) |
+    deleted (meanwhile) | finished (it ended before; it is not started again).
+    Of a delete: deleted | unknown (nothing of it is here) | failed.
+    """
+
+    consumer: str
+    claim_id: str | None
+    outcome: str
+    reason: str = ''
+
+
+class Halted(Exception):
+    """This agent has been told to stop at once; nothing more happens through it."""
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """How long things are tried, in seconds."""
+
+    confirm_seconds: float = 120.0
+    wait_for_other_seconds: float = 300.0
+    tombstone_seconds: float = 172_800.0
+    #: For what became of builds whose place another one needs.
+    pending_seconds: float = 2.0
+    #: Without a disagreement for so long, builds are not checked here; None: always.
+    trusted_seconds: float | None = None
+
+
+class _Problem(NamedTuple):
+    """Why a build does not fit.
+
+    :ivar views: what the host sees, where the scheduler must see something else
+    """
+
+    text: str
+    views: str = ''
+
+
+class Agent:
+    """One host's builder; all methods may be called from any thread.
+
+    :param on_change: called after a guest started or went: report soon; with True
+        where the scheduler's answer leaves a doubt whether it knows us: report
+        everything, and hear what it says
+    :param event: what is waited on: the simulator has its own time
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        port: SchedulerPort,
+        driver: GuestDriver,
+        journal: Journal,
+        on_change: Callable[[bool], None],
+        terms: Terms | None = None,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        event: Callable[[], threading.Event] = threading.Event,
+    ) -> None:
+        self.name = session.name
+        self.disagreements = self.failed_builds = 0
+        self._session = session
+        self._words = Words(session, port)
+        self._driver = driver
+        self._journal = journal
+        self._on_change = on_change
+        self._terms = terms or Terms()
+        self._wall = wall
+        self._monotonic = monotonic
+        self._checking = threading.Lock()
+        self._working: dict[str, threading.Event] = {}
+        self._starting: set[str] = set()  # by this process, not by one that crashed
+        self.trust = Trust(self.name, journal, self._terms.trusted_seconds, wall)
+        self._event = event
+        self._halted = event()
+        self._recovered = event()
+
+    # -- build -------------------------------------------------------------------
+    def build(self, build: Build) -> Outcome:
+        """Build a guest, once it is known what runs here; the whole way, on the caller's thread.
+
+        :raises InvalidMessage: it is for another host
+        :raises Fenced: another agent speaks for this host
+        """
+        self._for_us(build.host)
+        self._session.raise_if_fenced()
+        if not self._recovered.wait(self._terms.confirm_seconds):
+            return _of(build, 'unconfirmed', 'it is not known yet what runs here')
+        with self._alone(build.claim_id) as alone:
+            if not alone:
+                return _of(build, 'in_progress')
+            known = self._journal.get(build.claim_id)
+            if known is None:
+                refused = self._check(build)
+                if refused is not None:
+                    return refused
+                known = self._journal.get(build.claim_id)
+            if known is None or known.state in (FINISHED, RUNNING, STOPPING):
+                return _known(build, known)
+            return self._confirm_and_start(known)
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether a build is pending that nobody works on."""
+        return any(
+            e.state == PENDING and e.claim_id not in self._working for e in self._journal.live()
+        )
+
+    def resume(self) -> list[Outcome]:
+        """Go on with what is pending and nobody works on, such as after a restart; nothing more
+        where another agent speaks for this host, or this one was told to stop.
+        """
+        outcomes = []
+        with contextlib.suppress(Fenced, Halted):
+            for entry in self._journal.live():
+                if entry.state == PENDING:
+                    outcomes.append(self.build(entry.build))
+        return outcomes
+
+    def _check(self, build: Build) -> Outcome | None:
+        """Note the claim as pending, or refuse it.  One build at a time.
+
+        Where it would fit but for builds that are not confirmed yet, what becomes of them is
+        waited for first, within a bound: their claims may be cancelled.
+        """
+        end = self._monotonic() + self._terms.pending_seconds
+        while True:
+            checked, problem, pending = self._checked(build, self._monotonic() >= end)
+            if checked:
+                break
+            self._wait_for_one_of(pending, end)
+        if not problem:
+            return None
+        self._step()
+        self._words.refuse([build.claim_id], problem)
+        self._on_change(False)
+        return _of(build, 'refused', problem)
+
+    def _wait_for_one_of(self, pending: frozenset[str], end: float) -> None:
+        """Until one of these claims is pending no more, or ``end``."""
+        while (left := end - self._monotonic()) > 0:
+            entries = map(self._journal.get, pending)
+            if any(entry is None or entry.state != PENDING for entry in entries):
+                return
+            self._step()
+            self._halted.wait(min(PENDING_LOOK_SECONDS, left))
+
+    def _checked(self, build: Build, is_last: bool) -> tuple[bool, str, frozenset[str]]:
+        """Whether it was decided, why it does not fit, and the pending claims to wait for.
+
+        :param is_last: decide, whatever is pending
+        """
+        with self._checking:
+            problem, pending = self._problem(build)
+            if pending and not is_last:
+                return False, '', pending
+            if problem:
+                self._disagree(build, problem)
+            entry = Entry(
+                build=build,
+                state=FINISHED if problem else PENDING,
+                lease_until=self._wall() + (build.lease_seconds or self._terms.confirm_seconds),
+                reason=f'refused: {problem.text}' if problem else '',
+            )
+            self._step()
+            self._journal.add(entry)
+        return True, problem.text if problem else '', frozenset()
+
+    def _problem(self, build: Build) -> tuple[_Problem | None, frozenset[str]]:
+        """Why it does not fit what really runs here, and builds but for which it would.
+
+        Those are pending: it is not known yet whether they are to start.
+        """
+        nothing: frozenset[str] = frozenset()
+        objection = self._driver.objection(build)
+        if objection:
+            return _Problem(objection), nothing
+        if self.trust.check_is_off:
+            return None, nothing
+        now = running_guests.take(self._driver, self._journal)
+        if now.running is None:
+            return _Problem('it cannot be said what runs here now'), nothing
+        entries = self._journal.live()
+        facts = layouts.outside(self._driver.facts(now.guests), entries)
+        used = now.used()
+        foreign = facts.foreign if isinstance(facts.foreign, dict) else {}
+        answer = layouts.check(build, facts, used, foreign, entries)
+        if answer.ok:
+            return None, nothing
+        views = (
+            f'it takes {build.resources}; here are '
+            f'{ {name: one.cap for name, one in facts.inventories.items()} }, used by guests '
+            f'{used}, by others {foreign}'
+        )
+        problem = _Problem(answer.reason, views)
+        pending = frozenset(one.claim_id for one in entries if one.state == PENDING)
+        left = [one for one in entries if one.claim_id not in pending]
+        if pending and layouts.check(build, facts, now.used(pending), foreign, left).ok:
+            return problem, pending
+        return problem, nothing
+
+    def _disagree(self, build: Build, problem: _Problem) -> None:
+        if not problem.views:
+            return
+        self.disagreements += 1
+        self.trust.disagreed(problem.text)
+        LOG.warning(
+            'Host %s and the scheduler disagree about claim %s: %s: %s',
+            self.name, build.claim_id, problem.views, problem.text,
+        )  # fmt: skip
+
+    def _confirm_and_start(self, entry: Entry) -> Outcome:
+        build = entry.build
+        asked, outcome = self._confirmed(entry)
+        if asked is None:
+            if self._journal.move(entry.claim_id, (PENDING,), FINISHED, outcome.outcome):
+                self._on_change(outcome.outcome == 'gone')
+                return outcome
+            return _of(build, 'deleted')
+        self._step()
+        self._starting.add(entry.claim_id)
+        if not self._journal.move(entry.claim_id, (PENDING,), STARTING, asked=asked):
+            # Deleted while the question was under way.
+            self._release([entry.claim_id], 'deleted before it started')
+            return _of(build, 'deleted')
+        self._step()
+        try:
+            self._driver.start(build)
+        except GuestError as e:
+            return self._failed(build, e)
+        self._step()
+        self._journal.move(entry.claim_id, (STARTING,), RUNNING)
+        self.failed_builds = 0
+        self._on_change(False)
+        return _of(build, 'running')
+
+    def _confirmed(self, entry: Entry) -> tuple[Stamp | None, Outcome]:
+        """Ask until there is an answer or the claim can no longer hold.
+
+        Each try asks anew; only the answer to the last one, in the epoch it was asked in, counts.
+        """
+        build = entry.build
+        end = self._monotonic() + min(
+            max(0.0, entry.lease_until - self._wall()),
+            build.lease_seconds or self._terms.confirm_seconds,
+        )
+        wait, reason = WAIT_FIRST, 'the lease ran out before it could be asked'
+        while True:
+            self._step()
+            try:
+                stamp = self._session.stamp()
+                if not self._journal.ask(entry.claim_id, stamp):
+                    return None, _of(build, 'deleted')
+                fate = self._words.confirm(stamp, build.claim_id)
+                if fate == 'ok':
+                    return stamp, _of(build, 'running')
+                if fate:
+                    return None, _of(build, 'gone', 'the claim does not hold any more')
+                self._on_change(True)
+            except Fenced as e:
+                return None, _of(build, 'gone', str(e))
+            except exceptions.Unavailable as e:
+                reason = str(e)
+            except exceptions.Refused as e:
+                return None, _of(build, 'gone', str(e))
+            left = end - self._monotonic()
+            if left <= 0:
+                LOG.error('Claim %s was not confirmed in time: %s', build.claim_id, reason)
+                return None, _of(build, 'unconfirmed', reason)
+            self._halted.wait(min(wait, left))
+            wait = min(wait * 2, WAIT_MOST)
+
+    def _failed(self, build: Build, error: GuestError) -> Outcome:
+        LOG.error('Host %s: %s', self.name, error)
+        self.failed_builds += 1
+        guest = _guest(build)
+        self._journal.move(build.claim_id, (STARTING,), STOPPING, str(error))
+        try:
+            self._driver.stop(guest)  # whatever is left of it
+        except GuestError as e:
+            # It may run after all: it stays listed until a delete succeeds.
+            LOG.error('Host %s: what failed to start cannot be stopped either: %s', self.name, e)
+            self._on_change(False)
+            return _of(build, 'failed', str(error))
+        self._journal.move(build.claim_id, (STOPPING,), FINISHED, f'failed: {error}'[:1000])
+        self._release([build.claim_id], str(error)[:1000])
+        self._on_change(False)
+        return _of(build, 'failed', str(error))
+
+    # -- delete -------------------------------------------------------------------
+    def delete(self, delete: Delete) -> Outcome:
+        """Stop a guest and release its claim.
+
+        A delete that comes before its build makes sure that nothing starts.
+
+        :raises InvalidMessage: it is for another host
+        """
+        self._for_us(delete.host)
+        targets = self._targets(delete)
+        if not targets:
+            if delete.claim_id is not None:
+                self._tombstone(delete.consumer, delete.claim_id)
+                self._release([delete.claim_id], delete.reason)
+            return Outcome(consumer=delete.consumer, claim_id=delete.claim_id, outcome='unknown')
+        problem = ''
+        for guest in targets:
+            problem = self._stop(guest, delete.reason) or problem
+        self._on_change(False)
+        return Outcome(
+            consumer=delete.consumer, claim_id=delete.claim_id,
+            outcome='failed' if problem else 'deleted', reason=problem,
+        )  # fmt: skip
+
+    def _targets(self, delete: Delete) -> list[Guest]:
+        """The guests of the consumer that are here or on their way."""
+        found: dict[str | None, Guest] = {
+            e.claim_id: running_guests.guest_of(e)
+            for e in self._journal.of_consumer(delete.consumer)
+            if e.state != FINISHED
+        }
+        guests = dict(found)
+        try:
+            listed = self._driver.guests() or []
+        except GuestError:
+            if not found:
+                raise
+            listed = []
+        for guest in listed:
+            if guest.consumer == delete.consumer and (guest.claim_id or not found):
+                guests.setdefault(guest.claim_id, guest)
+        return [g for g in guests.values() if delete.claim_id in (None, g.claim_id)]
+
+    def _stop(self, guest: Guest, reason: str) -> str:
+        """Stop one guest for good; the problem, '' where it is gone."""
+        claim_id = guest.claim_id
+        if claim_id is not None:
+            if self._journal.move(claim_id, (PENDING,), FINISHED, 'deleted'):
+                self._release([claim_id], reason)
+                return ''
+            work = self._working.get(claim_id)
+            if work is not None and not work.wait(self._terms.wait_for_other_seconds):
+                return 'it is still being started'
+            self._step()
+            if not self._journal.move(claim_id, (RUNNING, STARTING), STOPPING):
+                # A journal that was lost: a build that comes now must not start it again.
+                self._tombstone(guest.consumer, claim_id, STOPPING)
+        self._step()
+        try:
+            self._driver.stop(guest)
+        except GuestError as e:
+            LOG.error('Host %s: %s', self.name, e)
+            return str(e)
+        self._step()
+        if claim_id is not None:
+            if not self._journal.move(claim_id, (STOPPING,), FINISHED, 'deleted'):
+                self._tombstone(guest.consumer, claim_id)
+            self._release([claim_id], reason)
+        return ''
+
+    def _tombstone(self, consumer: str, claim_id: str, state: str = FINISHED) -> None:
+        """Make sure that a build of this claim never starts anything."""
+        build = Build(claim_id=claim_id, consumer=consumer, host=self.name, resources={})
+        self._journal.add(Entry(build=build, state=state, reason='deleted'))
+
+    # -- after a restart -----------------------------------------------------------
+    def recover(self) -> None:
+        """Bring the journal in line with what runs.  Before the first report.
+
+        :raises GuestError: it cannot be said what runs here; try again
+        """
+        for entry in running_guests.settle(self._driver, self._journal, self._starting):
+            LOG.warning('Host %s: claim %s was %s when the agent ended and is given back',
+                        self.name, entry.claim_id, entry.state)  # fmt: skip
+            self._release([entry.claim_id], f'was {entry.state} when the agent ended')
+        self._journal.purge(self._terms.tombstone_seconds)
+        self._recovered.set()
+
+    def tidy(self) -> int:
+        """Forget old tombstones; how many."""
+        return self._journal.purge(self._terms.tombstone_seconds)
+
+    def halt(self) -> None:
+        """Let nothing more happen through this agent, also not what is under way."""
+        self._halted.set()
+        self._recovered.set()
+
+    # -- words ----------------------------------------------------------------------
+    def _release(self, claim_ids: list[str], reason: str) -> None:
+        self._step()
+        self._words.release(claim_ids, reason)
+
+    def _step(self) -> None:
+        if self._halted.is_set():
+            raise Halted
+
+    def _for_us(self, host: str) -> None:
+        if host != self.name:
+            raise exceptions.InvalidMessage(
+                field='host', problem=f'expected {self.name!r}, which this agent speaks for'
+            )
+
+    @contextlib.contextmanager
+    def _alone(self, claim_id: str) -> Iterator[bool]:
+        """Only one thread at a time works on a claim; the others are told False."""
+        mine = self._event()
+        if self._working.setdefault(claim_id, mine) is not mine:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            self._starting.discard(claim_id)
+            del self._working[claim_id]
+            mine.set()
+
+
+def _guest(build: Build) -> Guest:
+    return Guest(consumer=build.consumer, claim_id=build.claim_id, resources=build.resources)
+
+
+def _of(build: Build, outcome: str, reason: str = '') -> Outcome:
+    return Outcome(consumer=build.consumer, claim_id=build.claim_id, outcome=outcome, reason=reason)
+
+
+def _known(build: Build, entry: Entry | None) -> Outcome:
+    if entry is not None and entry.state == RUNNING:
+        return _of(build, 'running')
+    return _of(build, 'finished', entry.reason if entry else '')

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The key of a host, in a file that nobody else reads.
+
+The file is JSON: the private key, and the keys before it with their signatures over the next
+one, by which a scheduler that knows an older key (a database put back to a state before the
+rotation) follows to the present one.
+"""
+
+import contextlib
+import os
+import pathlib
+import secrets
+
+import msgspec
+
+from gantt import exceptions
+from gantt.client.signing import Signer
+from gantt.core.resources import host_keys
+from gantt.core.resources.host_keys import KEY_BYTES, OLDER_MOST, SIGNATURE_BYTES
+from gantt.ed25519 import PrivateKey
+
+FILE_BYTES_MAX = 65_536
+
+
+class _Older(msgspec.Struct):
+    public: str
+    signature: str
+
+
+class _Content(msgspec.Struct):
+    private: str
+    older: list[_Older] = []
+
+
+class _Unusable(Exception):
+    """What is in the file is no key of ours."""
+
+
+def load_or_make(path: pathlib.Path, option: str = '[compute] key_file') -> Signer:
+    """The key in a file, which is made where there is none.
+
+    :param option: that names the file, for the refusal
+    :raises Misconfigured: the file cannot be used, or others may read it
+    """
+    try:
+        with contextlib.suppress(FileExistsError):
+            if not path.exists():
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                made = PrivateKey()
+                _write(path, _Content(private=host_keys.text(made.raw)), anew=True)
+        return _signer(_read(path))
+    except OSError as e:
+        problem = e.strerror or str(e)
+    except _Unusable as e:
+        problem = str(e)
+    raise _misconfigured(path, problem, option)
+
+
+def rotate(path: pathlib.Path) -> str:
+    """Put another key in place, signed by the one that is there; its fingerprint.
+
+    An agent that runs goes on with the old one until it is restarted.
+
+    :raises Misconfigured: there is no file, or it cannot be used
+    """
+    try:
+        content = _read(path)
+        old, new = _private(content), PrivateKey()
+        passed_on = _Older(
+            public=host_keys.text(old.public),
+            signature=host_keys.text(old.sign(host_keys.link(new.public))),
+        )
+        older = [passed_on, *content.older][:OLDER_MOST]
+        after = _Content(private=host_keys.text(new.raw), older=older)
+        _write(path, after, anew=False)
+        return _signer(after).fingerprint
+    except OSError as e:
+        problem = e.strerror or str(e)
+    except _Unusable as e:
+        problem = str(e)
+    raise _misconfigured(path, problem)
+
+
+def _read(path: pathlib.Path) -> _Content:
+    with path.open('rb') as file:
+        if os.fstat(file.fileno()).st_mode & 0o077:
+            raise _Unusable('others than its owner may read or write it (chmod 600)')
+        body = file.read(FILE_BYTES_MAX)
+    try:
+        return msgspec.json.decode(body, type=_Content)
+    except (msgspec.DecodeError, UnicodeError) as e:
+        raise _Unusable(f'it is no key file: {e}') from None
+
+
+def _private(content: _Content) -> PrivateKey:
+    raw = host_keys.read(content.private, KEY_BYTES)
+    if raw is None:
+        raise _Unusable('its private key is none of 32 bytes')
+    return PrivateKey(raw)
+
+
+def _signer(content: _Content) -> Signer:
+    older = []
+    for one in content.older[:OLDER_MOST]:
+        key = host_keys.read(one.public, KEY_BYTES)
+        signature = host_keys.read(one.signature, SIGNATURE_BYTES)
+        if key is None or signature is None:
+            raise _Unusable('one of its older keys cannot be read')
+        older.append((key, signature))
+    return Signer(_private(content), tuple(older))
+
+
+def _write(path: pathlib.Path, content: _Content, *, anew: bool) -> None:
+    """Whole or not at all, and private before there is anything in it.
+
+    :raises FileExistsError: with ``anew``, another process was faster
+    """
+    draft = path.with_name(f'.{path.name}.{secrets.token_hex(8)}')
+    opened = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(opened, 'wb') as file:
+            file.write(msgspec.json.encode(content))
+            file.flush()
+            os.fsync(file.fileno())
+        if anew:
+            os.link(draft, path)
+        else:
+            draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _misconfigured(
+    path: pathlib.Path, problem: str, option: str = '[compute] key_file'
+) -> exceptions.Misconfigured:
+    return exceptions.Misconfigured(
+        option=option,
+        problem=f'{path} cannot be used: {problem}',
+        fix='Name a file on a disk that survives a restart, for this process alone',
+    )

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host reports: now and then everything, in between what changed since.
+
+A delta is cumulative since the last full report that the scheduler accepted,
+so any delta may be lost, repeated or overtaken: the next one says it all
+again.  What runs and what is pending is always listed whole.
+"""
+
+import logging
+import random
+from collections.abc import Callable
+
+from msgspec import UNSET
+
+from gantt import exceptions
+from gantt.compute.agent.running_guests import Census
+from gantt.compute.agent.session import Session, Stamp
+from gantt.compute.ports import Facts, SchedulerPort
+from gantt.core.messages.report import HostReport
+
+LOG = logging.getLogger(__name__)
+
+#: A full report in this many at least.
+FULL_EVERY_MAX = 10
+#: A full report that was overtaken by another word is repeated soon, so often.
+OVERTAKEN_MAX = 3
+JITTER = 0.1
+
+
+class Reporter:
+    """Makes and sends the reports of one host; used by one thread at a time.
+
+    :param look: what runs, and what the host is
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        port: SchedulerPort,
+        look: Callable[[], tuple[Census, Facts]],
+        full_every: int = FULL_EVERY_MAX,
+    ) -> None:
+        self._session = session
+        self._port = port
+        self._look = look
+        self._full_every = max(1, min(full_every, FULL_EVERY_MAX))
+        self._base: Stamp | None = None
+        self._since_full = 0
+        self._said: dict[str, object] = {}
+        self._changed: set[str] = set()
+        self._overtaken = 0
+        self._stale = 0  # full reports in a row that nothing of ours had overtaken
+        self._all = False
+        self._last_problem = ''
+
+    def say_all(self) -> None:
+        """Let the next report be a full one."""
+        self._all = True
+
+    def make(self) -> HostReport:
+        """The next report.
+
+        :raises Fenced, NotRegistered: nothing may be said now
+        """
+        stamp = self._session.stamp()
+        census, facts = self._look()
+        now = {
+            field: value
+            for field in HostReport.FACTS
+            if (value := getattr(facts, field)) is not UNSET
+        }
+        full = (
+            self._all
+            or self._base is None
+            or self._base.epoch != stamp.epoch
+            or self._since_full + 1 >= self._full_every
+            or not self._said.keys() <= now.keys()  # only a full report can leave a field out
+        )
+        if full:
+            self._all = False
+            self._changed = set()
+            said = now
+        else:
+            self._changed |= {
+                f for f, v in now.items() if f not in self._said or v != self._said[f]
+            }
+            said = {field: now[field] for field in self._changed if field in now}
+        self._said = now
+        self._since_full = 0 if full else self._since_full + 1
+        return HostReport(
+            name=self._session.name,
+            epoch=stamp.epoch,
+            sequence=stamp.sequence,
+            full=full,
+            base=None if full or self._base is None else self._base.sequence,
+            running=census.running,
+            pending=census.pending,
+            **said,
+        )
+
+    def send(self) -> bool:
+        """Make a report and send it; whether the next one should follow soon.
+
+        :raises Fenced, NotRegistered: nothing may be said now
+        :raises Unavailable: the scheduler cannot be reached
+        """
+        report = self.make()
+        stamp = Stamp(report.epoch, report.sequence)
+        if report.full:
+            # Until it is known to be accepted, nothing may rest on it.
+            self._base = None
+        try:
+            fate = self._port.report(report)
+        except (exceptions.StaleEpoch, exceptions.NotFound) as e:
+            self._base = None
+            self._session.refused(stamp, e)
+            return not self._session.is_fenced
+        except exceptions.NotProven as e:
+            self._base = None
+            self._session.unproven(stamp, e)
+            return False
+        except exceptions.Refused as e:
+            self._base = None
+            self._complain(e)
+            return False
+        return self._accepted(stamp, fate) if report.full else False
+
+    def _accepted(self, stamp: Stamp, fate: str | None) -> bool:
+        if fate == 'applied':
+            self._base = stamp
+            self._overtaken = self._stale = 0
+            self._last_problem = ''
+            return False
+        self._overtaken += 1
+        if fate == 'stale' and self._session.is_last(stamp):
+            # Not overtaken by a message of ours: somebody has used up our numbers.
+            self._stale += 1
+            if self._stale >= OVERTAKEN_MAX:
+                self._overtaken = self._stale = 0
+                self._session.begin_anew(stamp)
+                return True
+        return self._overtaken <= OVERTAKEN_MAX
+
+    def _complain(self, error: exceptions.Refused) -> None:
+        if str(error) != self._last_problem:
+            self._last_problem = str(error)
+            LOG.error('A report of host %s was refused: %s', self._session.name, error)
+
+
+def jittered(seconds: float, rng: random.Random) -> float:
+    """``seconds`` ± 10 %, so that hosts do not report in step."""
+    return seconds * rng.uniform(1 - JITTER, 1 + JITTER)

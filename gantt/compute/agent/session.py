@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who a host is towards the scheduler: its epoch, and the order of its words.
+
+Everything a host says carries (epoch, sequence).  The epoch is handed out when
+it registers, the sequence is counted here.  Of two agents with one name the
+later registration wins: the older one is *fenced*, builds and reports no more,
+and registers again only when somebody restarts it.  An epoch that the
+scheduler knows nothing of, or an older one than ours (a database restored from
+a backup), is answered by registering again.
+
+Registrations are counted in the journal, over all starts of the agent: one
+that a dead agent left on its way and that comes late must not fence us.
+"""
+
+import logging
+import threading
+import uuid
+from typing import Protocol
+
+import msgspec
+
+from gantt import exceptions
+from gantt.compute.ports import SchedulerPort
+from gantt.core.messages.report import Registered, RegisterHost
+
+LOG = logging.getLogger(__name__)
+
+
+class Fenced(exceptions.Unavailable):
+    """Another agent registered under this name later; this one must stop."""
+
+    code = 'gantt.fenced'
+    template = (
+        'host {host!r}: another agent registered under this name (epoch {current}, ours is '
+        '{epoch}); this one builds and reports no more. Stop one of them, then restart the other'
+    )
+
+
+class JournalBehind(Fenced):
+    """The scheduler has seen later registrations out of our journal than ours."""
+
+    code = 'gantt.journal_behind'
+    template = (
+        'host {host!r}: registration {count} of its journal comes after number {current}: the '
+        'journal was put back to an older state, or copied; this agent builds and reports no '
+        'more. Make sure that no other one has this journal, stop this one, move the file that '
+        '[compute] journal names out of the way, and start it again. Without [compute] '
+        'guest_list_command stop the guests here first: nothing else knows of them'
+    )
+
+
+class NotRegistered(exceptions.Unavailable):
+    """The host is not registered now; it will be tried again."""
+
+    code = 'gantt.not_registered'
+    template = 'host {host!r} is not registered with the scheduler yet'
+
+
+class Stamp(msgspec.Struct, frozen=True):
+    """The place of one message in the order of a host's words."""
+
+    epoch: int
+    sequence: int
+
+
+class Counted(Protocol):
+    """What counts the registrations of a host; a journal does."""
+
+    @property
+    def identity(self) -> str:
+        """A uuid; another journal has another one."""
+
+    def count_registration(self) -> int:
+        """One more than ever before out of this journal; it is on disk when this returns."""
+
+    @property
+    def last_epoch(self) -> int:
+        """The highest epoch ever noted; 0: none."""
+
+    def note_epoch(self, epoch: int) -> None:
+        """An epoch that the host was given; it is on disk when this returns."""
+
+
+class Session:
+    """Epoch and sequence of one host.
+
+    :param announcement: what is said to register; its nonce is replaced
+    :param journal: None: nothing outlives this process, and whoever registers last counts
+    """
+
+    def __init__(
+        self, announcement: RegisterHost, port: SchedulerPort, journal: Counted | None = None
+    ) -> None:
+        self.name = announcement.name
+        self._announcement = announcement
+        self._port = port
+        self._boot = uuid.uuid4().hex
+        self._journal = journal
+        self._registrations = 0
+        self._asking: RegisterHost | None = None  # what has had no answer yet
+        self._lock = threading.Lock()
+        self._epoch = 0
+        self._sequence = 0
+        self._last_epoch = 0 if journal is None else journal.last_epoch
+        self.fence: Fenced | None = None  # why nothing may be said any more
+        self.report_seconds = 60.0
+        self.incarnation = 0
+
+    @property
+    def epoch(self) -> int:
+        """The epoch we speak in, 0 where there is none now."""
+        return self._epoch
+
+    @property
+    def is_registered(self) -> bool:
+        return self._epoch > 0 and self.fence is None
+
+    @property
+    def is_fenced(self) -> bool:
+        """Another agent speaks for this host; only a restart of this one helps."""
+        return self.fence is not None
+
+    def raise_if_fenced(self) -> None:
+        """:raises Fenced: nothing may be said or built any more; says what to do"""
+        if self.fence is not None:
+            raise type(self.fence)(None, **self.fence.kwargs)
+
+    def register(self) -> Registered:
+        """Ask for an epoch.
+
+        A repeat after a lost answer is the same message and gets the same epoch.
+
+        :raises Unavailable: no answer; ask again
+        :raises Fenced: this agent has been replaced, or its journal is an older one
+        """
+        self.raise_if_fenced()
+        if self._asking is None:
+            self._asking = self._next()
+        try:
+            registered = self._port.register(self._asking)
+        except exceptions.StaleRegistration as e:
+            with self._lock:
+                self.fence = JournalBehind(
+                    host=self.name, count=e.kwargs.get('count'), current=e.kwargs.get('current')
+                )
+            self.raise_if_fenced()
+            raise
+        with self._lock:
+            self._registrations += 1
+            self._asking = None
+            self._epoch = registered.epoch
+            self._last_epoch = max(self._last_epoch, registered.epoch)
+            self._sequence = 0
+        if self._journal is not None:
+            self._journal.note_epoch(registered.epoch)
+        self.report_seconds = float(registered.report_seconds)
+        self.incarnation = registered.incarnation
+        return registered
+
+    def _next(self) -> RegisterHost:
+        """Another registration than all before."""
+        nonce = f'{self._boot}.{self._registrations}'
+        said = msgspec.structs.replace(self._announcement, boot_nonce=nonce, after=self._last_epoch)
+        if self._journal is None:
+            return said
+        return msgspec.structs.replace(
+            said,
+            journal=self._journal.identity,
+            journal_count=self._journal.count_registration(),
+        )
+
+    def stamp(self) -> Stamp:
+        """The next place in the order.
+
+        Take it *before* looking at what is said: a report must not be newer
+        than a confirmation whose claim it does not list.
+
+        :raises Fenced, NotRegistered:
+        """
+        with self._lock:
+            self.raise_if_fenced()
+            if not self._epoch:
+                raise NotRegistered(host=self.name)
+            self._sequence += 1
+            return Stamp(self._epoch, self._sequence)
+
+    def is_last(self, stamp: Stamp) -> bool:
+        """Whether nothing was said after ``stamp``."""
+        return stamp == Stamp(self._epoch, self._sequence)
+
+    def begin_anew(self, stamp: Stamp) -> None:
+        """Register again: what is said in the epoch of ``stamp`` is not taken, and nobody says why.
+
+        Whatever came to be there, a message of an earlier life or a number that was put
+        back, another epoch is free of it.
+        """
+        with self._lock:
+            if stamp.epoch != self._epoch:
+                return
+            self._epoch = 0
+        LOG.warning(
+            'Host %s: the scheduler takes reports of epoch %d for old ones, and nothing was said '
+            'after them; registering again', self.name, stamp.epoch,
+        )  # fmt: skip
+
+    def unproven(self, stamp: Stamp, error: exceptions.NotProven) -> None:
+        """The scheduler does not know our key: registering proves it, and what came before it."""
+        with self._lock:
+            if stamp.epoch != self._epoch:
+                return
+            self._epoch = 0
+        LOG.error('%s; registering again', error)
+
+    def is_current(self, stamp: Stamp) -> bool:
+        """Whether an answer to ``stamp`` still means anything."""
+        return stamp.epoch == self._epoch and self.fence is None
+
+    def refused(self, stamp: Stamp, error: exceptions.GanttError) -> None:
+        """The scheduler does not take our epoch: fenced, or register again.
+
+        :param error: StaleEpoch or NotFound, as the answer to ``stamp``
+        """
+        current = error.kwargs.get('current', 0)
+        newest = current if isinstance(current, int) else 0
+        with self._lock:
+            if stamp.epoch != self._epoch:
+                return  # an answer to an older registration of our own
+            if newest > self._epoch:
+                self.fence = Fenced(host=self.name, current=newest, epoch=stamp.epoch)
+            else:
+                self._epoch = 0
+        if self.fence is not None:
+            LOG.error('%s', self.fence)
+        else:
+            LOG.warning('Host %s is not known to the scheduler any more (%s); registering again',
+                        self.name, error)  # fmt: skip

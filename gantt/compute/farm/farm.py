@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many fake hosts in one process, each doing what a real one does.
+
+Every host has its own session, journal, reporter and agent: the code of a real
+host, over a fake machine.  What hosts are called, what they have, how they
+jitter and what fails follows from the seed.  All of them share one runner, and
+one topic on which builds arrive.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from gantt import exceptions
+from gantt.compute.agent.agent import Agent, Halted, Outcome
+from gantt.compute.agent.journal import Journal, MemoryJournal
+from gantt.compute.drivers.fake import FakeDriver
+from gantt.compute.farm.faults import Order, choose
+from gantt.compute.farm.host_agent import Member, Settings, with_agent
+from gantt.compute.farm.runner import Runner, Turns
+from gantt.compute.farm.shapes import DEFAULT, Part, Shape, deal
+from gantt.compute.ports import SchedulerPort
+from gantt.core.messages import base
+from gantt.core.messages.build import Build, Delete
+from gantt.core.messages.report import RegisterHost
+
+LOG = logging.getLogger(__name__)
+
+#: Most names that the answer to an order lists.
+NAMES_MAX = 1000
+IDLE_SECONDS = 3600.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What farm to play.
+
+    :ivar spread_seconds: first registrations are spread over so long
+    """
+
+    count: int
+    seed: int = 0
+    prefix: str = 'fake'
+    shapes: list[Shape] = msgspec.field(default_factory=lambda: list(DEFAULT))
+    start_seconds: float = 0.0
+    start_failures: float = 0.0
+    spread_seconds: float = 0.0
+    threads: int = 8
+
+
+class FakeHost:
+    """One host of a farm, across its deaths."""
+
+    def __init__(self, plan: Plan, number: int) -> None:
+        width = max(5, len(str(plan.count)))
+        self.name = f'{plan.prefix}-{number:0{width}d}'
+        self.part: Part = deal(plan.shapes, plan.seed, number)
+        self.uuid = base.derived_id('fake host', plan.seed, self.name)
+        self.driver = FakeDriver(
+            self.name, self.part.shape, self.part.zone, self.part.rng,
+            plan.start_seconds, plan.start_failures,
+        )  # fmt: skip
+        self.journal: Journal = MemoryJournal()
+        self.member: Member | None = None  # None: dead
+
+    @property
+    def zone(self) -> str | None:
+        return self.part.zone
+
+    @property
+    def shape(self) -> str:
+        """Name of the shape it was dealt."""
+        return self.part.shape.name
+
+    def boot(self, port: SchedulerPort, settings: Settings) -> Member:
+        """Come to life, with whatever journal and guests there are."""
+        announcement = RegisterHost(
+            name=self.name, node=self.name, uuid=self.uuid, boot_nonce='-', zone=self.zone,
+        )  # fmt: skip
+        self.member = with_agent(
+            announcement, port, self.driver, self.journal, settings, self.part.rng
+        )
+        return self.member
+
+    def die(self) -> Member | None:
+        """Nothing more happens through it, also not what is under way."""
+        member, self.member = self.member, None
+        if member is not None and member.agent is not None:
+            member.agent.halt()
+        return member
+
+
+class Farm:
+    """The hosts, what drives them, and the hand that disturbs them.
+
+    :param port: the scheduler; one for all hosts
+    :param events: what to do when, in order of time
+    """
+
+    def __init__(
+        self, plan: Plan, port: SchedulerPort, settings: Settings | None = None,
+        events: Sequence[Order] = (), clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.plan = plan
+        self.hosts = {host.name: host for host in (FakeHost(plan, i) for i in range(plan.count))}
+        self._port = port
+        self._settings = settings or Settings()
+        self._runner = Runner(plan.threads, clock)
+        self._clock = clock
+        self._events = list(events)
+        self._given = 0
+        self._lock = threading.Lock()
+
+    # -- life ------------------------------------------------------------------
+    def start(self) -> None:
+        """Let every host come to life."""
+        step = self.plan.spread_seconds / max(1, len(self.hosts))
+        for number, host in enumerate(self.hosts.values()):
+            self._boot(host, number * step)
+        if self._events:
+            self._runner.add(Script(self._events, self, self._clock))
+        self._runner.start()
+
+    def stop(self, seconds: float = 10.0) -> bool:
+        """End; what is being done is finished; whether that was in time."""
+        return self._runner.stop(seconds)
+
+    def _boot(self, host: FakeHost, seconds: float = 0.0) -> None:
+        self._runner.add(host.boot(self._port, self._settings), seconds)
+
+    # -- what hosts are told -----------------------------------------------------
+    def build(self, build: Build) -> Outcome:
+        """A build for one of the hosts; as ``Agent.build``.
+
+        :raises InvalidMessage: no host of this farm
+        :raises Halted: the host is dead and answers nothing
+        """
+        return self._agent(build.host).build(build)
+
+    def delete(self, delete: Delete) -> Outcome:
+        """A delete for one of the hosts; as ``Agent.delete`` and ``build``."""
+        return self._agent(delete.host).delete(delete)
+
+    def is_ready(self, host: str) -> bool:
+        """Whether it is one of the hosts, lives, and has registered."""
+        found = self.hosts.get(host)
+        member = None if found is None else found.member
+        return member is not None and member.session.is_registered
+
+    def _agent(self, name: str) -> Agent:
+        host = self.hosts.get(name)
+        if host is None:
+            raise exceptions.InvalidMessage(
+                field='host', problem=f'{name!r} is not one of the hosts played here'
+            )
+        member = host.member
+        if member is None or member.agent is None:
+            raise Halted
+        return member.agent
+
+    # -- the hand that disturbs them ------------------------------------------------
+    def command(self, order: Order) -> dict[str, object]:
+        """Do it; says which hosts, and how the farm is afterwards."""
+        with self._lock:
+            self._given += 1
+            rng = random.Random(f'{self.plan.seed}:order:{self._given}')
+            chosen = [] if order.do == 'status' else choose(order.hosts, self._able(order), rng)
+            for host in chosen:
+                self._do(order, host)
+        if chosen:
+            LOG.info('%s: %d hosts', order.do, len(chosen))
+        return {
+            'do': order.do,
+            'count': len(chosen),
+            'hosts': [host.name for host in chosen[:NAMES_MAX]],
+            'status': self.status(),
+        }
+
+    def _able(self, order: Order) -> list[FakeHost]:
+        """Only the dead are revived; only the living die."""
+        if order.do in ('disagree', 'agree'):
+            return list(self.hosts.values())
+        dead = order.do == 'revive'
+        return [h for h in self.hosts.values() if (h.member is None) is dead]
+
+    def _do(self, order: Order, host: FakeHost) -> None:
+        if order.do in ('disagree', 'agree'):
+            host.driver.disagrees = order.do == 'disagree'
+            return
+        member = host.die()
+        if member is not None:
+            self._runner.remove(member)
+        if order.do == 'die':
+            return
+        if order.guests == 'gone':
+            host.driver.lose_guests()
+        if order.do == 'lose_disk':
+            host.journal = MemoryJournal()
+        self._boot(host)
+
+    def status(self) -> dict[str, object]:
+        """Counts, and by how many seconds the last turn came late."""
+        members = [h.member for h in self.hosts.values() if h.member is not None]
+        return {
+            'hosts': len(self.hosts),
+            'alive': len(members),
+            'registered': sum(m.session.is_registered for m in members),
+            'fenced': sum(m.session.is_fenced for m in members),
+            'reporting': sum(m.reports > 0 for m in members),
+            'reports': sum(m.reports for m in members),
+            'failures': sum(m.failures for m in members),
+            'guests': sum(len(h.driver.guests() or ()) for h in self.hosts.values()),
+            'started': sum(h.driver.started for h in self.hosts.values()),
+            'disagreements': sum(m.agent.disagreements for m in members if m.agent),
+            'late_seconds': round(self._runner.lateness, 3),
+        }
+
+
+class Script(Turns):
+    """The timed events, as one more thing that has due times."""
+
+    def __init__(self, events: list[Order], farm: Farm, clock: Callable[[], float]) -> None:
+        self.name = 'events'
+        self._events = events
+        self._farm = farm
+        self._clock = clock
+        self._start: float | None = None
+
+    def turn(self) -> float:
+        """Do what is due."""
+        now = self._clock()
+        if self._start is None:
+            self._start = now
+        while self._events and self._events[0].at <= now - self._start:
+            self._farm.command(self._events.pop(0))
+        return self._events[0].at - (now - self._start) if self._events else IDLE_SECONDS

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host as a row of due times: register, settle, report, report again.
+
+No thread and no clock of its own: ``turn`` does what is due and says when to
+come back, so that one thread can serve one host or ten thousand.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+
+import msgspec
+from msgspec import UNSET
+
+from gantt import exceptions
+from gantt.compute.agent import layouts, running_guests
+from gantt.compute.agent.agent import Agent, Halted, Terms
+from gantt.compute.agent.journal import Journal
+from gantt.compute.agent.reporter import Reporter, jittered
+from gantt.compute.agent.running_guests import Census
+from gantt.compute.agent.session import Fenced, Session
+from gantt.compute.farm.runner import Turns
+from gantt.compute.ports import Facts, GuestDriver, SchedulerPort
+from gantt.core.messages.report import (
+    FAILED_BUILDS,
+    IO_WORKLOAD,
+    UNCHECKED_DAYS,
+    Metric,
+    RegisterHost,
+)
+
+LOG = logging.getLogger(__name__)
+
+RETRY_FIRST, RETRY_MOST = 1.0, 30.0
+
+
+class Settings:
+    """How a member behaves.
+
+    :ivar report_seconds: 0: as the scheduler says
+    :ivar level: of the line that says that a host registered
+    """
+
+    def __init__(
+        self, report_seconds: float = 0.0, full_every: int = 10, change_seconds: float = 1.0,
+        terms: Terms | None = None, level: int = logging.INFO,
+    ) -> None:  # fmt: skip
+        self.level = level
+        self.report_seconds = report_seconds
+        self.full_every = full_every
+        self.change_seconds = change_seconds
+        self.terms = terms or Terms()
+
+
+class Member(Turns):
+    """One host; ``turn`` is called by one thread at a time.
+
+    :param look: who is on the host, and what it is
+    """
+
+    def __init__(
+        self, session: Session, port: SchedulerPort, look: Callable[[], tuple[Census, Facts]],
+        settings: Settings, rng: random.Random,
+    ) -> None:  # fmt: skip
+        self.name = session.name
+        self.session = session
+        self.agent: Agent | None = None
+        self.reports = 0
+        self.failures = 0
+        self._settings = settings
+        self._rng = rng
+        self._settled = False
+        self._wait = RETRY_FIRST
+        self._reporter = Reporter(session, port, look, settings.full_every)
+
+    def turn(self) -> float:
+        """Do what is due; seconds until the next turn."""
+        try:
+            soon = self._say()
+        except Halted:
+            return self._interval()
+        except Fenced as e:
+            # Idle until somebody restarts it; said again each time, so that it is noticed.
+            LOG.error('%s', e)
+            return self._interval()
+        except exceptions.Refused as e:
+            LOG.error('Host %s cannot register or report: %s', self.name, e)
+            return self._later()
+        except exceptions.Unavailable as e:
+            self.failures += 1
+            LOG.log(
+                logging.WARNING if self._wait <= RETRY_FIRST else logging.INFO,
+                'Host %s: %s; trying again', self.name, e,
+            )  # fmt: skip
+            return self._later()
+        self._wait = RETRY_FIRST
+        if soon:
+            return self._settings.change_seconds
+        # Hosts that came to life together must not report together ever after.
+        spread = self._rng.uniform(0.1, 1.0) if self.reports == 1 else 1.0
+        return self._interval() * spread
+
+    def changed(self, doubt: bool) -> None:
+        """Something happened here: report soon; with ``doubt``, everything."""
+        if doubt:
+            self._reporter.say_all()
+        self.hurry(self._settings.change_seconds)
+
+    def status(self) -> dict[str, object]:
+        """How things stand, for the log."""
+        return {
+            'host': self.name,
+            'epoch': self.session.epoch,
+            'fenced': self.session.is_fenced,
+            'reports': self.reports,
+            'failures': self.failures,
+            'disagreements': self.agent.disagreements if self.agent else 0,
+            'check': 'off' if self.agent and self.agent.trust.check_is_off else 'on',
+        }
+
+    def _say(self) -> bool:
+        self.session.raise_if_fenced()
+        first = not self.session.is_registered
+        if first:
+            registered = self.session.register()
+            LOG.log(self._settings.level, 'Host %s is registered: epoch %d',
+                    self.name, registered.epoch)  # fmt: skip
+        if self.agent is not None and not self._settled:
+            self.agent.recover()
+        self._settled = True
+        soon = self._reporter.send()
+        self.reports += 1
+        if self.agent is not None and self.reports % self._settings.full_every == 1:
+            self.agent.tidy()
+            if self.agent.has_pending:
+                self.aside(self.agent.resume)
+        return soon
+
+    def _interval(self) -> float:
+        return jittered(self._settings.report_seconds or self.session.report_seconds, self._rng)
+
+    def _later(self) -> float:
+        wait, self._wait = self._wait, min(self._wait * 2, RETRY_MOST)
+        return jittered(wait, self._rng)
+
+
+def with_agent(
+    announcement: RegisterHost, port: SchedulerPort, driver: GuestDriver, journal: Journal,
+    settings: Settings, rng: random.Random, wall: Callable[[], float] = time.time,
+) -> Member:  # fmt: skip
+    """A host that builds: its member, with ``member.agent`` set.
+
+    :param wall: the clock of its journal
+    """
+    session = Session(announcement, port, journal)
+
+    def look() -> tuple[Census, Facts]:
+        seen = running_guests.take(driver, journal)
+        failed = member.agent.failed_builds if member.agent else 0
+        facts = layouts.outside(driver.facts(seen.guests), journal.live())
+        days = 0.0
+        if member.agent is not None:
+            member.agent.trust.watch(seen, facts)
+            days = member.agent.trust.unchecked_days
+        return seen, counted(facts, seen, failed, days)
+
+    member = Member(session, port, look, settings, rng)
+    member.agent = Agent(
+        session, port, driver, journal,
+        on_change=member.changed, terms=settings.terms, wall=wall,
+    )  # fmt: skip
+    return member
+
+
+def counted(facts: Facts, seen: Census, failed_builds: int, unchecked_days: float = 0.0) -> Facts:
+    """The facts with what the agent itself counts, where that is not 0."""
+    counts = {
+        IO_WORKLOAD: len(seen.pending or ()), FAILED_BUILDS: failed_builds,
+        UNCHECKED_DAYS: unchecked_days,
+    }  # fmt: skip
+    own = {name: Metric(value=n, source='agent') for name, n in counts.items() if n}
+    if not own:
+        return facts
+    metrics = {} if facts.metrics is UNSET else facts.metrics
+    return msgspec.structs.replace(facts, metrics={**own, **metrics})

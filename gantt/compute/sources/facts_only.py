@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells of a host of Nova, beside nova-compute, what the source that speaks for it cannot.
+
+It registers nothing, has no epoch and ends none: the host stays the source's.  Its words are
+put in order by their own sequence, which begins with the clock, so that those of the next start
+come after those of this one.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from gantt import exceptions
+from gantt.compute.agent.reporter import OVERTAKEN_MAX, jittered
+from gantt.compute.drivers.beside_nova import Seen
+from gantt.compute.farm.host_agent import RETRY_FIRST, RETRY_MOST
+from gantt.compute.farm.runner import Turns
+from gantt.core.claims.host_facts import FactsHeard, TellFacts
+
+LOG = logging.getLogger(__name__)
+
+#: Until a scheduler has said how often.
+FIRST_SECONDS = 60
+
+
+class FactsPort(Protocol):
+    """The scheduler's side; ``gantt.client.NovaClient`` is one."""
+
+    def tell_facts(self, told: TellFacts) -> FactsHeard: ...
+
+
+class FactsOnly(Turns):
+    """One host; ``turn`` is called by one thread at a time.
+
+    :param look: reads the machine
+    :param report_seconds: 0: as the scheduler says
+    :param wall: seconds since 1970
+    """
+
+    def __init__(
+        self, name: str, look: Callable[[], Seen], port: FactsPort, report_seconds: float,
+        rng: random.Random, wall: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.told = 0
+        self.failures = 0
+        self.problem = ''
+        self._look = look
+        self._port = port
+        self._report_seconds = report_seconds
+        self._said_seconds = FIRST_SECONDS
+        self._rng = rng
+        self._wall = wall
+        self._sequence = 0
+        self._overtaken = 0
+        self._wait = RETRY_FIRST
+
+    def turn(self) -> float:
+        """Read and tell; seconds until the next turn."""
+        told = self.make()
+        try:
+            heard = self._port.tell_facts(told)
+        except exceptions.NotFound:
+            self._note(
+                logging.WARNING,
+                f'the scheduler does not know host {self.name} yet: does gantt-nova-source run, '
+                'and is this its name in Nova?',
+            )
+            return self._interval()
+        except exceptions.Refused as e:
+            self._note(logging.ERROR, str(e))
+            return self._interval()
+        except exceptions.Unavailable as e:
+            self.failures += 1
+            self._note(logging.WARNING, str(e))
+            return self._later()
+        self._wait = RETRY_FIRST
+        self._said_seconds = max(1, heard.report_seconds)
+        if heard.fate == 'stale':
+            return self._catch_up(heard)
+        self._overtaken = 0
+        self.told += 1
+        self._note(logging.INFO, '')
+        return self._interval()
+
+    def make(self) -> TellFacts:
+        """What is to be told now."""
+        # The clock may go back, between two starts too: an answer says how far we were.
+        self._sequence = max(self._sequence + 1, int(self._wall() * 1_000_000))
+        sequence, seen = self._sequence, self._look()
+        return TellFacts(
+            host=self.name, sequence=sequence, guests=seen.guests, numa=seen.numa,
+            devices=seen.devices, metrics=seen.metrics,
+        )  # fmt: skip
+
+    def status(self) -> dict[str, object]:
+        """How things stand, for the log."""
+        return {
+            'host': self.name, 'told': self.told, 'failures': self.failures,
+            'problem': self.problem,
+        }  # fmt: skip
+
+    def _catch_up(self, heard: FactsHeard) -> float:
+        self._sequence = max(self._sequence, heard.sequence)
+        self._overtaken += 1
+        self._note(
+            logging.WARNING,
+            f'host {self.name}: a later word was there before ours. A clock that went back is '
+            'made up for now; if this comes again, another agent has its name',
+        )
+        return RETRY_FIRST if self._overtaken <= OVERTAKEN_MAX else self._interval()
+
+    def _note(self, level: int, problem: str) -> None:
+        """Say a problem once, and that it is over."""
+        if problem != self.problem:
+            LOG.log(level, '%s', problem or f'Host {self.name}: its facts are told')
+        self.problem = problem
+
+    def _interval(self) -> float:
+        return jittered(self._report_seconds or self._said_seconds, self._rng)
+
+    def _later(self) -> float:
+        wait, self._wait = self._wait, min(self._wait * 2, RETRY_MOST)
+        return jittered(wait, self._rng)

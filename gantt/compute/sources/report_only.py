@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Speaks for hosts that something else runs.
+
+    hosts:
+      - name: compute-7              # service host
+        node: compute-7.example.org
+        uuid: 6d3f8d0e-...
+        cell: 5a1b...
+        zone: az-2
+        aggregates: [rack-4]
+        traits: [CUSTOM_SSD]
+        inventories: {VCPU: {total: 32, allocation_ratio: 4.0}, MEMORY_MB: 131072}
+        running:                     # left out: no opinion, nothing is freed
+          - {consumer: 0c5e..., resources: {VCPU: 2}}
+
+Beside ``hosts`` the file may have ``shapes``; a host with ``shape: NAME`` has
+what that shape has, and its own entries over it.  The file is read again when
+it changes; a change with an error in it is refused whole.
+"""
+
+import logging
+import os
+import random
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gantt import exceptions
+from gantt.compute.agent.running_guests import Census
+from gantt.compute.agent.session import Session
+from gantt.compute.farm.host_agent import Member, Settings
+from gantt.compute.farm.runner import Runner, Turns
+from gantt.compute.farm.shapes import Shape, load_yaml
+from gantt.compute.ports import Facts, SchedulerPort
+from gantt.core.messages import base as message
+from gantt.core.messages import report as reports
+from gantt.core.messages import resource_classes
+from gantt.core.messages.base import Amount, Message, Name, Positive, Text, Uuid
+from gantt.core.messages.report import (
+    DevicePool,
+    HostReport,
+    Hypervisor,
+    Metric,
+    NumaCell,
+    RegisterHost,
+    Running,
+)
+from gantt.core.messages.resource_classes import Inventory
+
+LOG = logging.getLogger(__name__)
+
+LOOK_SECONDS = 2.0
+HOSTS_MAX = 100_000
+
+
+class Entry(Message, frozen=True, kw_only=True):
+    """One host of the file; what is left out is not said, or as its shape has it."""
+
+    name: Name
+    node: Name | None = None
+    uuid: Uuid | None = None
+    cell: Uuid | None = None
+    zone: Name | None = None
+    location: Text = ''
+    shape: Name | None = None
+    inventories: dict[Name, Inventory | Positive] = {}
+    foreign: dict[Name, Amount] | UnsetType = UNSET
+    used: dict[Name, Amount] | UnsetType = UNSET
+    traits: Annotated[list[Name], msgspec.Meta(max_length=2000)] | UnsetType = UNSET
+    aggregates: Annotated[list[Name], msgspec.Meta(max_length=500)] | UnsetType = UNSET
+    numa: list[NumaCell] | UnsetType = UNSET
+    devices: list[DevicePool] | UnsetType = UNSET
+    hypervisor: Hypervisor | UnsetType = UNSET
+    metrics: dict[Name, Metric] = {}
+    disabled: Text | None = None
+    running: list[Running] | None = None
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What is said of one host."""
+
+    announcement: RegisterHost
+    facts: Facts
+    running: list[Running] | None
+
+
+def load(path: str) -> dict[str, Said]:
+    """Read a file; host name -> what is said of it.
+
+    :raises Misconfigured: it cannot be read, or is no YAML
+    :raises InvalidMessage: names file, entry and field
+    """
+    content = load_yaml(path, '--report-only')
+    if not isinstance(content, dict) or not content.keys() <= {'hosts', 'shapes'}:
+        raise exceptions.InvalidMessage(field=path, problem='expected the keys hosts and shapes')
+    shapes = {
+        shape.name: shape
+        for index, body in enumerate(_list(path, content, 'shapes'))
+        for shape in [message.decode(body, Shape, inside=f'{path}: shapes[{index}]')]
+    }
+    found: dict[str, Said] = {}
+    for index, body in enumerate(_list(path, content, 'hosts')):
+        name = body.get('name') if isinstance(body, dict) else None
+        inside = f'{path}: hosts[{index}]' + (f' ({name})' if isinstance(name, str) else '')
+        entry = message.decode(body, Entry, inside=inside)
+        if entry.name in found:
+            raise exceptions.InvalidMessage(
+                field=f'{inside}.name', problem=f'{entry.name!r} is listed twice'
+            )
+        found[entry.name] = _said(entry, shapes, inside)
+    if not found:
+        raise exceptions.InvalidMessage(field=f'{path}: hosts', problem='expected at least one')
+    return found
+
+
+def _list(path: str, content: dict[str, Any], key: str) -> list[Any]:
+    value = content.get(key) or []
+    if not isinstance(value, list) or len(value) > HOSTS_MAX:
+        raise exceptions.InvalidMessage(
+            field=f'{path}: {key}', problem=f'expected a list of at most {HOSTS_MAX}'
+        )
+    return value
+
+
+def _said(entry: Entry, shapes: dict[str, Shape], inside: str) -> Said:
+    base = None
+    if entry.shape is not None:
+        if entry.shape not in shapes:
+            known = ', '.join(sorted(shapes)) or 'none'
+            raise exceptions.InvalidMessage(
+                field=f'{inside}.shape',
+                problem=f'{entry.shape!r} is not among the shapes of this file ({known})',
+            )
+        base = shapes[entry.shape].facts(entry.name, entry.zone)
+    facts = _facts(entry, base, inside)
+    announcement = RegisterHost(
+        name=entry.name, node=entry.node or entry.name, uuid=entry.uuid, boot_nonce='-',
+        cell=entry.cell, zone=entry.zone,
+        speaks_for=None if entry.running is None else 'host',
+    )  # fmt: skip
+    _check(entry, facts, inside)
+    return Said(announcement, facts, entry.running)
+
+
+def _facts(entry: Entry, base: Facts | None, inside: str) -> Facts:
+    def over(field: str, unsaid: Any) -> Any:
+        said = getattr(entry, field)
+        if said is not UNSET:
+            return said
+        return getattr(base, field) if base is not None else unsaid
+
+    inventories = dict(base.inventories) if base is not None else {}
+    for name, said in entry.inventories.items():
+        inventories[name] = said if isinstance(said, Inventory) else Inventory(total=said)
+    if not inventories:
+        raise exceptions.InvalidMessage(
+            field=f'{inside}.inventories', problem='expected at least one class, or a shape'
+        )
+    return Facts(
+        inventories=inventories,
+        foreign=UNSET if entry.used is not UNSET else over('foreign', {}),
+        used=entry.used,
+        node=entry.node or entry.name, cell=entry.cell, zone=entry.zone,
+        location=entry.location, traits=over('traits', []), aggregates=over('aggregates', UNSET),
+        numa=over('numa', []), devices=over('devices', []), hypervisor=over('hypervisor', UNSET),
+        metrics=entry.metrics, disabled=entry.disabled,
+    )  # fmt: skip
+
+
+def _check(entry: Entry, facts: Facts, inside: str) -> None:
+    """What types cannot say: by the very check that the scheduler makes."""
+    if entry.used is not UNSET and entry.foreign is not UNSET:
+        raise exceptions.InvalidMessage(
+            field=f'{inside}.used', problem='only one of foreign and used may be given'
+        )
+    custom = {name for name in facts.inventories if resource_classes.CUSTOM.match(name)}
+    try:
+        reports.check(
+            HostReport(
+                name=entry.name, epoch=1, sequence=1, full=True, running=entry.running,
+                pending=None if entry.running is None else [],
+                inventories=facts.inventories, foreign=facts.foreign, used=facts.used,
+            ),
+            frozenset(custom),
+        )  # fmt: skip
+    except exceptions.UnknownResourceClass as e:
+        field = str(e.kwargs['field']).removeprefix('stats')
+        raise exceptions.UnknownResourceClass(
+            field=f'{inside}{field}', name=e.kwargs['name']
+        ) from None
+    except exceptions.InvalidMessage as e:
+        field = str(e.kwargs['field']).removeprefix('stats')
+        raise exceptions.InvalidMessage(
+            field=f'{inside}{field}', problem=e.kwargs['problem']
+        ) from None
+
+
+class ReportOnly(Turns):
+    """Watches the file and has its hosts report; takes turns like a host.
+
+    :raises Misconfigured, InvalidMessage: the file is wrong at the start
+    """
+
+    def __init__(
+        self, path: str, port: SchedulerPort, runner: Runner, settings: Settings | None = None
+    ) -> None:
+        self.name = f'--report-only {path}'
+        self._path = path
+        self._port = port
+        self._runner = runner
+        self._settings = settings or Settings()
+        self._seen = self._mark()
+        self._said = load(path)
+        self._members: dict[str, Member] = {}
+
+    @property
+    def members(self) -> dict[str, Member]:
+        """Host name -> its member."""
+        return self._members
+
+    def start(self) -> None:
+        """Let every host of the file report, now and whenever the file changes."""
+        self._bring_in(self._said)
+        self._runner.add(self, LOOK_SECONDS)
+
+    def turn(self) -> float:
+        """Look at the file; seconds until the next look."""
+        mark = self._mark()
+        if mark != self._seen:
+            self._seen = mark
+            try:
+                said = load(self._path)
+            except (exceptions.Misconfigured, exceptions.Refused) as e:
+                LOG.error('The file of hosts is not taken over: %s', e)
+            else:
+                self._bring_in(said)
+        return LOOK_SECONDS
+
+    def _bring_in(self, said: dict[str, Said]) -> None:
+        before, self._said = self._said, said
+        for name in self._members.keys() - said.keys():
+            LOG.warning('Host %s is not in the file any more; nothing is said of it', name)
+            self._runner.remove(self._members.pop(name))
+        for name, now in said.items():
+            was = before.get(name)
+            if name in self._members and was is not None:
+                if was.announcement == now.announcement:
+                    if was != now:
+                        self._members[name].hurry(self._settings.change_seconds)
+                    continue
+                self._runner.remove(self._members.pop(name))
+            self._add(name, now)
+
+    def _add(self, name: str, said: Said) -> None:
+        def look() -> tuple[Census, Facts]:
+            now = self._said.get(name, said)
+            pending: list[Running] | None = None if now.running is None else []
+            return Census(now.running, pending), now.facts
+
+        session = Session(said.announcement, self._port)
+        rng = random.Random(name)
+        member = Member(session, self._port, look, self._settings, rng)
+        self._members[name] = member
+        self._runner.add(member)
+
+    def _mark(self) -> tuple[int, int, int]:
+        """What changes with the file."""
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return (0, 0, 0)
+        return (found.st_ino, found.st_size, found.st_mtime_ns)

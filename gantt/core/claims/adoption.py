@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guests that run already, as an operator tells of them: judged one by one, pure.
+
+What runs, runs: a guest is adopted also where it does not fit.  The host is
+flagged then, nothing new lands there, and the fate of the guest says so.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+import msgspec
+
+from gantt.core.claims.claim import Claim, State
+from gantt.core.claims.reconcile import is_over_committed
+from gantt.core.messages import resource_classes as resources
+from gantt.core.messages.base import Message, Name, Positive, Text, Uuid, derived_id
+from gantt.core.messages.request import Flavor, Lifecycle, name_of
+from gantt.core.resources.host import HostRow
+
+#: Of one host in one transaction.
+GUESTS_MAX = 5000
+
+
+class Guest(Message, frozen=True, kw_only=True):
+    """One guest and where it runs: a line of the file.
+
+    :ivar resources: what it takes, by class
+    :ivar group: uuid of its server group
+    """
+
+    host: Name
+    consumer: Uuid
+    resources: Annotated[dict[Name, Positive], msgspec.Meta(min_length=1, max_length=256)]
+    flavor: Text | None = None
+    group: Uuid | None = None
+    project_id: Text | None = None
+    user_id: Text | None = None
+    consumer_type: Name = 'INSTANCE'
+
+
+class Told(enum.StrEnum):
+    """What becomes of one guest."""
+
+    ADOPTED = 'adopted'
+    OVER_FULL = 'over_full'  # adopted, and the host has more use than capacity now
+    KNOWN = 'known'  # it has a live claim there
+    ELSEWHERE = 'elsewhere'  # it has a live claim on another host: nothing is done
+    UNKNOWN_HOST = 'unknown_host'  # nothing is done
+
+
+class GuestFate(msgspec.Struct, frozen=True, kw_only=True):
+    """One guest's fate; ``note`` says what there is to know beside it."""
+
+    host: str
+    consumer: str
+    fate: Told
+    claim_id: str = ''
+    note: str = ''
+
+
+class Adoption:
+    """A batch of guests, while it is judged.
+
+    :ivar made: the claims to make, in the order told
+    """
+
+    def __init__(self, rows: Mapping[str, HostRow], live: Iterable[Claim], now: float) -> None:
+        """
+        :param rows: the hosts that are known, by name
+        :param live: the live claims of the guests, wherever they are
+        :param now: the database's clock
+        """
+        self.made: list[Claim] = []
+        self._rows = dict(rows)
+        self._now = now
+        self._live: dict[str, list[Claim]] = {}
+        for claim in live:
+            self._live.setdefault(claim.consumer, []).append(claim)
+
+    def judge(self, guest: Guest) -> GuestFate:
+        """One guest; the next one finds what this one takes."""
+        row = self._rows.get(guest.host)
+        if row is None:
+            return _fate(guest, Told.UNKNOWN_HOST, note='it must register before its guests come')
+        mine = self._live.get(guest.consumer, [])
+        here = next((claim for claim in mine if claim.provider_id == row.id), None)
+        if here is not None:
+            return _fate(guest, Told.KNOWN, here.id)
+        if mine:
+            return _fate(
+                guest, Told.ELSEWHERE, mine[0].id, f'it has a live claim on {mine[0].host}'
+            )
+        claim = self._claim(row, guest)
+        self.made.append(claim)
+        self._live[guest.consumer] = [claim]
+        used = dict(row.used)
+        for name, amount in guest.resources.items():
+            used[name] = used.get(name, 0) + amount
+        full = msgspec.structs.replace(row, used=used)
+        self._rows[guest.host] = full
+        if is_over_committed(full):
+            return _fate(guest, Told.OVER_FULL, claim.id, _over(full))
+        return _fate(guest, Told.ADOPTED, claim.id)
+
+    def _claim(self, row: HostRow, guest: Guest) -> Claim:
+        # The generation has grown since any claim was made there: told again after its
+        # end, a guest gets another claim.
+        return Claim(
+            id=derived_id('told', row.uuid, row.generation, guest.consumer),
+            request_id=None,
+            consumer=guest.consumer,
+            provider_id=row.id,
+            host=row.name,
+            state=State.CONFIRMED,
+            lifecycle=Lifecycle.HOST,
+            allocations={row.id: dict(guest.resources)},
+            group=guest.group,
+            project_id=guest.project_id,
+            user_id=guest.user_id,
+            consumer_type=guest.consumer_type,
+            flavor=name_of(Flavor(name=guest.flavor or '')),
+            adopted=True,
+            reason='told to run there',
+            created_at=self._now,
+            updated_at=self._now,
+        )
+
+
+def unknown_class(guest: Guest, declared: frozenset[str]) -> str | None:
+    """A resource class of a guest that is neither standard nor declared."""
+    known = resources.STANDARD
+    return next((n for n in sorted(guest.resources) if n not in known and n not in declared), None)
+
+
+def _fate(guest: Guest, fate: Told, claim_id: str = '', note: str = '') -> GuestFate:
+    return GuestFate(
+        host=guest.host, consumer=guest.consumer, fate=fate, claim_id=claim_id, note=note
+    )
+
+
+def _over(row: HostRow) -> str:
+    return ', '.join(
+        f'{name} {row.cap(name) - row.free(name)} of {row.cap(name)}'
+        for name in sorted({*row.used, *row.foreign})
+        if row.free(name) < 0
+    )

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims: resources promised to a consumer on a host, and how they end.
+
+The transition table is data; the database adapter, the in-memory store and the
+documentation are all made from it.  Time never decides safety: a lease may run
+out at any moment, but a guest starts only after ``confirm`` succeeded.
+"""
+
+import enum
+import functools
+
+import msgspec
+
+from gantt.core.messages import base
+from gantt.core.messages.request import Lifecycle, Purpose
+
+
+class State(enum.StrEnum):
+    """The states of a claim; the last three are final and kept as tombstones."""
+
+    RESERVED = 'reserved'
+    CONFIRMED = 'confirmed'
+    RELEASED = 'released'
+    EXPIRED = 'expired'
+    REFUSED = 'refused'
+
+
+LIVE = (State.RESERVED, State.CONFIRMED)
+
+
+class Event(enum.StrEnum):
+    """What may happen to a claim."""
+
+    CONFIRM = 'confirm'  # the compute asks before it starts the guest
+    REFUSE = 'refuse'  # the compute's second check says no
+    RELEASE = 'release'  # the compute says the guest is gone
+    CANCEL = 'cancel'  # the caller takes the request back
+    EXPIRE = 'expire'  # the sweeper found the lease run out
+    SEEN_RUNNING = 'seen_running'  # a report lists it as running
+    SEEN_ABSENT = 'seen_absent'  # a report lists it neither running nor pending
+    FORCE = 'force'  # an operator releases it
+
+
+#: (state, event) -> new state.  A pair that is not here changes nothing.
+TRANSITIONS: dict[tuple[State, Event], State] = {
+    (State.RESERVED, Event.CONFIRM): State.CONFIRMED,
+    (State.CONFIRMED, Event.CONFIRM): State.CONFIRMED,
+    (State.RESERVED, Event.SEEN_RUNNING): State.CONFIRMED,
+    (State.RESERVED, Event.REFUSE): State.REFUSED,
+    (State.RESERVED, Event.RELEASE): State.RELEASED,
+    (State.CONFIRMED, Event.RELEASE): State.RELEASED,
+    (State.CONFIRMED, Event.SEEN_ABSENT): State.RELEASED,
+    (State.RESERVED, Event.CANCEL): State.RELEASED,
+    (State.RESERVED, Event.EXPIRE): State.EXPIRED,
+    (State.RESERVED, Event.FORCE): State.RELEASED,
+    (State.CONFIRMED, Event.FORCE): State.RELEASED,
+}
+
+#: Lifecycles whose claims the events of a host may end.
+HOST_MAY_END = (Lifecycle.HOST,)
+#: Lifecycles whose reserved claims the sweeper expires.
+EXPIRES = (Lifecycle.HOST, Lifecycle.PLAN, Lifecycle.HOLD)
+#: Lifecycles whose reserved claims a host may not confirm: there is no create to start yet.
+NOT_TO_CONFIRM = (Lifecycle.PLAN,)
+#: Ways of being reserved: the word of the host that confirmed ends these from then on.
+UNTIL_CONFIRMED = (Lifecycle.PLAN, Lifecycle.HOLD)
+#: Why the claim of a plan is not confirmed.
+PLANNED = 'it is a place of a plan that no create has taken over'
+
+
+def after(state: State, event: Event, lifecycle: Lifecycle = Lifecycle.HOST) -> State:
+    """The state after ``event``; the same state where the event has no effect."""
+    ends = event in (Event.RELEASE, Event.SEEN_ABSENT, Event.REFUSE)
+    if ends and lifecycle not in HOST_MAY_END:
+        return state
+    if event is Event.EXPIRE and lifecycle not in EXPIRES:
+        return state
+    if event is Event.CONFIRM and state is State.RESERVED and lifecycle in NOT_TO_CONFIRM:
+        return state
+    return TRANSITIONS.get((state, event), state)
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A claim as it is stored and shown.
+
+    :ivar provider_id: the root provider (host) it is on
+    :ivar allocations: provider id -> class -> amount
+    :ivar lease_until: seconds of the database's clock
+    :ivar image: properties of the consumer's image, see :mod:`gantt.core.messages.image_properties`
+    :ivar flavor: name of the consumer's flavor; None: not known
+    :ivar adopted: nobody asked for it; the host was found running it
+    """
+
+    id: str
+    request_id: str | None
+    attempt: int = 1
+    member: int = 0
+    consumer: str
+    provider_id: int
+    host: str = ''
+    state: State = State.RESERVED
+    lifecycle: Lifecycle = Lifecycle.HOST
+    purpose: Purpose = Purpose.CREATE
+    lease_until: float = 0.0
+    allocations: dict[int, dict[str, int]] = {}
+    group: str | None = None
+    move_id: str | None = None
+    parent_key: str | None = None
+    layout: dict | None = None
+    image: str | None = None
+    flavor: str | None = None
+    project_id: str | None = None
+    user_id: str | None = None
+    consumer_type: str = 'INSTANCE'
+    adopted: bool = False
+    absences: int = 0
+    reason: str = ''
+    created_at: float = 0.0
+    updated_at: float = 0.0
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in LIVE
+
+
+def stepped(claim: Claim, state: State, reason: str, now: float) -> Claim:
+    """A claim in another state; confirmed it is its host's, whose word ends it from then on."""
+    lifecycle = claim.lifecycle
+    if state is State.CONFIRMED and lifecycle in UNTIL_CONFIRMED:
+        lifecycle = Lifecycle.HOST
+    return msgspec.structs.replace(
+        claim, state=state, lifecycle=lifecycle, reason=reason or claim.reason, updated_at=now
+    )
+
+
+def longest(lifecycle: Lifecycle, most: float, most_of_plans: float | None = None) -> float:
+    """The longest lease of a claim, in seconds.
+
+    :param most_of_plans: of those of plans; None: as of all others
+    """
+    if lifecycle is Lifecycle.PLAN and most_of_plans is not None:
+        return most_of_plans
+    return most
+
+
+def why_not_confirmed(claim: Claim) -> str:
+    """Why a host that asks is told that the claim is gone; '' where it is, or was confirmed."""
+    return PLANNED if claim.is_live and claim.state is State.RESERVED else ''
+
+
+def endless(state: State, lifecycle: Lifecycle, has_lease: bool) -> str:
+    """Why nothing that happens by itself would ever end a live claim; '' where something does.
+
+    A reserved claim ends with its lease, a confirmed one with its guest.  What was written
+    through the allocation API its writer ends.
+    """
+    if lifecycle is Lifecycle.API:
+        return ''
+    if state is State.RESERVED and not (
+        has_lease and after(state, Event.EXPIRE, lifecycle) != state
+    ):
+        return 'reserved, without a lease'
+    if state is State.CONFIRMED and after(state, Event.SEEN_ABSENT, lifecycle) is state:
+        return f'confirmed, and of lifecycle {lifecycle.value}: no report ends it'
+    return ''
+
+
+def is_rival(claim: Claim, purpose: Purpose) -> bool:
+    """Whether ``claim`` and a new one of its consumer for ``purpose`` may not both live.
+
+    There is one live claim per (consumer, purpose).  A move has two claims by
+    its nature, so there only another destination is a rival, while no guest
+    has arrived at it.  What runs, for whatever purpose it came there, is not
+    created once more.  What was written through the allocation API is its
+    writer's business.
+    """
+    if not claim.is_live or claim.lifecycle is Lifecycle.API:
+        return False
+    if purpose.is_move:
+        return claim.purpose.is_move and claim.state is State.RESERVED
+    if purpose is Purpose.CREATE and claim.state is State.CONFIRMED:
+        return True
+    return claim.purpose is purpose
+
+
+def gives_way(rival: Claim) -> bool:
+    """Whether a rival makes place for the newer claim; one under which a guest runs bars it."""
+    return rival.state is State.RESERVED and rival.request_id is not None
+
+
+@functools.lru_cache(maxsize=256)  # a member's is asked for by those who pick, claim and answer
+def claim_id(request_id: str, attempt: int, member: int) -> str:
+    """The id of a member's claim: the same for every repeat of the attempt.
+
+    Another request of the same id, long after, begins at another attempt.
+    """
+    return base.derived_id('claim', request_id, attempt, member)

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent beside nova-compute tells of its host: messages, and pure folds of them.
+
+For a host of an unmodified Nova a report source speaks: who is on it, how much there is of
+each class, whether it is up.  Cells, devices and metrics Nova's APIs do not carry; an agent
+on the host tells them by ``tell_facts``.  Each field has one writer: the agent has ``numa``,
+``devices`` and the metrics that it names, the reports have the rest and leave these out.  So
+both may come late, repeated and in any order: the words of the agent are put in order by their
+own sequence, and a report keeps what it does not speak of (``kept``).
+
+An agent cannot tell our guests from others: its figures contain all whom it has seen, and it
+names them.  The layouts of their claims are settled then, so that nothing counts twice; that
+of a guest whom it has not seen counts as it was laid out.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gantt import exceptions
+from gantt.core.claims.claim import Claim
+from gantt.core.claims.layouts import meant
+from gantt.core.messages import report as reports
+from gantt.core.messages.base import Message, Name, Text, Uuid
+from gantt.core.messages.layout import Layout, readable
+from gantt.core.messages.report import Cells, HostReport, Metric, Metrics, NumaCell, Pools
+from gantt.core.resources import host_keys
+from gantt.core.resources.host import Beside, HostFacts, HostRow
+from gantt.core.resources.host_keys import HostKey, Mode, Proof
+
+APPLIED, STALE, UNKNOWN, NOT_OURS = 'applied', 'stale', 'unknown_host', 'refused'
+GUESTS_MAX = 10_000
+_replace = msgspec.structs.replace
+
+
+class TellFacts(Message, frozen=True, kw_only=True):
+    """What an agent has read on its host; UNSET: as it told last.
+
+    :ivar sequence: grows with every word, over restarts too: it begins with a clock
+    :ivar guests: consumers whose use is in ``numa`` and ``devices``; None: nobody can tell
+        now, and then neither of these is told
+    :ivar proof: of the agent's key, with the sequence as its number: see ``host_keys``
+    """
+
+    host: Name
+    sequence: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    guests: Annotated[list[Uuid], msgspec.Meta(max_length=GUESTS_MAX)] | None = None
+    numa: Cells | UnsetType = UNSET
+    devices: Pools | UnsetType = UNSET
+    metrics: Metrics | UnsetType = UNSET
+    proof: Text | None = None
+
+
+class IntroducedFacts(TellFacts, frozen=True, kw_only=True):
+    """The same, whose sender was looked at; never sent.
+
+    :ivar proven: None: it proves nothing
+    """
+
+    mode: Mode
+    proven: Proof | None = None
+
+
+class FactsHeard(Message, frozen=True, kw_only=True):
+    """The answer to :class:`TellFacts`.
+
+    :ivar fate: applied | stale
+    :ivar sequence: the last one that is known of the host
+    :ivar report_seconds: how often to tell
+    """
+
+    fate: str
+    sequence: int
+    report_seconds: int = 60
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """What to write.
+
+    :ivar fate: applied | stale | unknown_host | refused; all but the first change nothing
+    :ivar row: the host as it becomes
+    :ivar claims: those whose layouts are settled now, or not any more
+    """
+
+    fate: str
+    row: HostRow
+    claims: list[Claim] = []
+
+
+def check(told: TellFacts) -> None:
+    """What types cannot say.
+
+    :raises InvalidMessage: names the field and what was expected
+    """
+    if told.guests is None and (told.numa is not UNSET or told.devices is not UNSET):
+        _refuse('guests', 'expected whose use is in numa and devices; [] where nobody is there')
+    reports.check_inside(told.numa, told.devices, 'told')
+    reports.check_metrics(told.metrics, 'told')
+    for name, metric in ({} if told.metrics is UNSET else told.metrics).items():
+        if not math.isfinite(metric.value):
+            _refuse(f'metrics.{name}.value', f'expected a finite number, got {metric.value}')
+        if not 0 <= metric.age_seconds < math.inf:
+            _refuse(f'metrics.{name}.age_seconds', f'expected 0 or more, got {metric.age_seconds}')
+
+
+def judge(row: HostRow, told: TellFacts) -> str:
+    """Whether the word may be applied to ``row``; see ``Effect.fate``.
+
+    :raises NotProven: its sender is not the agent that is known of the host
+    """
+    if row.speaks_for != 'nova':
+        # A host that has registered and said nothing yet may become either.
+        return NOT_OURS if row.reported_at else UNKNOWN
+    _admitted(row, told)  # before its number: a forged one is an alarm, however old it looks
+    known = row.facts.beside
+    return STALE if known is not None and told.sequence <= known.sequence else APPLIED
+
+
+def _admitted(row: HostRow, told: TellFacts) -> HostKey | None:
+    """The keys of the host after this word.  :raises NotProven:"""
+    if not isinstance(told, IntroducedFacts):
+        return row.key
+    return host_keys.admitted_beside(row.key, told.host, told.mode, told.proven)
+
+
+def apply(row: HostRow, live: Sequence[Claim], told: TellFacts, now: float) -> Effect:
+    """Fold one word into its host.
+
+    The generation grows where cells, devices or a layout changed.  That the host was heard
+    of stays the business of who speaks for it.
+
+    :param live: the live claims on this host
+    :param now: the database's clock
+    :raises NotProven: its sender is not the agent that is known of the host
+    """
+    fate = judge(row, told)
+    if fate != APPLIED:
+        return Effect(fate=fate, row=row)
+    claims = [] if told.guests is None else _settle(live, told.guests)
+    facts = _told(row, told, now)
+    if told.numa is not UNSET:
+        changed = {claim.id: claim for claim in claims}
+        layouts = (readable(changed.get(claim.id, claim).layout) for claim in live)
+        numa = _with_blocked(told.numa, [one for one in layouts if one and one.settled])
+        facts = _replace(facts, numa=numa)
+    grown = bool(claims) or (facts.numa, facts.devices) != (row.facts.numa, row.facts.devices)
+    row = _replace(
+        row,
+        key=_admitted(row, told),
+        facts=facts,
+        version=row.version + 1,
+        generation=row.generation + int(grown),
+    )
+    return Effect(fate=fate, row=row, claims=claims)
+
+
+def kept(known: HostFacts, said: HostFacts, report: HostReport, now: float) -> HostFacts:
+    """What a report says of the host, with what an agent told beside it.
+
+    A reporter that speaks of cells or devices itself has no agent beside it.
+
+    :param known: facts before the report
+    :param said: as the report alone has them
+    :param now: when it is folded, by the database's clock
+    """
+    told = known.beside
+    if told is None:
+        return said
+    if report.numa is not UNSET or report.devices is not UNSET:
+        return _replace(said, beside=None)
+    metrics = {**said.metrics, **_aged(told, now)}
+    return _replace(said, numa=known.numa, devices=known.devices, metrics=metrics)
+
+
+def _told(row: HostRow, told: TellFacts, now: float) -> HostFacts:
+    facts, before = row.facts, row.facts.beside
+    mine: Mapping[str, Metric] = {} if before is None else before.metrics
+    others = {name: metric for name, metric in facts.metrics.items() if name not in mine}
+    if told.metrics is not UNSET:
+        metrics = dict(told.metrics)
+    else:
+        metrics = {} if before is None else _aged(before, now)
+    beside = Beside(sequence=told.sequence, told_at=now, metrics=metrics)
+    return _replace(
+        facts,
+        devices=facts.devices if told.devices is UNSET else told.devices,
+        # Ages of metrics count from the host's last report.
+        metrics={**others, **_aged(beside, row.reported_at)},
+        beside=beside,
+    )
+
+
+def _aged(told: Beside, at: float) -> dict[str, Metric]:
+    """The metrics with their ages at another time; no age is below 0."""
+    since = at - told.told_at
+    return {
+        name: _replace(metric, age_seconds=max(0.0, round(metric.age_seconds + since, 3)))
+        for name, metric in told.metrics.items()
+    }
+
+
+def _settle(live: Sequence[Claim], guests: Iterable[str]) -> list[Claim]:
+    """Claims whose layout the figures contain now and did not, or the other way round."""
+    here: dict[str, list[Claim]] = {}
+    for claim in live:
+        here.setdefault(claim.consumer, []).append(claim)
+    contained = {one for consumer in set(guests) for one in meant(here.get(consumer, ()))}
+    changed = []
+    for claim in live:
+        layout = readable(claim.layout)
+        inside = claim.id in contained
+        if layout and claim.layout and layout.settled is not inside:
+            body = {key: value for key, value in claim.layout.items() if key != 'settled'}
+            now = {**body, 'settled': True} if inside else body
+            changed.append(_replace(claim, layout=now))
+    return changed
+
+
+def _with_blocked(numa: list[NumaCell], layouts: Iterable[Layout]) -> list[NumaCell]:
+    """Siblings that guests keep others from: no machine shows these, the layouts do."""
+    cells = {cell.id: cell for cell in numa}
+    for layout in layouts:
+        for got in layout.cells:
+            cell = cells.get(got.cell)
+            has = {*(cpu for _, cpu in got.pins), *got.emulator}
+            if cell is None or not got.blocked or not has <= set(cell.used_pinned_cpus):
+                continue  # it was pinned otherwise than it was laid out
+            blocked = set(got.blocked) & set(cell.pinned_cpus)
+            used = sorted(blocked.union(cell.used_pinned_cpus))
+            cells[cell.id] = _replace(cell, used_pinned_cpus=used)
+    return [cells[cell.id] for cell in numa]
+
+
+def _refuse(field: str, problem: str) -> None:
+    raise exceptions.InvalidMessage(field=f'told.{field}', problem=problem)

@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host's word does to its row and to the claims on it: pure folds.
+
+Stores call these under the lock of the host's row and write what they return.
+
+The compute wins on existence, the database on permission: only what a host
+says ends a confirmed claim, and a claim that is only reserved is ended by
+nobody's absence.  Order rests on (epoch, sequence): an old epoch is *gone*, an
+old sequence *stale*, and both leave everything as it is.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+from msgspec import UNSET
+
+from gantt import exceptions
+from gantt.core.claims import host_facts
+from gantt.core.claims.claim import Claim, Event, State, after, stepped
+from gantt.core.claims.layouts import layout_again, meant, settled
+from gantt.core.messages import base
+from gantt.core.messages.report import DICTIONARY_NONCE, ClaimWords, HostReport, Registered, Running
+from gantt.core.messages.request import Flavor, Lifecycle, name_of
+from gantt.core.resources.host import HostChange, HostFacts, HostRow
+
+APPLIED, STALE, GONE, NEEDS_FULL = 'applied', 'stale', 'gone', 'needs_full'
+AHEAD = 'ahead'
+#: How far beyond the last number that was heard of a host its next one may be: an agent that
+#: was not heard for longer registers again.
+AHEAD_MOST = 10_000
+_replace = msgspec.structs.replace
+
+
+#: What a host that registers is told, and the host as it became.
+Registration = tuple[Registered, HostChange]
+RegistrationFate = Registration | exceptions.GanttError
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """What to write, and what to say.
+
+    :ivar fate: applied | stale | gone | needs_full; all but the first change nothing
+    :ivar row: the host's row as it becomes (usage, generation and version included)
+    :ivar claims: claims that changed state or are new (adopted), as they become; what
+        they take on other providers (pools) the store adds and takes off there
+    :ivar groups: server groups that gained a member by adoption: their generation grows
+    :ivar changed: the generation grew
+    """
+
+    fate: str
+    row: HostRow
+    claims: list[Claim] = []
+    confirmed: list[str] = []
+    released: list[str] = []
+    adopted: list[str] = []
+    groups: list[str] = []
+    changed: bool = False
+
+
+def apply_report(
+    row: HostRow,
+    live: Sequence[Claim],
+    known: Mapping[str, Claim],
+    report: HostReport,
+    now: float,
+) -> Effect:
+    """Fold one report into its host.
+
+    :param live: the live claims on this host
+    :param known: claims that the report names and that are not among ``live``
+        (final ones, or of another host), by id
+    :param now: the database's clock
+    """
+    fate = judge(row, report)
+    if fate != APPLIED:
+        return Effect(fate=fate, row=row)
+    seen = _Seen(live, report)
+    claims: list[Claim] = []
+    for entry in seen.strangers:
+        claims.append(_adopt(row, entry, known, report, now, [*live, *claims]))
+    adopted = [claim.id for claim in claims]
+    confirmed: list[str] = []
+    released: list[str] = []
+    for claim in live:
+        state = seen.state_of(claim)
+        if state is claim.state:
+            continue
+        claims.append(stepped(claim, state, '' if state is State.CONFIRMED else 'absent', now))
+        (confirmed if state is State.CONFIRMED else released).append(claim.id)
+    claims = settled(claims, seen.contained(live), report)
+    used = usage(row.used, row.id, live, claims)
+    contained = usage({}, row.id, (), seen.contained(live))
+    folded = fold_facts(row, report, now, contained, used)
+    changed = bool(claims) or folded.generation != row.generation
+    if claims and folded.generation == row.generation:
+        folded = _replace(folded, generation=row.generation + 1)
+    return Effect(
+        fate=APPLIED,
+        row=folded,
+        claims=claims,
+        confirmed=confirmed,
+        released=released,
+        adopted=adopted,
+        groups=sorted({c.group for c in claims if c.adopted and c.is_live and c.group}),
+        changed=changed,
+    )
+
+
+def judge(row: HostRow, report: HostReport) -> str:
+    """Whether a report may be applied to ``row``; see ``Effect.fate``.
+
+    An epoch that is not the current one is gone, be it older or one that was
+    never handed out.  A delta that rests on another full report than the last
+    one applied here leaves no trace, so that this full report may still come.
+    """
+    if report.epoch != row.epoch:
+        return GONE
+    if report.sequence <= row.sequence:
+        return STALE
+    if is_ahead(row.sequence, row.boot_nonce, report.sequence):
+        return AHEAD
+    if not report.full and report.base != row.full_sequence:
+        return NEEDS_FULL
+    return APPLIED
+
+
+def is_ahead(last: int, boot_nonce: str, sequence: int) -> bool:
+    """Whether a number uses up more of those of its epoch than an agent can have used.
+
+    Words of such a number would make all that the agent says after it late.
+
+    :param last: the last number that was heard
+    :param boot_nonce: of the registration; hosts without an agent are numbered by a clock
+    """
+    return sequence > last + AHEAD_MOST and boot_nonce != DICTIONARY_NONCE
+
+
+def check_number(words: ClaimWords, last: int, boot_nonce: str) -> None:
+    """The number of words about claims is no leap.
+
+    :raises StaleEpoch: it is; the host must register again
+    """
+    if is_ahead(last, boot_nonce, words.sequence):
+        raise exceptions.StaleEpoch(
+            f'host {words.name!r}: sequence {words.sequence} is too far beyond the last one that '
+            f'was heard ({last}); the host must register again',
+            host=words.name, epoch=words.epoch, current=words.epoch,
+        )  # fmt: skip
+
+
+def fold_facts(
+    row: HostRow,
+    report: HostReport,
+    now: float,
+    contained: Mapping[str, int],
+    used: Mapping[str, int],
+) -> HostRow:
+    """The row after an accepted report, what it says of claims aside.
+
+    The generation grows where usage or a fact changed.  Metrics are measured
+    anew each time and no layout rests on them: they are kept, but are no fact
+    in this sense.  ``facts`` stays the same object where nothing changed.
+
+    A report that lists exactly the live claims of the host, all of them
+    confirmed, needs no more than this, with ``contained = used = row.used``.
+
+    :param contained: what the host's own figure of use contains of our claims, by class
+    :param used: use by live claims, as it becomes
+    """
+    facts = _facts(row.facts, report, now)
+    now_row = _replace(
+        row,
+        sequence=report.sequence,
+        full_sequence=report.sequence if report.full else row.full_sequence,
+        reported_at=now,
+        version=row.version + 1,
+        facts=facts,
+        used={name: amount for name, amount in used.items() if amount},
+        foreign=_foreign(row, report, contained),
+        node=row.node if report.node is UNSET else report.node,
+        cell=row.cell if report.cell is UNSET else report.cell,
+        zone=row.zone if report.zone is UNSET else report.zone,
+        aggregates=row.aggregates
+        if report.aggregates is UNSET
+        else list(dict.fromkeys(report.aggregates)),
+        service_disabled=_stated(report, 'disabled', row.service_disabled, None),
+    )
+    over = is_over_committed(now_row)
+    grown = _has_new_facts(row, now_row) or over is not row.over_committed
+    return _replace(now_row, over_committed=over, generation=row.generation + int(grown))
+
+
+def is_over_committed(row: HostRow) -> bool:
+    """Whether claims and foreign use exceed the capacity of any class."""
+    foreign, inventories = row.foreign, row.facts.inventories
+    for name in (*row.used, *foreign):
+        taken = row.used.get(name, 0) + foreign.get(name, 0)
+        inventory = inventories.get(name)
+        if taken > (inventory.cap if inventory is not None else 0):
+            return True
+    return False
+
+
+def usage(
+    used: Mapping[str, int], provider_id: int, before: Iterable[Claim], now: Iterable[Claim]
+) -> dict[str, int]:
+    """Use on one provider after claims changed, by class; zeros are left out.
+
+    :param before: claims as they were, at least those that changed
+    :param now: claims that changed or are new, as they became
+    """
+    total = dict(used)
+    were_live = {claim.id for claim in before if claim.is_live}
+    for claim in now:
+        sign = int(claim.is_live) - int(claim.id in were_live)
+        for name, amount in claim.allocations.get(provider_id, {}).items() if sign else ():
+            total[name] = total.get(name, 0) + sign * amount
+    return {name: amount for name, amount in total.items() if amount}
+
+
+# -- what a report says of claims -----------------------------------------------------
+class _Seen:
+    """Which live claims a report lists, and what it lists beside them.
+
+    An entry with the id of a live claim is that claim; any other entry is the
+    consumer's: its confirmed claims here, else the first reserved one.
+    """
+
+    def __init__(self, live: Sequence[Claim], report: HostReport) -> None:
+        self.has_opinion = report.running is not None
+        self.running: set[str] = set()
+        self.pending: set[str] = set()
+        self.strangers: list[Running] = []
+        ids = {claim.id for claim in live}
+        exact = {
+            entry.claim_id
+            for entry in (*(report.running or ()), *(report.pending or ()))
+            if entry.claim_id in ids
+        }
+        by_consumer: dict[str, list[Claim]] | None = None
+        for entries, found in ((report.running, self.running), (report.pending, self.pending)):
+            for entry in entries or ():
+                if entry.claim_id in ids:
+                    found.add(entry.claim_id)
+                    continue
+                if by_consumer is None:
+                    by_consumer = _by_consumer(live, exact)
+                mine = by_consumer.get(entry.consumer, ())
+                found.update(meant(mine))
+                if not mine and found is self.running:
+                    self.strangers.append(entry)
+        # A consumer is one guest on a host, under however many names it is listed.
+        known = {claim.consumer for claim in live if claim.id in self.running}
+        strangers = {entry.consumer: entry for entry in self.strangers}
+        self.strangers = [one for consumer, one in strangers.items() if consumer not in known]
+
+    def state_of(self, claim: Claim) -> State:
+        """The state of a live claim after the report."""
+        if claim.id in self.running:
+            return after(claim.state, Event.SEEN_RUNNING, claim.lifecycle)
+        if claim.id in self.pending or not self.has_opinion:
+            return claim.state
+        return after(claim.state, Event.SEEN_ABSENT, claim.lifecycle)
+
+    def contained(self, live: Iterable[Claim]) -> list[Claim]:
+        """The claims that the report's figure of use can already contain."""
+        if not self.has_opinion:
+            return [claim for claim in live if claim.state is State.CONFIRMED]
+        return [claim for claim in live if claim.id in self.running or claim.id in self.pending]
+
+
+def _by_consumer(live: Iterable[Claim], exact: set[str | None]) -> dict[str, list[Claim]]:
+    found: dict[str, list[Claim]] = {}
+    for claim in live:
+        if claim.id not in exact:
+            found.setdefault(claim.consumer, []).append(claim)
+    return found
+
+
+def _adopt(
+    row: HostRow,
+    entry: Running,
+    known: Mapping[str, Claim],
+    report: HostReport,
+    now: float,
+    others: Iterable[Claim],
+) -> Claim:
+    """A claim for a guest that runs without one.
+
+    What a claim of it once took, it takes; where none is known, what the host
+    says.  The id depends on the report only: folded again it is the same.
+    """
+    lost = known.get(entry.claim_id) if entry.claim_id else None
+    if lost is not None and lost.consumer != entry.consumer:
+        lost = None
+    allocations = {row.id: _positive(entry.resources)}
+    if lost is not None:
+        shares = dict(lost.allocations)
+        own = shares.pop(lost.provider_id, {})
+        allocations = {row.id: own, **(shares if lost.provider_id == row.id else {})}
+    return Claim(
+        id=base.derived_id('adopted', row.uuid, report.epoch, report.sequence, entry.consumer),
+        request_id=None,
+        consumer=entry.consumer,
+        provider_id=row.id,
+        host=row.name,
+        state=State.CONFIRMED,
+        lifecycle=Lifecycle.HOST,
+        allocations={provider: amounts for provider, amounts in allocations.items() if amounts},
+        group=lost.group if lost else None,
+        project_id=lost.project_id if lost else None,
+        user_id=lost.user_id if lost else None,
+        consumer_type=lost.consumer_type if lost else 'INSTANCE',
+        layout=layout_again(row, lost, others),
+        flavor=name_of(Flavor(name=entry.flavor or '')) or (lost.flavor if lost else None),
+        adopted=True,
+        reason='runs without a live claim',
+        created_at=now,
+        updated_at=now,
+    )
+
+
+# -- what a report says of the host -----------------------------------------------------
+_FACTS = ('inventories', 'traits', 'location', 'numa', 'devices', 'hypervisor', 'metrics')
+_NO_FACTS = HostFacts()
+
+
+def _stated(report: HostReport, field: str, known: object, unsaid: object) -> object:
+    """A field as it becomes: what a full report leaves out is not there."""
+    said = getattr(report, field)
+    if said is not UNSET:
+        return said
+    return unsaid if report.full else known
+
+
+def _facts(known: HostFacts, report: HostReport, now: float) -> HostFacts:
+    changed = {}
+    for field in _FACTS:
+        before = getattr(known, field)
+        said = _stated(report, field, before, getattr(_NO_FACTS, field))
+        if said != before:
+            changed[field] = said
+    said = _replace(known, **changed) if changed else known
+    return host_facts.kept(known, said, report, now)
+
+
+def _foreign(row: HostRow, report: HostReport, contained: Mapping[str, int]) -> dict[str, int]:
+    if report.used is not UNSET:
+        # A claim that the reporter may not know of yet is not taken off: the
+        # figure errs on the full side until the next report.
+        return _positive({n: used - contained.get(n, 0) for n, used in report.used.items()})
+    foreign = _stated(report, 'foreign', row.foreign, {})
+    assert isinstance(foreign, Mapping)
+    return _positive(foreign)
+
+
+def _positive(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in amounts.items() if amount > 0}
+
+
+def _has_new_facts(before: HostRow, now: HostRow) -> bool:
+    if before.facts is not now.facts:
+        known = before.facts
+        same = _replace(now.facts, metrics=known.metrics, beside=known.beside)
+        if same != before.facts:
+            return True
+    return (
+        before.used != now.used
+        or before.foreign != now.foreign
+        or before.service_disabled != now.service_disabled
+        or (before.node, before.cell, before.zone) != (now.node, now.cell, now.zone)
+        or before.aggregates != now.aggregates
+    )

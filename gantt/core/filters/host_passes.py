@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filters written for Nova: ``host_passes(host_state, spec_obj)``, run as they are.
+
+Such a filter is given views with the names that Nova uses; what is behind them is
+the host table and the request, read only.  Nova is not needed and not imported: a
+filter derives from :class:`BaseHostFilter` here instead of from Nova's, or from
+nothing at all.  Where a name of Nova's has nothing behind it here it is None.
+"""
+
+import datetime
+import functools
+import json
+from collections.abc import Mapping
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, ClassVar
+
+from gantt import exceptions
+from gantt.core.filters.base import EVERY_PURPOSE, PLACING, PerHostFilter
+from gantt.core.messages.request import GroupRef, RequestSpec
+from gantt.core.table.host_state import HostState
+
+
+class BaseHostFilter:
+    """What Nova's class of this name promises to those who derive from it."""
+
+    RUN_ON_REBUILD: ClassVar[bool] = False
+    run_filter_once_per_request: ClassVar[bool] = False
+
+    def host_passes(self, host_state: Any, spec_obj: Any) -> bool:
+        """Whether the host passes."""
+        raise NotImplementedError
+
+
+class NovaFilter(PerHostFilter):
+    """One filter of Nova's shape; made by :func:`adapted`."""
+
+    reason = 'removed by {name}'
+    nova_class: ClassVar[type]
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        super().__init__(values)
+        self._inner = self.nova_class()
+
+    def host_passes(self, host: HostState, spec: RequestSpec) -> bool:
+        return bool(self._inner.host_passes(HostView(host), SpecView(spec)))
+
+
+def is_for_nova(found: object) -> bool:
+    """Whether something is a class of the shape of Nova's filters."""
+    return isinstance(found, type) and callable(getattr(found, 'host_passes', None))
+
+
+@functools.cache
+def adapted(nova_class: type) -> type[NovaFilter]:
+    """A filter of ours that asks a filter of Nova's.
+
+    It reads whatever it likes, so it declares no columns, and is asked again about a
+    host that was picked, unless ``run_filter_once_per_request`` says otherwise.
+
+    :raises PluginError: it does its work elsewhere than in ``host_passes``
+    """
+    _check(nova_class)
+    rebuild = bool(getattr(nova_class, 'RUN_ON_REBUILD', False))
+    doc = (nova_class.__doc__ or f'{nova_class.__name__}, written for Nova.').strip()
+    return type(
+        nova_class.__name__,
+        (NovaFilter,),
+        {
+            '__doc__': doc,
+            '__module__': nova_class.__module__,
+            'nova_class': nova_class,
+            'purposes': EVERY_PURPOSE if rebuild else PLACING,
+            'once': bool(getattr(nova_class, 'run_filter_once_per_request', False)),
+        },
+    )
+
+
+#: Where Nova's own base classes are: what they define is not overridden.
+_NOVA_BASES = ('nova.filters', 'nova.scheduler.filters')
+#: Other ways into a filter of Nova's, which nobody takes here.
+_ELSEWHERE = ('filter_all', '_filter_one')
+
+
+def _check(nova_class: type) -> None:
+    for base in nova_class.__mro__:
+        if base.__module__ in _NOVA_BASES or base in (object, BaseHostFilter):
+            continue
+        for name in _ELSEWHERE:
+            if name in vars(base):
+                _refuse(nova_class, f'overrides {name}, which is not asked here')
+    if getattr(nova_class, 'host_passes', None) is BaseHostFilter.host_passes:
+        _refuse(nova_class, 'does not say what host_passes is')
+
+
+def _refuse(nova_class: type, problem: str) -> None:
+    raise exceptions.PluginError(
+        plugin=nova_class.__name__,
+        problem=f'{problem}; expected host_passes(host_state, spec_obj) alone',
+        fix='Look at one host at a time',
+    )
+
+
+class _View:
+    """Attributes are made when they are asked for; what is not known here is None."""
+
+    def __repr__(self) -> str:
+        return f'<{type(self).__name__}>'
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f'{name}: hosts and requests are not changed by filters')
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._unknown:
+            return None
+        raise AttributeError(f'{type(self).__name__} has no {name!r}')
+
+    _unknown: ClassVar[frozenset[str]] = frozenset()
+
+
+class HostView(_View):
+    """A host under the names of Nova's HostState."""
+
+    __slots__ = ('_host',)
+    _unknown = frozenset({'pci_stats', 'allocation_candidates'})
+
+    def __init__(self, host: HostState) -> None:
+        object.__setattr__(self, '_host', host)
+
+    def __getattr__(self, name: str) -> Any:
+        made = _HOST.get(name)
+        if made is not None:
+            return made(self._host)
+        return super().__getattr__(name)
+
+
+def _inventory(host: HostState, name: str, field: str, default: Any) -> Any:
+    found = host.inventories.get(name)
+    return getattr(found, field) if found else default
+
+
+def _aggregates(host: HostState) -> list[SimpleNamespace]:
+    return [
+        SimpleNamespace(
+            id=a.id, uuid=a.uuid, name=a.name, hosts=list(a.hosts),
+            metadata=MappingProxyType(a.metadata),
+            availability_zone=a.metadata.get('availability_zone'),
+        )
+        for a in host.aggregates
+    ]  # fmt: skip
+
+
+def _metrics(host: HostState) -> list[SimpleNamespace]:
+    return [
+        SimpleNamespace(name=name, value=metric.value, source=metric.source)
+        for name, metric in host.metrics.items()
+    ]
+
+
+def _cpu_info(host: HostState) -> str:
+    said = host.hypervisor.cpu_info
+    return said if isinstance(said, str) else json.dumps(said)
+
+
+def _updated(host: HostState) -> datetime.datetime | None:
+    at = host.reported_at
+    return None if at is None else datetime.datetime.fromtimestamp(at, datetime.UTC)
+
+
+def _service(host: HostState) -> Mapping[str, Any]:
+    return {
+        'id': None, 'uuid': None, 'version': None, 'report_count': None,
+        'host': host.service, 'binary': 'nova-compute', 'topic': 'compute',
+        'disabled': not host.is_enabled, 'disabled_reason': host.disabled_reason,
+        'forced_down': False, 'availability_zone': host.zone,
+        'last_seen_up': _updated(host), 'updated_at': _updated(host),
+    }  # fmt: skip
+
+
+def _numa(host: HostState) -> SimpleNamespace | None:
+    cells = [
+        SimpleNamespace(
+            id=c.id, cpuset=set(c.cpus), pcpuset=set(c.pinned_cpus), memory=c.memory_mb,
+            memory_usage=c.memory_used_mb, cpu_usage=c.cpu_used, socket=c.socket,
+            pinned_cpus=set(c.used_pinned_cpus), siblings=[set(s) for s in c.siblings],
+        )
+        for c in host.numa
+    ]  # fmt: skip
+    return SimpleNamespace(cells=cells) if cells else None
+
+
+def _guests(host: HostState) -> Mapping[str, Any]:
+    return {consumer: SimpleNamespace(uuid=consumer) for consumer in host.consumers}
+
+
+_HOST: dict[str, Any] = {
+    'host': lambda host: host.service,
+    'nodename': lambda host: host.node,
+    'uuid': lambda host: host.uuid,
+    'cell_uuid': lambda host: host.cell,
+    'total_usable_ram_mb': lambda host: _inventory(host, 'MEMORY_MB', 'total', 0),
+    'total_usable_disk_gb': lambda host: _inventory(host, 'DISK_GB', 'total', 0),
+    'free_ram_mb': lambda host: _free(host, 'MEMORY_MB'),
+    'free_disk_mb': lambda host: _free(host, 'DISK_GB') * 1024,
+    'disk_mb_used': lambda host: _used(host, 'DISK_GB') * 1024,
+    'vcpus_total': lambda host: _inventory(host, 'VCPU', 'total', 0),
+    'vcpus_used': lambda host: _used(host, 'VCPU'),
+    'cpu_allocation_ratio': lambda host: _inventory(host, 'VCPU', 'allocation_ratio', 1.0),
+    'ram_allocation_ratio': lambda host: _inventory(host, 'MEMORY_MB', 'allocation_ratio', 1.0),
+    'disk_allocation_ratio': lambda host: _inventory(host, 'DISK_GB', 'allocation_ratio', 1.0),
+    'num_instances': lambda host: host.instances,
+    'num_io_ops': lambda host: max(_stat(host, 'io_workload'), host.io_ops),
+    'failed_builds': lambda host: _stat(host, 'failed_builds'),
+    'host_ip': lambda host: host.hypervisor.host_ip or None,
+    'hypervisor_type': lambda host: host.hypervisor.type,
+    'hypervisor_version': lambda host: host.hypervisor.version,
+    'hypervisor_hostname': lambda host: host.hypervisor.hostname or host.node,
+    'cpu_info': _cpu_info,
+    'supported_instances': lambda host: [list(one) for one in host.hypervisor.supported],
+    'stats': lambda host: MappingProxyType(host.hypervisor.stats),
+    'metrics': _metrics,
+    'aggregates': _aggregates,
+    'instances': _guests,
+    'numa_topology': _numa,
+    'service': _service,
+    'limits': lambda host: {},
+    'updated': _updated,
+}
+
+
+def _used(host: HostState, name: str) -> int:
+    """What is kept back counts as used, and no ratio does, as in Nova."""
+    reserved = _inventory(host, name, 'reserved', 0)
+    return host.used.get(name, 0) + host.foreign.get(name, 0) + reserved
+
+
+def _free(host: HostState, name: str) -> int:
+    return _inventory(host, name, 'total', 0) - _used(host, name)
+
+
+def _stat(host: HostState, name: str) -> int:
+    measured = host.metrics.get(f'stats.{name}')
+    if measured is not None:
+        return int(measured.value)
+    text = host.hypervisor.stats.get(name, '0')
+    return int(text) if text.isdecimal() else 0
+
+
+class SpecView(_View):
+    """A request under the names of Nova's RequestSpec."""
+
+    __slots__ = ('_spec',)
+    _unknown = frozenset(
+        {
+            'id', 'instance_uuid', 'limits', 'retry', 'pci_requests', 'numa_topology',
+            'network_metadata', 'requested_networks', 'security_groups', 'num_instances',
+        }
+    )  # fmt: skip
+
+    def __init__(self, spec: RequestSpec) -> None:
+        object.__setattr__(self, '_spec', spec)
+
+    def __contains__(self, name: str) -> bool:
+        return getattr(self, name, None) is not None
+
+    def obj_attr_is_set(self, name: str) -> bool:
+        """As of Nova's objects."""
+        return name in self
+
+    def get_scheduler_hint(self, name: str, default: Any = None) -> Any:
+        """The hint: a list of one is its element, as Nova has it."""
+        found = self.scheduler_hints.get(name)
+        if not found:
+            return default
+        return found[0] if len(found) == 1 else found
+
+    def __getattr__(self, name: str) -> Any:
+        made = _SPEC.get(name)
+        return made(self._spec) if made is not None else super().__getattr__(name)
+
+
+def _flavor(spec: RequestSpec) -> SimpleNamespace:
+    amounts = spec.resources
+    return SimpleNamespace(
+        name=spec.flavor.name,
+        vcpus=amounts.get('VCPU', 0) + amounts.get('PCPU', 0),
+        memory_mb=amounts.get('MEMORY_MB', 0),
+        # One amount here: what is root, ephemeral and swap is not told apart.
+        root_gb=amounts.get('DISK_GB', 0),
+        ephemeral_gb=0,
+        swap=0,
+        extra_specs=MappingProxyType(spec.flavor.extra_specs),
+    )
+
+
+class _Properties(_View):
+    """Image properties as attributes and as a mapping."""
+
+    __slots__ = ('_held',)
+
+    def __init__(self, held: Mapping[str, str]) -> None:
+        object.__setattr__(self, '_held', held)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__'):
+            raise AttributeError(name)
+        return self._held.get(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As of Nova's objects."""
+        return self._held.get(name, default)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._held
+
+    def to_dict(self) -> dict[str, str]:
+        """As of Nova's objects."""
+        return dict(self._held)
+
+
+def _image(spec: RequestSpec) -> SimpleNamespace:
+    return SimpleNamespace(id=spec.image.uuid, properties=_Properties(spec.image.properties))
+
+
+def _group(spec: RequestSpec) -> SimpleNamespace | None:
+    group: GroupRef | None = spec.group
+    if group is None:
+        return None
+    policy = group.policy.value if group.policy else None
+    return SimpleNamespace(
+        uuid=group.uuid, policy=policy, policies=[policy] if policy else [],
+        members=list(group.members), hosts=list(group.hosts),
+        rules={'max_server_per_host': group.max_per_host},
+    )  # fmt: skip
+
+
+def _destination(spec: RequestSpec) -> SimpleNamespace | None:
+    wanted = spec.destination
+    if wanted is None:
+        return None
+    return SimpleNamespace(
+        host=wanted.host, node=wanted.node, cell=wanted.cell,
+        aggregates=[','.join(names) for names in wanted.aggregates],
+        forbidden_aggregates=list(wanted.forbidden_aggregates),
+    )  # fmt: skip
+
+
+def _hints(spec: RequestSpec) -> dict[str, list[str]]:
+    named = {'same_host': spec.same_host, 'different_host': spec.different_host}
+    hints = {name: list(values) for name, values in spec.hints.items()}
+    hints.update({name: list(values) for name, values in named.items() if values})
+    if spec.group is not None:
+        hints.setdefault('group', [spec.group.uuid])
+    return hints
+
+
+_SPEC: dict[str, Any] = {
+    'flavor': _flavor,
+    'image': _image,
+    'project_id': lambda spec: spec.project_id,
+    'user_id': lambda spec: spec.user_id,
+    'availability_zone': lambda spec: spec.availability_zone,
+    'ignore_hosts': lambda spec: list(spec.ignore_hosts) or None,
+    'force_hosts': lambda spec: list(spec.force_hosts) or None,
+    'force_nodes': lambda spec: list(spec.force_nodes) or None,
+    'requested_destination': _destination,
+    'instance_group': _group,
+    'scheduler_hints': _hints,
+    'is_bfv': lambda spec: spec.volume_backed,
+    'vcpus': lambda spec: _flavor(spec).vcpus,
+    'memory_mb': lambda spec: _flavor(spec).memory_mb,
+    'root_gb': lambda spec: _flavor(spec).root_gb,
+    'ephemeral_gb': lambda spec: 0,
+    'swap': lambda spec: 0,
+}

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The base of every message and the one decoder that all doors share.
+
+Unknown keys are refused, naming the nearest known one, unless the sender's
+minor version is newer than ours.  Every refusal carries the path of the field.
+"""
+
+import functools
+import hashlib
+import re
+import uuid
+from typing import Annotated, Any, TypeVar, get_args, get_origin
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.messages import paths, quoting
+from gantt.core.messages.near import near
+
+T = TypeVar('T')
+
+#: Bounds of every message: checked before or while decoding.  Most are requests; what lists
+#: many things (reports, groups, hosts edited) may be larger.
+BYTES_MAX = 1 << 20
+REQUEST_BYTES_MAX = 128 << 10
+TEXT_MAX = 1024
+LIST_MAX = 1000
+NAME_MAX = 255
+#: Known fields that a refusal of an unknown one names.
+NAMED_MAX = 12
+
+#: The end of a text, also to Python: there ``$`` alone matches before a last newline as well.
+END = r'$(?!\n)'
+UUID = rf'^[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}{END}'
+UUID_EXPECTED = 'expected a UUID, its hexadecimal digits in lower case'
+Uuid = Annotated[str, msgspec.Meta(pattern=UUID)]
+_NAME = rf'^[^\x00-\x1f\x7f]*{END}'
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=_NAME)]
+Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
+Amount = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+#: A structure of others, passed on or read elsewhere, of so many bytes as msgpack: see
+#: :func:`check_opaque`.
+OPAQUE = 'bytes_max'
+OPAQUE_BYTES_MAX = 512 << 10
+Opaque = Annotated[Any, msgspec.Meta(extra={OPAQUE: OPAQUE_BYTES_MAX})]
+
+NAMESPACE = uuid.UUID('6a1f1a9c-2f39-5c0e-9a8d-1f6d7d1c2b7e')
+_NAMED = hashlib.sha1(NAMESPACE.bytes, usedforsecurity=False)
+
+_UNKNOWN = re.compile(r'Object contains unknown field `([^`]*)`(?: - at `([^`]*)`)?')
+_AT = re.compile(r'^(.*?) - at `(.*)`\Z', re.S)
+
+
+#: Types as msgspec calls them, between back quotes, in words of JSON.
+_TYPE = re.compile(r'`([a-z]+(?: \| [a-z]+)*)`')
+_TYPES = {
+    'int': 'a whole number', 'float': 'a number', 'str': 'text', 'bool': 'true or false',
+    'array': 'a list', 'object': 'an object',
+}  # fmt: skip
+
+
+class Misfit(ValueError):
+    """Of a struct's own check: a field of it whose value does not fit with the others."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f'{field}: {problem}')
+        self.field, self.problem = field, problem
+
+
+class Message(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Base of the messages: immutable, keyword-only, unknown keys refused."""
+
+
+def _path(path: str | None, inside: str) -> str:
+    return (path or '$').replace('$', inside, 1)
+
+
+def _fields(tp: Any, path: str) -> list[str]:
+    """Names of the fields of the struct at ``path`` below ``tp``."""
+    found = _struct_in(paths.type_at(tp, path))
+    return list(found.__struct_fields__) if _is_struct(found) else []
+
+
+def _is_struct(tp: Any) -> bool:
+    return isinstance(tp, type) and issubclass(tp, msgspec.Struct)
+
+
+def _is_map(tp: Any) -> bool:
+    return get_origin(tp) is dict
+
+
+def _struct_in(tp: Any) -> Any:
+    return paths.first_in(tp, _is_struct)
+
+
+def _without_unknown(body: Any, tp: Any) -> Any:
+    """``body`` with the keys dropped that ``tp`` does not know (newer minor)."""
+    if isinstance(body, list):
+        return [_without_unknown(x, tp) for x in body]
+    of = paths.first_in(tp, _is_map) if isinstance(body, dict) else None
+    if of is not None:
+        # Its keys are names, of classes for example, and no fields.
+        return {k: _without_unknown(v, get_args(of)[1]) for k, v in body.items()}
+    tp = _struct_in(tp)
+    if not (isinstance(body, dict) and _is_struct(tp)):
+        return body
+    hints = {f.encode_name: f.type for f in msgspec.structs.fields(tp)}
+    return {k: _without_unknown(v, hints[k]) for k, v in body.items() if k in hints}
+
+
+def decode(body: Any, tp: type[T], *, inside: str, newer_minor: bool = False) -> T:
+    """A builtin structure as ``tp``.
+
+    :param inside: what the message is called in an error, e.g. ``request``
+    :param newer_minor: the sender's minor version is newer: drop unknown keys
+    :raises InvalidMessage: names the field and what was expected
+    """
+    if newer_minor:
+        body = _without_unknown(body, tp)
+    try:
+        found = msgspec.convert(body, tp)
+    except msgspec.ValidationError as e:
+        raise invalid(e, tp, inside, body) from None
+    except RecursionError:
+        raise exceptions.InvalidMessage(field=inside, problem='nested too deeply') from None
+    check_opaque(found, inside)
+    return found
+
+
+@functools.cache
+def _opaque(tp: Any) -> tuple[tuple[str, int], ...]:
+    """Names of the fields of a struct that are bounded in bytes, with the bounds."""
+    if not _is_struct(tp):
+        return ()
+    return tuple(
+        (field.name, most)
+        for field in msgspec.structs.fields(tp)
+        if (most := _bytes_max(field.type)) is not None
+    )
+
+
+def _bytes_max(tp: Any) -> int | None:
+    if isinstance(tp, msgspec.Meta):
+        return (tp.extra or {}).get(OPAQUE)
+    return next((m for arg in get_args(tp) if (m := _bytes_max(arg)) is not None), None)
+
+
+def check_opaque(found: Any, inside: str) -> None:
+    """Structures that no type describes are of few enough bytes.
+
+    :raises InvalidMessage: names the field
+    """
+    kind: Any = type(found)
+    for name, most in _opaque(kind):
+        value = getattr(found, name)
+        if value is None or value is msgspec.UNSET:
+            continue
+        try:
+            size = len(msgspec.msgpack.encode(value))
+        except OverflowError:
+            problem = 'expected whole numbers of 64 bits at most'
+            raise exceptions.InvalidMessage(field=f'{inside}.{name}', problem=problem) from None
+        except RecursionError:
+            raise exceptions.InvalidMessage(
+                field=f'{inside}.{name}', problem='nested too deeply'
+            ) from None
+        if size > most:
+            raise exceptions.InvalidMessage(
+                field=f'{inside}.{name}', problem=f'expected at most {most} bytes, got {size}'
+            )
+
+
+def decode_json(body: bytes, tp: type[T], *, inside: str) -> T:
+    """JSON bytes as ``tp``; the same refusals as :func:`decode`."""
+    if len(body) > BYTES_MAX:
+        raise exceptions.PayloadTooLarge(size=len(body), limit=BYTES_MAX)
+    try:
+        found = msgspec.json.decode(body, type=tp)
+    except msgspec.ValidationError as e:
+        # It stops at the first field that does not fit: what follows was not looked at yet.
+        raise invalid(e, tp, inside, _json(body, inside)) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as e:
+        raise _no_json(e, inside) from None
+    check_opaque(found, inside)
+    return found
+
+
+def _json(body: bytes, inside: str) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as e:
+        raise _no_json(e, inside) from None
+
+
+def _no_json(error: Exception, inside: str) -> exceptions.InvalidMessage:
+    deep = isinstance(error, RecursionError)
+    problem = 'nested too deeply' if deep else f'not valid JSON: {error}'
+    return exceptions.InvalidMessage(field=inside, problem=problem)
+
+
+def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> exceptions.InvalidMessage:
+    """What msgspec said, as our error: field path, problem, nearest known name.
+
+    :param body: what was decoded, to tell which item of a list or map it was
+    """
+    text = str(error)
+    unknown = _UNKNOWN.search(text)
+    at = _AT.match(text)
+    problem, path = (at.group(1), at.group(2)) if at else (text, '$')
+    where = _path(paths.exact(body, tp, path), inside)
+    own = error.__cause__
+    if isinstance(own, Misfit):
+        return exceptions.InvalidMessage(field=f'{where}.{own.field}', problem=own.problem)
+    if unknown:
+        name = unknown.group(1)[: NAME_MAX + 1]
+        known = _fields(tp, unknown.group(2) or '$')
+        meant = near(name, known, 1)
+        hint = f'; did you mean {meant[0]!r}?' if meant else f'; known: {_names(known)}'
+        shown = quoting.plain(name, quoting.CHARACTERS_MAX)
+        return exceptions.InvalidMessage(field=f'{where}.{shown}', problem=f'unknown field{hint}')
+    missing = re.match(r'Object missing required field `([^`]*)`', problem)
+    if missing:
+        return exceptions.InvalidMessage(
+            field=f'{where}.{missing.group(1)}', problem='required field is missing'
+        )
+    return exceptions.InvalidMessage(field=where, problem=_expected(problem, tp, path))
+
+
+def _names(known: list[str]) -> str:
+    named = ', '.join(known[:NAMED_MAX])
+    rest = len(known) - NAMED_MAX
+    return f'{named} and {rest} more' if rest > 0 else named
+
+
+def _expected(problem: str, tp: Any, path: str) -> str:
+    """The problem, with what would have been right where msgspec leaves that to guess."""
+    if problem.endswith(f'{UUID!r}'):
+        return UUID_EXPECTED
+    if 'matching regex' in problem and problem.endswith(f'{_NAME!r}'):
+        return 'expected a name without control characters'
+    # Of a value that is none of an enumeration's msgspec repeats all.
+    problem = quoting.plain(problem, quoting.SENTENCE_MAX)
+    if problem.startswith('Invalid enum value'):
+        choices = paths.choices(tp, path)
+        if choices:
+            return f'{problem}; expected one of {", ".join(choices)}'
+    return in_words(problem)
+
+
+def in_words(problem: str) -> str:
+    """What msgspec expected and got, in words: a whole number or null, not ``int | null``."""
+    if not problem.startswith('Expected `'):
+        return problem
+    return _TYPE.sub(_type_in_words, 'e' + problem[1:])
+
+
+def _type_in_words(types: re.Match[str]) -> str:
+    return ' or '.join(_TYPES.get(name, name) for name in types[1].split(' | '))
+
+
+def to_builtins(message: Any) -> Any:
+    """A message as dicts, lists, strings and numbers, for any carrier."""
+    return msgspec.to_builtins(message)
+
+
+def derived_id(*parts: object) -> str:
+    """A uuid that depends on ``parts`` only (UUIDv5, RFC 9562 section 5.5)."""
+    # Several are made for each placement: uuid.uuid5() takes twice as long.
+    digest = _NAMED.copy()
+    # Half a character, which a foreign message may have, makes an id like any other.
+    digest.update('\n'.join(map(str, parts)).encode('utf-8', 'surrogatepass'))
+    h = digest.hexdigest()
+    variant = '89ab'[int(h[16], 16) & 3]
+    return f'{h[:8]}-{h[8:12]}-5{h[13:16]}-{variant}{h[17:20]}-{h[20:32]}'

@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a compute host says: registration, reports, and words about claims.
+
+Every message of a host carries ``epoch`` (handed out by ``register_host``) and
+``sequence`` (counted by the host within the epoch).  A full report states every
+fact.  A delta is cumulative: it states every field that changed at any time
+since the full report ``base`` of the same epoch; a field left out is as that
+full report or an earlier delta said.  ``running`` and ``pending`` are always
+whole: ``None`` means "no opinion" and frees nothing, ``[]`` means none.
+"""
+
+import math
+from typing import Annotated, Any, Literal, NoReturn
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gantt import exceptions
+from gantt.core.messages import base as message
+from gantt.core.messages import resource_classes as resources
+from gantt.core.messages.base import Amount, Message, Name, Text, Uuid
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+#: Metrics that weighers and filters know: guests being built, resized, moved or copied, and
+#: builds that failed since the last one that did not.
+IO_WORKLOAD = 'stats.io_workload'
+FAILED_BUILDS = 'stats.failed_builds'
+#: Days for which a host has taken builds without a check of its own.
+UNCHECKED_DAYS = 'stats.unchecked_days'
+
+#: What a host without an agent registers with, whose reports have no epoch: the same each time.
+DICTIONARY_NONCE = 'dictionary'
+
+#: The largest value of a metric, either way.
+METRIC_MAX = 1e18
+
+#: Processors of a host, and so of a cell: as many as Linux can be built for.
+PROCESSORS_MAX = 8192
+#: What is kept of a description of the processor, as msgpack.
+CPU_INFO_BYTES_MAX = 64 << 10
+Processors = Annotated[list[Count], msgspec.Meta(max_length=PROCESSORS_MAX)]
+
+Level = Annotated[str, msgspec.Meta(max_length=255)]
+
+
+class NumaPages(Message, frozen=True, kw_only=True):
+    """Pages of one size in a NUMA cell."""
+
+    size_kb: Count
+    total: Count
+    used: Count = 0
+    reserved: Count = 0
+
+
+class NumaCell(Message, frozen=True, kw_only=True):
+    """One NUMA cell of a host; cores are numbers of logical processors."""
+
+    id: Count
+    cpus: Processors = []  # shared
+    pinned_cpus: Processors = []  # dedicated: those that may be pinned
+    used_pinned_cpus: Processors = []
+    siblings: Annotated[
+        list[Annotated[list[Count], msgspec.Meta(max_length=64)]],
+        msgspec.Meta(max_length=PROCESSORS_MAX),
+    ] = []
+    memory_mb: Count = 0
+    memory_used_mb: Count = 0
+    cpu_used: Count = 0
+    pages: Annotated[list[NumaPages], msgspec.Meta(max_length=64)] = []
+    socket: Count | None = None
+    networks: Annotated[list[Name], msgspec.Meta(max_length=256)] = []  # physical ones at hand
+    tunneled: bool = False  # its are the tunneled networks
+
+
+class DevicePool(Message, frozen=True, kw_only=True):
+    """Equal devices of a host."""
+
+    vendor_id: Text = ''
+    product_id: Text = ''
+    address: Text = ''
+    numa_node: Count | None = None
+    count: Count = 0
+    free: Count = 0
+    tags: Annotated[dict[Name, Text], msgspec.Meta(max_length=64)] = {}
+
+
+class Metric(Message, frozen=True, kw_only=True):
+    """A number that the host measured about itself."""
+
+    value: float
+    source: Text = ''
+    age_seconds: float = 0.0
+
+
+Cells = Annotated[list[NumaCell], msgspec.Meta(max_length=256)]
+Pools = Annotated[list[DevicePool], msgspec.Meta(max_length=1000)]
+Metrics = Annotated[dict[Name, Metric], msgspec.Meta(max_length=256)]
+#: What libvirt says of a processor; the bytes of all are checked with the report.
+CpuInfo = Annotated[
+    dict[Name, Annotated[Any, msgspec.Meta(extra={message.OPAQUE: CPU_INFO_BYTES_MAX})]],
+    msgspec.Meta(max_length=64),
+]
+
+
+class Hypervisor(Message, frozen=True, kw_only=True):
+    """What runs the guests.
+
+    :ivar stats: other things that its driver says of it, as text; numbers are metrics
+    :ivar service: the service host, where that runs several nodes and the host is one of them
+    """
+
+    type: Text = ''
+    version: Count = 0
+    hostname: Text = ''
+    host_ip: Text = ''
+    cpu_info: CpuInfo | Text = ''
+    # [architecture, hypervisor type, vm mode]
+    supported: Annotated[
+        list[Annotated[list[Text], msgspec.Meta(max_length=8)]], msgspec.Meta(max_length=1000)
+    ] = []
+    stats: Annotated[dict[Name, Text], msgspec.Meta(max_length=256)] = {}
+    service: Text = ''
+
+
+class Running(Message, frozen=True, kw_only=True):
+    """A consumer that the host runs or is about to run.
+
+    ``resources`` is what it takes on the host: needed to adopt a consumer
+    that no claim is known for.  So is ``flavor``, the name of its flavor.
+    """
+
+    consumer: Uuid
+    claim_id: Uuid | None = None
+    resources: Annotated[dict[Name, Amount], msgspec.Meta(max_length=256)] = {}
+    flavor: Text | None = None
+
+
+class RegisterHost(Message, frozen=True, kw_only=True):
+    """A host says that it is there; the answer carries its epoch.
+
+    ``boot_nonce`` is chosen anew for each registration: the same nonce again
+    gives the same epoch.
+
+    :ivar journal: what the agent's journal is called: another one for another disk
+    :ivar journal_count: how many registrations were begun out of that journal, this one
+        included.  One that comes after a later one of the same journal was left on the
+        way by an agent that is dead: it is refused
+    :ivar after: the last epoch that the agent was given, in this process or an earlier one
+        with its journal; the new one is beyond it, also where the database has been put back
+        to a state before.  At most 1,000,000 beyond what the database has
+    :ivar speaks_for: whose words end and confirm claims there: of the one who registers, an
+        agent of the host's own, or of Nova.  None: of an agent where there is a journal, else
+        as it was
+    """
+
+    name: Name  # service host
+    node: Name | None = None  # hypervisor host name; None: as name
+    uuid: Uuid | None = None
+    boot_nonce: Name
+    journal: Uuid | None = None  # None: it has none, and the last that registers counts
+    journal_count: Count = 0
+    after: Count = 0
+    cell: Uuid | None = None
+    zone: Name | None = None
+    build_topic: Name | None = None  # of agents of before; not read: gantt-compute.<name>
+    speaks_for: Literal['host', 'nova'] | None = None
+    proof: Text | None = None  # of its key, see host_keys
+
+
+class Registered(Message, frozen=True, kw_only=True):
+    """The answer to :class:`RegisterHost`."""
+
+    name: Name
+    uuid: Uuid
+    epoch: int
+    incarnation: int  # of the database; another one: register again
+    report_seconds: int  # how often to report
+
+
+class HostReport(Message, frozen=True, kw_only=True):
+    """The body of ``update_resource_stats``; UNSET in a delta means unchanged.
+
+    :ivar foreign: use by what runs outside any claim, by class
+    :ivar used: use including our own guests, for reporters that cannot tell
+        them apart; only one of ``foreign`` and ``used`` may be given
+    :ivar aggregates: names or uuids the host is in as far as the reporter says;
+        UNSET leaves membership to the API
+    """
+
+    name: Name
+    epoch: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    sequence: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    full: bool
+    base: Annotated[int, msgspec.Meta(ge=1, le=2**53)] | None = (
+        None  # delta: sequence of its full report
+    )
+    running: Annotated[list[Running], msgspec.Meta(max_length=100_000)] | None
+    pending: Annotated[list[Running], msgspec.Meta(max_length=100_000)] | None
+    node: Name | UnsetType = UNSET
+    cell: Uuid | None | UnsetType = UNSET
+    zone: Name | None | UnsetType = UNSET
+    location: Level | UnsetType = UNSET  # site.room.rack.host
+    inventories: (
+        Annotated[dict[Name, resources.Inventory], msgspec.Meta(max_length=256)] | UnsetType
+    ) = UNSET
+    foreign: Annotated[dict[Name, Amount], msgspec.Meta(max_length=256)] | UnsetType = UNSET
+    used: Annotated[dict[Name, Amount], msgspec.Meta(max_length=256)] | UnsetType = UNSET
+    traits: Annotated[list[Name], msgspec.Meta(max_length=2000)] | UnsetType = UNSET
+    aggregates: Annotated[list[Name], msgspec.Meta(max_length=500)] | UnsetType = UNSET
+    numa: Cells | UnsetType = UNSET
+    devices: Pools | UnsetType = UNSET
+    hypervisor: Hypervisor | UnsetType = UNSET
+    metrics: Metrics | UnsetType = UNSET
+    disabled: Text | None | UnsetType = UNSET  # reason; None: the service is enabled
+    signature: Text | None = None  # see host_keys
+
+    #: Fields that a delta may leave out.
+    FACTS = (
+        'node', 'cell', 'zone', 'location', 'inventories', 'foreign', 'used', 'traits',
+        'aggregates', 'numa', 'devices', 'hypervisor', 'metrics', 'disabled',
+    )  # fmt: skip
+
+
+class ClaimWords(Message, frozen=True, kw_only=True):
+    """``confirm_claims``, ``refuse_claims`` and ``release_claims``."""
+
+    name: Name
+    epoch: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    sequence: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    claim_ids: Annotated[list[Uuid], msgspec.Meta(min_length=1, max_length=message.LIST_MAX)]
+    reason: Text = ''
+    signature: Text | None = None
+
+
+def classes_of(report: HostReport) -> set[str]:
+    """The resource classes that a report names."""
+    names: set[str] = set()
+    for amounts in (report.inventories, report.foreign, report.used):
+        if amounts is not UNSET:
+            names.update(amounts)
+    for entry in (*(report.running or ()), *(report.pending or ())):
+        names.update(entry.resources)
+    return names
+
+
+def check(report: HostReport, declared: frozenset[str] = frozenset()) -> None:
+    """What types cannot say about a report.
+
+    :raises InvalidMessage: names the field and what was expected
+    :raises UnknownResourceClass: a class that is neither standard nor declared
+    """
+    if report.full and report.base is not None:
+        _refuse('base', 'a full report has no base')
+    if not report.full and (report.base is None or report.base >= report.sequence):
+        _refuse('base', 'a delta names the sequence of the full report it rests on, below its own')
+    if report.full and report.inventories is UNSET:
+        _refuse('inventories', 'a full report states every inventory')
+    if (report.running is None) != (report.pending is None):
+        _refuse('pending', 'running and pending are both given or both null')
+    if report.foreign is not UNSET and report.used is not UNSET:
+        _refuse('used', 'only one of foreign and used may be given')
+    _check_amounts(report, declared)
+    _check_shape(report)
+    _check_kept(report)
+    for field in ('running', 'pending'):
+        seen = [(r.consumer, r.claim_id) for r in getattr(report, field) or ()]
+        if len(set(seen)) != len(seen):
+            _refuse(field, 'a consumer is listed twice with the same claim')
+
+
+def _check_amounts(report: HostReport, declared: frozenset[str]) -> None:
+    def known(name: str, field: str) -> None:
+        if name not in resources.STANDARD and name not in declared:
+            raise exceptions.UnknownResourceClass(field=f'stats.{field}.{name}', name=name)
+
+    for field in ('inventories', 'foreign', 'used'):
+        amounts = getattr(report, field)
+        for name in () if amounts is UNSET else amounts:
+            known(name, field)
+    for field in ('running', 'pending'):
+        for index, entry in enumerate(getattr(report, field) or ()):
+            for name in entry.resources:
+                known(name, f'{field}[{index}].resources')
+    for name, inventory in {} if report.inventories is UNSET else report.inventories.items():
+        problem = inventory.problem()
+        if problem:
+            _refuse(f'inventories.{name}.{problem[0]}', problem[1])
+
+
+def _check_shape(report: HostReport) -> None:
+    place = '' if report.location is UNSET else report.location
+    if place and not all(place.split('.')):
+        _refuse('location', f'expected names separated by single dots, got {place!r}')
+    check_inside(report.numa, report.devices, 'stats')
+
+
+def check_inside(
+    numa: list[NumaCell] | UnsetType, devices: list[DevicePool] | UnsetType, inside: str
+) -> None:
+    """What types cannot say about cells and devices.
+
+    :param inside: what the message is called in an error
+    :raises InvalidMessage: names the field and what was expected
+    """
+    for index, pool in enumerate(() if devices is UNSET else devices):
+        if pool.free > pool.count:
+            _refuse(
+                f'devices[{index}].free',
+                f'expected 0 to count ({pool.count}), got {pool.free}',
+                inside,
+            )
+    _check_numa([] if numa is UNSET else numa, inside)
+
+
+def _check_numa(cells: list[NumaCell], inside: str) -> None:
+    """Cells are told apart by their ids, and no processor is in two of them."""
+    ids: set[int] = set()
+    cpus: dict[int, int] = {}
+    for index, cell in enumerate(cells):
+        where = f'numa[{index}]'
+        if cell.id in ids:
+            _refuse(f'{where}.id', f'expected distinct ids, got {cell.id} twice', inside)
+        ids.add(cell.id)
+        for cpu in {*cell.cpus, *cell.pinned_cpus}:
+            if cpus.setdefault(cpu, index) != index:
+                _refuse(f'{where}.cpus', f'processor {cpu} is in numa[{cpus[cpu]}] already', inside)
+        if not set(cell.used_pinned_cpus) <= set(cell.pinned_cpus):
+            _refuse(f'{where}.used_pinned_cpus', 'expected processors of pinned_cpus only', inside)
+        for number, pages in enumerate(cell.pages):
+            if pages.size_kb < 1:
+                _refuse(f'{where}.pages[{number}].size_kb', 'expected at least 1, got 0', inside)
+
+
+def check_metrics(metrics: dict[str, Metric] | UnsetType, inside: str) -> None:
+    """Values are of a size that can be weighed.
+
+    Not a number is let through: a driver may say that it could not measure.
+
+    :raises InvalidMessage: names the field and what was expected
+    """
+    for name, metric in ({} if metrics is UNSET else metrics).items():
+        if METRIC_MAX < abs(metric.value) < math.inf:
+            problem = f'expected {-METRIC_MAX:g} to {METRIC_MAX:g}, got {metric.value:g}'
+            _refuse(f'metrics.{name}.value', problem, inside)
+
+
+def _check_kept(report: HostReport) -> None:
+    """What is kept as it was said is of numbers that can be kept."""
+    check_metrics(report.metrics, 'stats')
+    if report.hypervisor is not UNSET and isinstance(report.hypervisor.cpu_info, dict):
+        try:
+            size = len(msgspec.msgpack.encode(report.hypervisor.cpu_info))
+        except OverflowError:
+            _refuse('hypervisor.cpu_info', 'expected whole numbers of 64 bits at most')
+        if size > CPU_INFO_BYTES_MAX:
+            problem = f'expected at most {CPU_INFO_BYTES_MAX} bytes, got {size}'
+            _refuse('hypervisor.cpu_info', problem)
+
+
+def _refuse(field: str, problem: str, inside: str = 'stats') -> NoReturn:
+    raise exceptions.InvalidMessage(field=f'{inside}.{field}', problem=problem)

@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked for: the messages of ``select_destinations`` and its kin.
+
+One spec describes all members of a request; member ``i`` is what
+``consumers[i]`` needs.  RPC, HTTP, the command line and tests use these very
+types.
+"""
+
+import enum
+import hashlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.messages import base, nova_hints
+from gantt.core.messages import resource_classes as resources
+from gantt.core.messages.base import Amount, Message, Name, Positive, Text, Uuid
+from gantt.core.messages.topology_request import Affinity
+
+Names = Annotated[list[Name], msgspec.Meta(max_length=base.LIST_MAX)]
+#: More than there are standard ones.
+Traits = Annotated[list[Name], msgspec.Meta(max_length=512)]
+Uuids = Annotated[list[Uuid], msgspec.Meta(max_length=base.LIST_MAX)]
+Extra = Annotated[dict[Name, Text], msgspec.Meta(max_length=256)]
+#: Lists of which each has to be met by one of its names; so many names in all of them.
+LISTS_MAX = 64
+#: Consumers of a request with a server group: they are claimed together, in one transaction.
+GROUP_CONSUMERS_MAX = 400
+ListsOfNames = Annotated[list[Names], msgspec.Meta(max_length=LISTS_MAX)]
+#: Devices that are described with a request, and kinds that these may be of in all.
+DEVICES_MAX = 32
+KINDS_MAX = 32
+#: Bytes of all hints that are no fields here, names and texts.
+HINTS_BYTES_MAX = 16_384
+
+
+class Purpose(enum.StrEnum):
+    """Why the consumer is placed."""
+
+    CREATE = 'create'
+    RESIZE = 'resize'
+    MIGRATE = 'migrate'
+    LIVE_MIGRATE = 'live_migrate'
+    EVACUATE = 'evacuate'
+    UNSHELVE = 'unshelve'
+    REBUILD = 'rebuild'  # checks the host again, claims nothing
+
+    def __init__(self, value: str) -> None:
+        #: Whether the consumer may hold another claim (its source) meanwhile.
+        self.is_move = value in ('resize', 'migrate', 'live_migrate', 'evacuate')
+
+
+class Lifecycle(enum.StrEnum):
+    """Whose word ends a claim."""
+
+    HOST = 'host'  # the compute's reports, and the lease until it confirms
+    API = 'api'  # whoever wrote it; never expires
+    PLAN = 'plan'  # a group's place: own, longer lease
+    HOLD = 'hold'  # a parent zone: lease
+
+
+class Policy(enum.StrEnum):
+    """The rule of a server group."""
+
+    AFFINITY = 'affinity'
+    ANTI_AFFINITY = 'anti-affinity'
+    SOFT_AFFINITY = 'soft-affinity'
+    SOFT_ANTI_AFFINITY = 'soft-anti-affinity'
+
+    @property
+    def is_hard(self) -> bool:
+        return self in (Policy.AFFINITY, Policy.ANTI_AFFINITY)
+
+
+class GroupRef(Message, frozen=True, kw_only=True):
+    """The server group that the members belong to.
+
+    ``members`` and ``hosts`` are what the caller believes: consumers that were
+    placed before Gantt knew the group.  Gantt's own claims count beside them.
+    """
+
+    uuid: Uuid
+    policy: Policy | None = None  # None: the group must be known here
+    max_per_host: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1  # anti-affinity only
+    members: Uuids = []
+    hosts: Names = []
+
+
+def _take_lists(spec: Message, field: str) -> None:
+    """Each list once and each name once: what says nothing new costs nothing.
+
+    :raises Misfit: more names than hosts are compared with
+    """
+    lists: list[list[str]] = getattr(spec, field)
+    if not lists:
+        return
+    names = sum(map(len, lists))
+    if names > base.LIST_MAX:
+        problem = f'expected at most {base.LIST_MAX} names in all of its lists, got {names}'
+        raise base.Misfit(field, problem)
+    once: dict[frozenset[str], list[str]] = {}
+    for one in lists:  # an empty one too: nobody has one of nothing
+        once.setdefault(frozenset(one), list(dict.fromkeys(one)))
+    msgspec.structs.force_setattr(spec, field, list(once.values()))
+
+
+def _check_hints(hints: Mapping[str, Sequence[str]]) -> None:
+    """
+    :raises Misfit: they are too large together; those that are fields have bounds of their own
+    """
+    size = sum(
+        len(name.encode('utf-8', 'replace')) + sum(len(t.encode('utf-8', 'replace')) for t in texts)
+        for name, texts in hints.items()
+        if name not in nova_hints.CONSUMERS
+    )
+    if size > HINTS_BYTES_MAX:
+        raise base.Misfit('hints', f'expected at most {HINTS_BYTES_MAX} bytes, got {size}')
+
+
+class Destination(Message, frozen=True, kw_only=True):
+    """A destination that the caller asked for; filtered like any other host."""
+
+    host: Name | None = None
+    node: Name | None = None
+    cell: Uuid | None = None
+    preferred_cell: Uuid | None = None  # rather there, and elsewhere as well
+    aggregates: ListsOfNames = []  # AND of ORs
+    forbidden_aggregates: Names = []
+
+    def __post_init__(self) -> None:
+        _take_lists(self, 'aggregates')
+
+
+class Flavor(Message, frozen=True, kw_only=True):
+    """What is known of the flavor, for filters that look at it."""
+
+    name: Text = ''
+    extra_specs: Extra = {}
+
+
+def name_of(flavor: Flavor) -> str | None:
+    """What is kept of a flavor with a claim: as much of its name as has room; None: no name."""
+    if not flavor.name:
+        return None
+    # Halves of characters, and what no database keeps, are told from others no more.
+    name = flavor.name[: base.NAME_MAX].encode('utf-8', 'replace').decode()
+    return sys.intern(name.replace('\0', '\ufffd'))
+
+
+class Image(Message, frozen=True, kw_only=True):
+    """What is known of the image, for filters that look at it."""
+
+    uuid: Text | None = None
+    properties: Extra = {}
+    disk_format: Text = ''
+
+
+class DeviceKind(Message, frozen=True, kw_only=True):
+    """What a device has to be, upper and lower case being the same; '' is anything.
+
+    :ivar tags: of its pool; null: the pool has none of that name
+    """
+
+    vendor_id: Text = ''
+    product_id: Text = ''
+    device_type: Text = ''
+    tags: Annotated[dict[Name, Text | None], msgspec.Meta(max_length=64)] = {}
+
+
+class DeviceRequest(Message, frozen=True, kw_only=True):
+    """Devices that are described with the request, as those of network ports are.
+
+    :ivar alias: of one that the flavor names; what is known of the alias here goes before
+    :ivar port: whose it is, for the layout
+    :ivar any_of: any of them will do
+    """
+
+    alias: Text = ''
+    port: Text = ''
+    count: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
+    any_of: Annotated[list[DeviceKind], msgspec.Meta(min_length=1, max_length=64)]
+    affinity: Affinity = Affinity.LEGACY
+
+
+def _check_devices(devices: Sequence[DeviceRequest]) -> None:
+    """
+    :raises Misfit: each kind is compared with the pools of every host
+    """
+    kinds = sum(len(one.any_of) for one in devices)
+    if kinds > KINDS_MAX:
+        raise base.Misfit('devices', f'expected at most {KINDS_MAX} kinds in all, got {kinds}')
+
+
+class Networks(Message, frozen=True, kw_only=True):
+    """Networks of the guest that cells of a host may be near to.
+
+    :ivar physical: names of physical networks
+    :ivar tunneled: whether one of them is tunneled
+    """
+
+    physical: Names = []
+    tunneled: bool = False
+
+
+class RequestSpec(Message, frozen=True, kw_only=True):
+    """What one member needs, and where it may and may not go."""
+
+    resources: Annotated[dict[Name, Positive], msgspec.Meta(min_length=1, max_length=64)]
+    consumer_type: Name = 'INSTANCE'
+    project_id: Text | None = None
+    user_id: Text | None = None
+    purpose: Purpose = Purpose.CREATE
+    availability_zone: Name | None = None
+    required_traits: Traits = []
+    forbidden_traits: Traits = []
+    any_traits: ListsOfNames = []  # each list: at least one of them
+    member_of: ListsOfNames = []  # aggregates by uuid or name: AND of ORs
+    forbidden_aggregates: Names = []
+    force_hosts: Names = []  # only these; filters that say nothing of them are skipped, see ask.rst
+    force_nodes: Names = []
+    ignore_hosts: Names = []
+    destination: Destination | None = None
+    group: GroupRef | None = None
+    same_host: Uuids = []
+    different_host: Uuids = []
+    flavor: Flavor = Flavor()
+    image: Image = Image()
+    volume_backed: bool = False  # it boots from a volume: the image is not copied to the host
+    hints: Annotated[
+        dict[Name, Annotated[list[Text], msgspec.Meta(max_length=base.LIST_MAX)]],
+        msgspec.Meta(max_length=256),
+    ] = {}
+    move_id: Uuid | None = None
+    devices: Annotated[list[DeviceRequest], msgspec.Meta(max_length=DEVICES_MAX)] = []
+    networks: Networks | None = None
+
+    def __post_init__(self) -> None:
+        if self.any_traits:
+            _take_lists(self, 'any_traits')
+        if self.member_of:
+            _take_lists(self, 'member_of')
+        if self.devices:
+            _check_devices(self.devices)
+        if self.hints:
+            _check_hints(self.hints)
+            self._take_hints()
+
+    def _take_hints(self) -> None:
+        """What Nova has as hints is in the fields, wherever the request came from."""
+        for name in nova_hints.CONSUMERS:
+            if name in self.hints:
+                found = nova_hints.consumers(name, self.hints, getattr(self, name))
+                msgspec.structs.force_setattr(self, name, found)
+        if nova_hints.GROUP in self.hints:
+            uuid = nova_hints.group(self.hints, self.group.uuid if self.group else None)
+            if self.group is None and uuid is not None:
+                msgspec.structs.force_setattr(self, 'group', GroupRef(uuid=uuid))
+
+
+#: An id that somebody else has given, such as Nova's ``req-...``: printable ASCII.
+Origin = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r'^[!-~]+\Z')]
+
+
+class SelectDestinations(Message, frozen=True, kw_only=True):
+    """The request: place every consumer, claim its place, answer.
+
+    :ivar request_id: chosen once per logical request by the caller; repeating
+        it has the effect of one
+    :ivar budget_ms: how long the caller will wait, queueing included
+    :ivar lease_seconds: how long an unconfirmed claim is kept
+    :ivar only_project: claim for consumers of this project only, those of others are not
+        there; null: for any. ``gantt-api`` sets it for who may act for one project
+    :ivar repeat: it was sent before, and nobody knows what becomes of that copy: a refusal
+        is then kept, so that the other one is not placed after it
+    :ivar origin: the id of what led to it, by which its caller knows it, such as that of a
+        request to Nova's API: decisions are found by it, and nothing else depends on it
+    """
+
+    request_id: Uuid
+    spec: RequestSpec
+    consumers: Annotated[list[Uuid], msgspec.Meta(min_length=1, max_length=base.LIST_MAX)]
+    alternates: Annotated[int, msgspec.Meta(ge=0, le=20)] = 2
+    budget_ms: Annotated[int, msgspec.Meta(ge=1, le=600_000)] = 30_000
+    lease_seconds: Annotated[int, msgspec.Meta(ge=5, le=86_400)] | None = None
+    lifecycle: Lifecycle = Lifecycle.HOST
+    dry_run: bool = False
+    only_project: Text | None = None
+    repeat: bool = False
+    origin: Origin | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what decides the outcome: a repeat must carry the same."""
+        return self.fingerprint_and_size()[0]
+
+    def fingerprint_and_size(self) -> tuple[str, int]:
+        """The fingerprint, and the bytes that it is of: about those that the request has."""
+        body = msgspec.msgpack.encode((self.spec, self.consumers, self.alternates, self.lifecycle))
+        return hashlib.blake2b(body, digest_size=16).hexdigest(), len(body)
+
+
+class GetRequest(Message, frozen=True, kw_only=True):
+    """Ask for the stored answer of an earlier request."""
+
+    request_id: Uuid
+
+
+class CancelClaims(Message, frozen=True, kw_only=True):
+    """Take a request back: its reserved claims are released, it stays cancelled."""
+
+    request_id: Uuid
+    reason: Text = ''
+
+
+class ExtendClaims(Message, frozen=True, kw_only=True):
+    """Lengthen the lease of the reserved claims of a request, never their state."""
+
+    request_id: Uuid
+    seconds: Annotated[int, msgspec.Meta(ge=1, le=86_400)]
+
+
+def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -> None:
+    """What types cannot say.
+
+    :param declared: custom resource classes known at run time
+    :raises InvalidMessage: names the field
+    :raises UnknownResourceClass: a class that nobody declared
+    """
+    for name in request.spec.resources:
+        if name not in resources.STANDARD and name not in declared:
+            raise exceptions.UnknownResourceClass(field=f'request.spec.resources.{name}', name=name)
+    if request.lifecycle is Lifecycle.API:
+        raise exceptions.InvalidMessage(
+            field='request.lifecycle',
+            problem="expected 'host', 'plan' or 'hold', got 'api': nobody would end the claims",
+        )
+    if len(set(request.consumers)) != len(request.consumers):
+        raise exceptions.InvalidMessage(
+            field='request.consumers', problem='expected distinct uuids, got one of them twice'
+        )
+    if request.spec.group is not None and len(request.consumers) > GROUP_CONSUMERS_MAX:
+        raise exceptions.InvalidMessage(
+            field='request.consumers',
+            problem=f'expected at most {GROUP_CONSUMERS_MAX} consumers in a request with a server '
+            f'group, as they are claimed together, got {len(request.consumers)}',
+        )
+    both = set(request.spec.required_traits) & set(request.spec.forbidden_traits)
+    if both:
+        raise exceptions.InvalidMessage(
+            field='request.spec.forbidden_traits',
+            problem=f'{min(both)} is required as well; expected it in one of the two lists only',
+        )
+
+
+__all__ = [
+    'Amount', 'CancelClaims', 'Destination', 'DeviceKind', 'DeviceRequest', 'ExtendClaims',
+    'Flavor', 'GetRequest', 'GroupRef', 'Image', 'Lifecycle', 'Networks', 'Policy', 'Purpose',
+    'RequestSpec', 'SelectDestinations', 'check',
+]  # fmt: skip

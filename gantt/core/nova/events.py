@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an unmodified Nova tells every scheduler by broadcast, as typed events.
+
+These casts are lossy and say little: no order, no epoch.  The scheduler treats
+them as hints about hosts of the kind 'nova' (design of the hosts that never
+confirm); nothing here decides safety.
+"""
+
+import math
+from typing import Annotated
+
+import msgspec
+
+from gantt.core.messages.base import Amount, Message, Name, Text, Uuid
+
+
+class Guest(Message, frozen=True, kw_only=True):
+    """One instance as its compute, or Nova's API, describes it.
+
+    :ivar node: hypervisor host name, '' where it was not said
+    :ivar moving: a resize or migration of it is open
+    :ivar flavor: name of its flavor
+    :ivar group: its server group, as far as it was said
+    """
+
+    consumer: Uuid
+    node: Text = ''
+    resources: Annotated[dict[Name, Amount], msgspec.Meta(max_length=64)] = {}
+    project_id: Text | None = None
+    user_id: Text | None = None
+    vm_state: Text = ''
+    task_state: Text = ''
+    moving: bool = False
+    flavor: Text | None = None
+    group: Uuid | None = None
+
+
+class GuestsUpdated(Message, frozen=True, kw_only=True):
+    """``update_instance_info``: these guests are on the host (others may be too)."""
+
+    host: Name
+    guests: Annotated[list[Guest], msgspec.Meta(max_length=10_000)]
+
+
+class GuestDeleted(Message, frozen=True, kw_only=True):
+    """``delete_instance_info``: the host no longer has this guest."""
+
+    host: Name
+    consumer: Uuid
+
+
+class GuestsListed(Message, frozen=True, kw_only=True):
+    """``sync_instance_info``: all guests of the host, whole, every two minutes.
+
+    :ivar told: the same guests, where they were read from Nova's API, which says more
+    """
+
+    host: Name
+    consumers: Annotated[list[Uuid], msgspec.Meta(max_length=100_000)]
+    told: Annotated[list[Guest], msgspec.Meta(max_length=10_000)] = []
+
+
+class GuestSettled(Message, frozen=True, kw_only=True):
+    """Where a guest is, from somebody who knows: no broadcast, but what a report source was
+    told by Nova's API, or what a request for its next move says.
+
+    To be said only where no migration of the guest is open.
+
+    :ivar host: None: it is nowhere
+    :ivar before: claims made later are left alone; seconds of the database's clock
+    :ivar resources: what it takes there, {} where that was not asked
+    """
+
+    consumer: Uuid
+    host: Name | None = None
+    before: float = math.inf
+    resources: Annotated[dict[Name, Amount], msgspec.Meta(max_length=64)] = {}
+
+
+class NovaAggregate(Message, frozen=True, kw_only=True):
+    """An aggregate as Nova's API knows it; ``hosts`` are service hosts."""
+
+    uuid: Uuid
+    name: Name
+    metadata: Annotated[dict[Name, Text | None], msgspec.Meta(max_length=1024)] = {}
+    hosts: Annotated[list[Name], msgspec.Meta(max_length=100_000)] = []
+
+
+class AggregatesUpdated(Message, frozen=True, kw_only=True):
+    """``update_aggregates``: these aggregates are now so."""
+
+    aggregates: Annotated[list[NovaAggregate], msgspec.Meta(max_length=10_000)]
+
+
+class AggregateDeleted(Message, frozen=True, kw_only=True):
+    """``delete_aggregate``: this aggregate is gone."""
+
+    aggregate: NovaAggregate
+
+
+#: What a host says of its guests.
+GuestWord = GuestsUpdated | GuestDeleted | GuestsListed
+AggregateWord = AggregatesUpdated | AggregateDeleted
+
+
+class Cast(msgspec.Struct, frozen=True, kw_only=True):
+    """A broadcast with what its envelope says.
+
+    :ivar id: of the message: every scheduler hears each one, and one of them acts; '': it
+        came to one only
+    :ivar asked_at: when the request was made that led to it, or the periodic task began
+        that it comes from; seconds since 1970 by the sender's clock, None: not said
+    :ivar skew: seconds that this clock and the database's may differ by
+    :ivar begun: for a list of guests: when reading it began at the earliest, by the database's
+        clock; None: not known, so ``asked_at`` and ``skew`` have to tell
+    :ivar by_source: no broadcast: a report source has read it from Nova's API
+    """
+
+    id: str = ''
+    asked_at: float | None = None
+    skew: float = 0.0
+    begun: float | None = None
+    by_source: bool = False
+    word: GuestWord | AggregateWord

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts of hosts under the names that Nova's filters know them by.
+
+``capabilities:`` keys and JSON queries name attributes of Nova's HostState and
+keys of the ``stats`` that its computes report.  Here such a name becomes a fact
+of all hosts at once, by row or by code, so that a question is asked once per
+distinct value.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gantt.core.table.columns import BoolArray, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from gantt.core.table.host_table import HostTable
+
+#: Steps into a structure that are taken at most.
+STEPS_MAX = 16
+
+
+class Fact:
+    """One fact of every host; None, or not a number, where a host lacks it.
+
+    :ivar values: by row, or by code where there are codes
+    :ivar codes: of each row
+    :ivar counts: the numbers are counts: whole ones are written without a point
+    """
+
+    __slots__ = ('codes', 'counts', 'values')
+
+    def __init__(
+        self,
+        values: 'Sequence[Any] | np.ndarray',
+        codes: 'np.ndarray | None' = None,
+        counts: bool = False,
+    ) -> None:
+        self.values, self.codes, self.counts = values, codes, counts
+
+    @property
+    def numbers(self) -> IntArray | FloatArray | None:
+        """The values where they are one number per row."""
+        return self.values if isinstance(self.values, np.ndarray) else None
+
+    def at(self, row: int) -> Any:
+        """What one host has; None: it lacks it."""
+        return self._plain(self.values[row if self.codes is None else self.codes[row]])
+
+    def where(self, decide: Callable[[Any], bool]) -> BoolArray:
+        """Which hosts have it, and such that ``decide`` says yes; asked once per value."""
+        if self.codes is not None:
+            return self._said(self.values, decide).take(self.codes)
+        if isinstance(self.values, np.ndarray):
+            distinct, inverse = np.unique(self.values, return_inverse=True)
+            return self._said(distinct.tolist(), decide).take(inverse)
+        if not all(isinstance(value, str) for value in self.values):
+            return self._said(self.values, decide)
+        known = {value: decide(value) for value in set(self.values)}
+        return np.fromiter(map(known.__getitem__, self.values), np.bool_, len(self.values))
+
+    def is_there(self) -> BoolArray:
+        """Which hosts have it."""
+        if isinstance(self.values, np.ndarray):
+            return np.asarray(self.values == self.values)
+        return self.where(lambda value: True)
+
+    def inside(self, path: Sequence[str]) -> 'Fact':
+        """The fact at a path inside this one; text is read as JSON at every step."""
+        if not path:
+            return self
+        if isinstance(self.values, np.ndarray):  # numbers have no inside
+            return Fact([None], np.zeros(len(self.values), np.int32))
+        return Fact([step_into(value, path) for value in self.values], self.codes)
+
+    def of_rows(self, rows: IntArray) -> 'Fact':
+        """The fact of some hosts, in their order."""
+        if self.codes is not None:
+            return Fact(self.values, self.codes.take(rows), self.counts)
+        if isinstance(self.values, np.ndarray):
+            return Fact(self.values.take(rows), counts=self.counts)
+        return Fact([self.values[row] for row in rows.tolist()])
+
+    def _said(
+        self, values: 'Sequence[Any] | np.ndarray', decide: Callable[[Any], bool]
+    ) -> BoolArray:
+        plain = map(self._plain, values)
+        said = (value is not None and decide(value) for value in plain)
+        return np.fromiter(said, np.bool_, len(values))
+
+    def _plain(self, value: Any) -> Any:
+        if isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(value, float):
+            if value != value:
+                return None
+            if self.counts and value.is_integer():
+                return int(value)
+        return value
+
+
+def step_into(value: Any, path: Sequence[str]) -> Any:
+    """What stands at a path inside a structure or its JSON text; None: nothing."""
+    if len(path) > STEPS_MAX:
+        return None
+    for name in path:
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except (ValueError, RecursionError):
+                return None
+        if not isinstance(value, dict):
+            return None
+        value = value.get(name)
+    return value
+
+
+def text_of(value: Any) -> str | None:
+    """A value as Nova compares it: as Python prints it.  None: it cannot be printed."""
+    try:
+        return str(value)
+    except (ValueError, RecursionError):
+        return None
+
+
+# -- what there is --------------------------------------------------------------------
+def fact(hosts: 'HostTable', name: str) -> Fact | None:
+    """A fact by its name in Nova's HostState; None: there is none of that name."""
+    make = _FACTS.get(name)
+    return None if make is None else make(hosts)
+
+
+def stats(hosts: 'HostTable', name: str) -> list[Fact]:
+    """What hosts report under a name of ``stats``: as text, and as numbers.
+
+    A host has it in at most one of them.
+    """
+    found = []
+    platforms = hosts.platforms.values
+    texts = [platform.stats.get(name) for platform in platforms]
+    if any(text is not None for text in texts):
+        found.append(Fact(texts, hosts.platform))
+    numbers = hosts.metrics.get(f'stats.{name}')
+    if numbers is not None:
+        found.append(Fact(numbers, counts=True))
+    return found
+
+
+def instance_counts(hosts: 'HostTable') -> IntArray:
+    """Guests of each host: live claims, or what the host counted and the picks since.
+
+    A host that is new here runs guests that nobody claimed: its own word is higher.
+    """
+    counted = hosts.metrics.get('stats.num_instances')
+    if counted is None:
+        return hosts.instances
+    said = hosts.kept.get('counted guests', ('metrics',), lambda: _counts(counted))
+    found = np.maximum(hosts.instances, said)
+    for row, picks in hosts.picks().items():
+        found[row] = max(hosts.instances.item(row), said.item(row) + picks)
+    return found
+
+
+def instance_count(hosts: 'HostTable', row: int) -> int:
+    """The same of one host."""
+    counted = hosts.metrics.get('stats.num_instances')
+    if counted is None:
+        return int(hosts.instances.item(row))
+    said = int(_counts(counted[row : row + 1])[0])
+    picks = len(hosts.pending_of(hosts.hosts[row].id))
+    return max(hosts.instances.item(row), said + picks)
+
+
+def failed_builds(hosts: 'HostTable') -> IntArray:
+    """Builds that failed lately on each host, as reported."""
+    reported = hosts.metrics.get('stats.failed_builds')
+    return np.zeros(len(hosts), np.int64) if reported is None else _counts(reported)
+
+
+def free_amount(hosts: 'HostTable', name: str) -> IntArray:
+    """Physical amount of a class that is neither reserved nor used, ratios aside."""
+    code = hosts.class_code(name)
+    if code is None:
+        return np.zeros(len(hosts), np.int64)
+    return hosts.total[code] - hosts.reserved[code] - (hosts.cap[code] - hosts.free[code])
+
+
+def promised_amount(hosts: 'HostTable', name: str) -> IntArray:
+    """Of a class what is reserved, and what may be promised of the rest."""
+    code = hosts.class_code(name)
+    return (
+        np.zeros(len(hosts), np.int64) if code is None else hosts.reserved[code] + hosts.cap[code]
+    )
+
+
+def total_amount(hosts: 'HostTable', name: str) -> IntArray:
+    """Physical amount of a class."""
+    code = hosts.class_code(name)
+    return np.zeros(len(hosts), np.int64) if code is None else hosts.total[code]
+
+
+def ratio_of(hosts: 'HostTable', name: str) -> FloatArray:
+    """Allocation ratio of a class."""
+    code = hosts.class_code(name)
+    return np.ones(len(hosts)) if code is None else hosts.ratio[code]
+
+
+def _counts(numbers: FloatArray) -> IntArray:
+    # What a host says may be any float: a count is within what integers hold.
+    return np.clip(np.nan_to_num(numbers), -(2**52), 2**52).astype(np.int64)
+
+
+def _platform(field: str) -> Callable[['HostTable'], Fact]:
+    def make(hosts: 'HostTable') -> Fact:
+        values = [getattr(platform, field) for platform in hosts.platforms.values]
+        return Fact([None if value == '' else value for value in values], hosts.platform)
+
+    return make
+
+
+def _used(hosts: 'HostTable', name: str) -> IntArray:
+    return total_amount(hosts, name) - free_amount(hosts, name)
+
+
+_FACTS: dict[str, Callable[['HostTable'], Fact]] = {
+    'host': lambda hosts: Fact(hosts.services),
+    'nodename': lambda hosts: Fact(hosts.nodes),
+    'hypervisor_hostname': lambda hosts: Fact(hosts.nodes),
+    'uuid': lambda hosts: Fact([row.uuid for row in hosts.hosts]),
+    'cell_uuid': lambda hosts: Fact([name or None for name in hosts.cells.names], hosts.cell),
+    'host_ip': lambda hosts: Fact([row.facts.hypervisor.host_ip or None for row in hosts.hosts]),
+    'hypervisor_type': _platform('type'),
+    'hypervisor_version': lambda hosts: Fact(hosts.hypervisor_version),
+    'cpu_info': _platform('cpu_info'),
+    'supported_instances': _platform('supported'),
+    'stats': _platform('stats'),
+    'service': lambda hosts: Fact(
+        [{'disabled': True}, {'disabled': False}], hosts.enabled.astype(np.int32)
+    ),
+    'num_instances': lambda hosts: Fact(instance_counts(hosts)),
+    'num_io_ops': lambda hosts: Fact(hosts.io_ops),
+    'failed_builds': lambda hosts: Fact(failed_builds(hosts)),
+    'vcpus_total': lambda hosts: Fact(total_amount(hosts, 'VCPU')),
+    'vcpus_used': lambda hosts: Fact(_used(hosts, 'VCPU')),
+    'total_usable_ram_mb': lambda hosts: Fact(total_amount(hosts, 'MEMORY_MB')),
+    'free_ram_mb': lambda hosts: Fact(free_amount(hosts, 'MEMORY_MB')),
+    'total_usable_disk_gb': lambda hosts: Fact(total_amount(hosts, 'DISK_GB')),
+    'free_disk_mb': lambda hosts: Fact(free_amount(hosts, 'DISK_GB') * 1024),
+    'disk_mb_used': lambda hosts: Fact(_used(hosts, 'DISK_GB') * 1024),
+    'cpu_allocation_ratio': lambda hosts: Fact(ratio_of(hosts, 'VCPU')),
+    'ram_allocation_ratio': lambda hosts: Fact(ratio_of(hosts, 'MEMORY_MB')),
+    'disk_allocation_ratio': lambda hosts: Fact(ratio_of(hosts, 'DISK_GB')),
+}  # fmt: skip
+
+#: Columns that facts which only news of a host changes follow from.
+_READS: dict[str, tuple[str, ...]] = {
+    'host': ('names',), 'nodename': ('nodes',), 'hypervisor_hostname': ('nodes',),
+    'cell_uuid': ('cell',), 'host_ip': ('hypervisor',), 'service': ('enabled',),
+    'hypervisor_type': ('platform',), 'cpu_info': ('platform',), 'stats': ('platform',),
+    'supported_instances': ('platform',), 'hypervisor_version': ('hypervisor_version',),
+    'failed_builds': ('metrics',), 'vcpus_total': ('total',),
+    'total_usable_ram_mb': ('total',), 'total_usable_disk_gb': ('total',),
+    'cpu_allocation_ratio': ('ratio',), 'ram_allocation_ratio': ('ratio',),
+    'disk_allocation_ratio': ('ratio',),
+}  # fmt: skip
+#: And those that a name of ``stats`` does.
+STATS_READ = ('platform', 'metrics')
+
+
+def reads_of(name: str) -> tuple[str, ...] | None:
+    """Columns that a fact follows from; None: more than columns, or any of them."""
+    return _READS.get(name) if name in _FACTS else ()
+
+
+#: Names of all facts, for documentation and error texts.
+NAMES = tuple(_FACTS)

@@ -1,0 +1,407 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims on hosts that an unmodified Nova runs: what its casts do to them.
+
+Such a host never confirms.  All that is heard of it are casts, which are lossy,
+unordered and say little: ``sync`` lists all its guests, ``update`` comes from
+where a guest is (in a live migration: from where it still is), ``delete`` says
+that a host no longer has one.  So one cast is a hint, and several agreeing
+ones are a fact: P2 and P3 are weaker here than where an agent of ours speaks.
+
+While a move is open its claims are kept, whatever time and absence say.  When
+its source ends, a target that nobody has been seen under yet has a lease of
+its own again: that it was reserved is long ago.
+
+Every function takes all claims, live and final, on any host, of the consumers
+that it is about, and returns the claims that change.  ``Claim.absences`` counts
+the syncs in a row that did not list a claim's consumer; below 0, those that did.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import msgspec
+
+from gantt.core.claims.claim import EXPIRES, Claim, Event, State, after, stepped
+from gantt.core.messages.request import Lifecycle, Purpose
+from gantt.core.nova.adopted import adopted
+from gantt.core.nova.events import Guest, GuestSettled
+from gantt.core.resources.host import HostRow
+
+#: Syncs in a row that must list a consumer before its claim is confirmed.
+PRESENCES = 2
+#: Syncs in a row that must miss a consumer before its confirmed claim is released.
+ABSENCES = 3
+#: ``absences`` of a claim after the word that its guest left, which may be about an earlier
+#: stay: the next sync decides.
+DOUBTED = 2 * ABSENCES
+#: Lease of a target whose move ended before anybody was seen under it.
+SEEN_SECONDS = 900.0
+#: Moves whose source says nothing when the guest has left.
+SILENT = (Purpose.LIVE_MIGRATE, Purpose.EVACUATE)
+
+_replace = msgspec.structs.replace
+
+
+class Move(msgspec.Struct, frozen=True):
+    """A consumer between two claims: both are kept until it is known where it stays."""
+
+    source: Claim
+    target: Claim
+
+
+class NovaEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """Claims that changed, as they become.
+
+    :ivar unclaimed: consumers listed here without a claim, once so far: to be
+        given to the next ``sync`` of the host
+    """
+
+    claims: list[Claim] = []
+    confirmed: list[str] = []
+    released: list[str] = []
+    adopted: list[str] = []
+    unclaimed: list[str] = []
+
+
+def sync(
+    host: HostRow,
+    claims: Iterable[Claim],
+    present: Collection[str],
+    now: float,
+    unclaimed: Collection[str] = (),
+    told: Iterable[Guest] = (),
+    begun: float = math.inf,
+) -> NovaEffect:
+    """All guests of the host, whole.
+
+    A guest that no claim is known for here is adopted when it is listed twice: at once
+    where it is told what it takes, as to leave it out of account is the greater harm.
+
+    :param claims: of the consumers with a live claim here, and of those present
+    :param present: uuids of the guests
+    :param unclaimed: as the sync before returned it
+    :param told: those that more is known of than that they are there
+    :param begun: when the list was, by the database's clock, at the earliest: it ends and
+        confirms no claim that became what it is later, and adopts no guest of which it was
+        learned later, by a claim on any host, that it has left or moved
+    """
+    said = {guest.consumer: guest for guest in told}
+    listed = set(present)
+    by_consumer = _by_consumer(claims)
+    changed: list[Claim] = []
+    waiting = []
+    for consumer in sorted(listed | set(by_consumer)):
+        mine = by_consumer.get(consumer, [])
+        here = [c for c in mine if c.is_live and c.provider_id == host.id]
+        move = open_move(mine)
+        synced = [
+            _synced(claim, move, consumer in listed, now)
+            if claim.updated_at <= begun
+            else (kept(claim, now) if consumer in listed else claim)
+            for claim in here
+        ]
+        if move is None:
+            synced = [_as_told(host, one, said.get(consumer)) for one in _newest(synced, now)]
+        changed += synced
+        if here or consumer not in listed:
+            continue
+        if _has_news(mine, begun):
+            continue
+        if consumer in unclaimed or consumer in said:
+            changed.append(adopted(host, consumer, mine, said.get(consumer), now))
+        else:
+            waiting.append(consumer)
+    return _effect(by_consumer, changed, now, waiting)
+
+
+def kept(claim: Claim, now: float) -> Claim:
+    """A live claim after a list with its guest that may be of an earlier stay."""
+    if claim.absences == DOUBTED:
+        return claim
+    claim = _replace(claim, absences=min(claim.absences, 0))
+    if claim.state is not State.RESERVED or claim.lifecycle not in EXPIRES:
+        return claim
+    return _replace(claim, lease_until=max(claim.lease_until, now + SEEN_SECONDS))
+
+
+def update(
+    host: HostRow, claims: Sequence[Claim], guest: Guest, now: float, begun: float = math.inf
+) -> NovaEffect:
+    """A guest that the host speaks of.
+
+    While it moves that proves nothing, unless it is the destination that speaks: that
+    of a live migration does not before it has the guest listed.  Where a claim of it here
+    ended after ``begun``, or the move began after it, this may be of before that: the next
+    list decides.
+
+    :param claims: of this consumer
+    :param begun: when what led to it was asked for, by the database's clock, at the earliest
+    """
+    move = open_move(claims)
+    if move is not None:
+        target = move.target
+        is_there = _proves(target, move) and target.purpose is not Purpose.LIVE_MIGRATE
+        if target.provider_id != host.id or not is_there or target.created_at > begun:
+            return NovaEffect()
+        state = after(target.state, Event.SEEN_RUNNING, target.lifecycle)
+        becomes = target if state is target.state else stepped(target, state, '', now)
+        becomes = _replace(becomes, absences=min(becomes.absences, 0))
+        return _effect({guest.consumer: claims}, [becomes], now)
+    if guest.moving:
+        return NovaEffect()
+    here = [c for c in claims if c.is_live and c.provider_id == host.id]
+    if not here:
+        if _has_news([claim for claim in claims if claim.provider_id == host.id], begun):
+            return NovaEffect()
+        made = adopted(host, guest.consumer, claims, guest, now)
+        return _effect({guest.consumer: claims}, [made], now)
+    changed = []
+    for claim in here:
+        state = after(claim.state, Event.SEEN_RUNNING, claim.lifecycle)
+        becomes = claim if state is claim.state else stepped(claim, state, '', now)
+        if claim.adopted and not claim.allocations and guest.resources:
+            # Adopted from a bare list of uuids: only now it is known what it takes.
+            becomes = _replace(becomes, allocations={host.id: dict(guest.resources)})
+        # It is here now, whatever was missed before.
+        becomes = _replace(becomes, absences=min(becomes.absences, 0))
+        if becomes != claim:
+            changed.append(becomes)
+    return _effect({guest.consumer: claims}, changed, now)
+
+
+def delete(
+    host: HostRow, claims: Sequence[Claim], consumer: str, now: float,
+    asked_at: float | None = None, skew: float = 0.0,
+) -> NovaEffect:  # fmt: skip
+    """The host no longer has this guest.
+
+    Of a move within one host only the old claim ends.  A claim that is only
+    reserved ends with its lease: the word may be about an earlier guest.  What
+    was asked for before the claim was made, or before the move began that the
+    claim is the source of, is about an earlier stay and changes nothing; where
+    the clocks do not tell, the next sync decides.
+
+    :param claims: of this consumer
+    :param asked_at: when what led to it was asked for, seconds since 1970.  None: it is
+        taken as said
+    :param skew: by how much that clock and the database's may differ
+    """
+    move = open_move(claims)
+    here = [c for c in claims if c.is_live and c.provider_id == host.id and c.consumer == consumer]
+    if move is not None and move.source in here:
+        here = [move.source]
+    changed = []
+    for claim in here:
+        state = after(claim.state, Event.RELEASE, claim.lifecycle)
+        if claim.state is not State.CONFIRMED or state is claim.state:
+            continue
+        since = claim.created_at
+        if move is not None and claim.id == move.source.id:
+            since = max(since, move.target.created_at)
+        if asked_at is None or asked_at - skew >= since:
+            changed.append(stepped(claim, state, 'deleted', now))
+        elif asked_at + skew >= since:
+            changed.append(_replace(claim, absences=DOUBTED))
+    return _effect({consumer: claims}, changed, now)
+
+
+def settle(claims: Sequence[Claim], said: GuestSettled, now: float) -> NovaEffect:
+    """Nova knows: the guest is on this host, or nowhere, and no move of it is open.
+
+    Claims elsewhere end.  Of several on its host the one stays that takes what
+    the guest takes, else the newest.
+
+    :param claims: of this consumer
+    """
+    live = sorted(
+        (c for c in claims if c.is_live and c.created_at < said.before),
+        key=lambda c: (c.created_at, c.id),
+    )
+    here = [c for c in live if said.host is not None and c.host == said.host]
+    as_said = [c for c in here if c.allocations.get(c.provider_id) == said.resources]
+    stays = (as_said or here)[-1] if here else None
+    changed = []
+    for claim in live:
+        event = Event.SEEN_RUNNING if claim is stays else Event.RELEASE
+        state = after(claim.state, event, claim.lifecycle)
+        if state is not claim.state:
+            changed.append(stepped(claim, state, '' if claim is stays else 'settled', now))
+    return _effect({said.consumer: claims}, changed, now)
+
+
+def open_move(claims: Iterable[Claim]) -> Move | None:
+    """The move that a consumer is in, None where it has less than two live claims.
+
+    What was adopted after the guest had arrived is no source: it is what a late
+    word has made.
+
+    :param claims: of one consumer
+    """
+    live = sorted((c for c in claims if c.is_live), key=lambda c: (c.created_at, c.id))
+    targets = [claim for claim in live if claim.purpose.is_move]
+    if len(live) < 2 or not targets:
+        return None
+    target = targets[-1]
+    at = live.index(target)
+    sources = live[:at]
+    if target.state is State.RESERVED:
+        sources += [claim for claim in live[at + 1 :] if claim.adopted]
+    return Move(source=sources[-1], target=target) if sources else None
+
+
+def may_expire(claim: Claim, claims: Iterable[Claim]) -> bool:
+    """Whether the sweeper may end a reserved claim on such a host.
+
+    :param claims: of its consumer
+    """
+    move = open_move(claims)
+    return move is None or claim.id not in (move.source.id, move.target.id)
+
+
+def kept_by_moves(due: Iterable[Claim], claims: Iterable[Claim], now: float) -> dict[str, Claim]:
+    """Of claims whose lease ran out those that an open move keeps, with a new lease, by id.
+
+    :param claims: the live ones of those consumers whose hosts Nova runs
+    """
+    by_consumer = _by_consumer(claims)
+    return {
+        claim.id: _replace(claim, lease_until=now + SEEN_SECONDS, updated_at=now)
+        for claim in due
+        if claim.consumer in by_consumer and not may_expire(claim, by_consumer[claim.consumer])
+    }
+
+
+def overdue_moves(claims: Iterable[Claim], now: float, seconds: float) -> list[Move]:
+    """Moves that have been open for longer than ``seconds``: ask Nova, or raise an alarm."""
+    moves = (open_move(mine) for mine in _by_consumer(claims).values())
+    return [move for move in moves if move and move.target.created_at + seconds < now]
+
+
+def awaited(claims: Iterable[Claim], now: float, seconds: float) -> list[Claim]:
+    """Claims that nobody has confirmed for longer than ``seconds``, in no move: ask Nova.
+
+    A build that failed leaves such a claim, also where it went on to an alternate.
+
+    :param claims: live ones
+    """
+    return [
+        claim
+        for mine in _by_consumer(claims).values()
+        if open_move(mine) is None
+        for claim in mine
+        if claim.state is State.RESERVED
+        and claim.lifecycle is Lifecycle.HOST
+        and claim.created_at + seconds < now
+    ]
+
+
+def _synced(claim: Claim, move: Move | None, is_listed: bool, now: float) -> Claim:
+    """A live claim here after a sync."""
+    if is_listed:
+        # Bounded, so that a host where nothing happens is not written to.
+        claim = _replace(claim, absences=max(min(claim.absences, 0) - 1, -PRESENCES))
+        seen = claim.absences <= -PRESENCES and _proves(claim, move)
+        state = after(claim.state, Event.SEEN_RUNNING, claim.lifecycle) if seen else claim.state
+    else:
+        doubted = claim.absences == DOUBTED
+        if not doubted:
+            claim = _replace(claim, absences=min(max(claim.absences, 0) + 1, ABSENCES))
+        gone = claim.absences >= ABSENCES and _may_go(claim, move, doubted=doubted)
+        state = after(claim.state, Event.SEEN_ABSENT, claim.lifecycle) if gone else claim.state
+    if state is claim.state:
+        return claim
+    return stepped(claim, state, '' if state is State.CONFIRMED else 'absent', now)
+
+
+def _as_told(host: HostRow, claim: Claim, guest: Guest | None) -> Claim:
+    """What an adopted claim takes is what Nova says, which may change behind our back."""
+    if guest is None or not guest.resources or not (claim.adopted and claim.is_live):
+        return claim
+    if claim.allocations.get(host.id) == guest.resources:
+        return claim
+    return _replace(claim, allocations={**claim.allocations, host.id: dict(guest.resources)})
+
+
+def _newest(here: Sequence[Claim], now: float) -> list[Claim]:
+    """Claims of a guest on one host outside a move: it runs under the last one only.
+
+    The others are of earlier stays whose end was not heard.
+    """
+    live = sorted((c for c in here if c.is_live), key=lambda c: (c.created_at, c.id))
+    if len(live) < 2 or live[-1].state is not State.CONFIRMED:
+        return list(here)
+    ends = {}
+    for claim in live[:-1]:
+        state = after(claim.state, Event.RELEASE, claim.lifecycle)
+        if state is not claim.state:
+            ends[claim.id] = stepped(claim, state, 'superseded', now)
+    return [ends.get(claim.id, claim) for claim in here]
+
+
+def _proves(claim: Claim, move: Move | None) -> bool:
+    """Whether presence on its host says that a claim is in use."""
+    if move is None or claim.id != move.target.id:
+        return True
+    return move.source.provider_id != claim.provider_id
+
+
+def _may_go(claim: Claim, move: Move | None, *, doubted: bool) -> bool:
+    """Whether absence from its host may end a claim.
+
+    :param doubted: its host said that the guest left
+    """
+    if move is None or claim.id not in (move.source.id, move.target.id):
+        return True
+    if claim.id == move.target.id:
+        # Reverted: it was there, and is seen at its source again.
+        return move.source.absences < 0 and move.source.provider_id != claim.provider_id
+    return (doubted or move.target.purpose in SILENT) and move.target.state is State.CONFIRMED
+
+
+def _has_news(claims: Iterable[Claim], since: float) -> bool:
+    """Whether claims of a guest became what they are after ``since``: it may have left then.
+
+    Not those that expired: that a lease ran out says nothing of where the guest is.
+    """
+    return any(c.updated_at > since and c.state is not State.EXPIRED for c in claims)
+
+
+def _by_consumer(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
+    found: dict[str, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        found[claim.consumer].append(claim)
+    return found
+
+
+def _effect(
+    before: Mapping[str, Sequence[Claim]],
+    changed: Iterable[Claim],
+    now: float,
+    unclaimed: Sequence[str] = (),
+) -> NovaEffect:
+    """:param before: all claims by consumer, as they were"""
+    was = {claim.id: claim for claims in before.values() for claim in claims}
+    news = {claim.id: claim for claim in changed if was.get(claim.id) != claim}
+    for consumer in {claim.consumer for claim in news.values() if not claim.is_live}:
+        target = _left_alone(before.get(consumer, ()), news)
+        if target is not None:
+            until = max(target.lease_until, now + SEEN_SECONDS)
+            news[target.id] = _replace(target, lease_until=until, updated_at=now)
+    moved = [c for c in news.values() if c.id in was and was[c.id].state is not c.state]
+    return NovaEffect(
+        claims=list(news.values()),
+        confirmed=[claim.id for claim in moved if claim.state is State.CONFIRMED],
+        released=[claim.id for claim in moved if not claim.is_live],
+        adopted=[claim.id for claim in news.values() if claim.id not in was],
+        unclaimed=list(unclaimed),
+    )
+
+
+def _left_alone(claims: Sequence[Claim], news: Mapping[str, Claim]) -> Claim | None:
+    """The reserved target of a move that was open and is not any more."""
+    move = open_move(claims)
+    if move is None or open_move([news.get(claim.id, claim) for claim in claims]) is not None:
+        return None
+    target = news.get(move.target.id, move.target)
+    return target if target.state is State.RESERVED else None

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was heard of a host that an unmodified Nova runs: each word once, in a sane order.
+
+Every scheduler process hears every broadcast, late or soon.  Whichever comes
+first folds it under the lock of the host's row; the others find its id here.
+A list of guests that is older than the last one folded ends nothing, as three
+absences are three lists in a row as the host made them.  It may be as old as it
+looks, or of a clock that was put back: whom it names keeps its claim.  Neither
+does a list end or confirm a claim that became what it is after the list was begun,
+nor adopt a guest with such a claim: it may have left since.
+
+Of a host that an agent of ours speaks for Nova's words say nothing.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+
+import msgspec
+
+from gantt.core.claims.claim import Claim
+from gantt.core.claims.registration import UNSAID
+from gantt.core.messages.report import DICTIONARY_NONCE
+from gantt.core.nova import host as nova_host
+from gantt.core.nova.events import Cast, Guest, GuestDeleted, GuestsListed, GuestsUpdated
+from gantt.core.nova.host import NovaEffect
+from gantt.core.resources.host import HostRow
+
+#: Ids of broadcasts kept for each host: of an hour and more, syncs alone, and of a restart.
+CASTS_KEPT = 64
+#: A clock that was set back by more than this is believed: nothing waits so long in a queue.
+SET_BACK_SECONDS = 1800.0
+_replace = msgspec.structs.replace
+
+
+class Heard(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered of the words about one host.
+
+    :ivar casts: ids, the last ones, newest last
+    :ivar unclaimed: guests in its last list that no claim is known for
+    :ivar synced_at: when its last list was begun, by the host's clock
+    """
+
+    casts: list[str] = []
+    unclaimed: list[str] = []
+    synced_at: float = 0.0
+
+    def knows(self, cast: Cast) -> bool:
+        """Whether it was folded already."""
+        return bool(cast.id) and cast.id in self.casts
+
+
+def counts(host: HostRow, cast: Cast | None = None) -> bool:
+    """Whether a word of Nova about a host has a say.
+
+    One that reports in dictionaries has nobody else who speaks of its guests.  A source of
+    an older release does not say in whose name it registers; its list comes before its
+    first report.
+
+    :param cast: None: what is said of a guest, wherever it is
+    """
+    if host.speaks_for == 'nova' or host.boot_nonce == DICTIONARY_NONCE:
+        return True
+    is_source = cast is not None and cast.by_source
+    is_unsaid = host.speaks_for == UNSAID and host.journal is None
+    return is_source and is_unsaid and not host.full_sequence
+
+
+def noted(heard: Heard, cast: Cast) -> Heard:
+    """With one more broadcast that was folded."""
+    if not cast.id:
+        return heard
+    return _replace(heard, casts=[*heard.casts, cast.id][-CASTS_KEPT:])
+
+
+def consumers_of(cast: Cast) -> list[str]:
+    """The guests that a cast names."""
+    word = cast.word
+    if isinstance(word, GuestsListed):
+        return list(word.consumers)
+    if isinstance(word, GuestsUpdated):
+        return [guest.consumer for guest in word.guests]
+    return [word.consumer] if isinstance(word, GuestDeleted) else []
+
+
+def fold(
+    host: HostRow, heard: Heard, claims: Sequence[Claim], cast: Cast, now: float
+) -> tuple[Heard, NovaEffect]:
+    """One broadcast about guests of one host.
+
+    :param claims: all, live and final, on any host, of the consumers that it names and of
+        those with a live claim here
+    """
+    if heard.knows(cast):
+        return heard, NovaEffect()
+    heard, word = noted(heard, cast), cast.word
+    if isinstance(word, GuestsListed):
+        return _listed(host, heard, claims, cast, now)
+    if isinstance(word, GuestsUpdated):
+        return heard, _updated(host, claims, cast, word.guests, now)
+    if not isinstance(word, GuestDeleted):
+        return heard, NovaEffect()
+    mine = [claim for claim in claims if claim.consumer == word.consumer]
+    return heard, nova_host.delete(host, mine, word.consumer, now, cast.asked_at, cast.skew)
+
+
+def _listed(
+    host: HostRow, heard: Heard, claims: Sequence[Claim], cast: Cast, now: float
+) -> tuple[Heard, NovaEffect]:
+    assert isinstance(cast.word, GuestsListed)
+    begun = math.inf if cast.begun is None else cast.begun
+    if cast.asked_at is not None:
+        behind = heard.synced_at - cast.asked_at
+        if 0 <= behind <= SET_BACK_SECONDS:
+            return heard, _kept(host, claims, cast.word.consumers, now)
+        heard = _replace(heard, synced_at=cast.asked_at)
+        if cast.begun is None and now - cast.asked_at <= SET_BACK_SECONDS:
+            begun = cast.asked_at - cast.skew
+    effect = nova_host.sync(
+        host, claims, cast.word.consumers, now, heard.unclaimed, cast.word.told, begun
+    )
+    return _replace(heard, unclaimed=effect.unclaimed), effect
+
+
+def _kept(
+    host: HostRow, claims: Iterable[Claim], present: Collection[str], now: float
+) -> NovaEffect:
+    """Guests of the host in a list that may be of any time: their claims are kept."""
+    listed = set(present)
+    mine = [claim for claim in claims if claim.is_live and claim.provider_id == host.id]
+    both = [(claim, nova_host.kept(claim, now)) for claim in mine if claim.consumer in listed]
+    return NovaEffect(claims=[becomes for claim, becomes in both if becomes != claim])
+
+
+def _updated(
+    host: HostRow, claims: Sequence[Claim], cast: Cast, guests: Sequence[Guest], now: float
+) -> NovaEffect:
+    """Each guest once, as it was named last."""
+    found: list[NovaEffect] = []
+    begun = math.inf if cast.asked_at is None else cast.asked_at - cast.skew
+    for guest in {guest.consumer: guest for guest in guests}.values():
+        mine = [claim for claim in claims if claim.consumer == guest.consumer]
+        found.append(nova_host.update(host, mine, guest, now, begun))
+    return NovaEffect(
+        claims=[claim for one in found for claim in one.claims],
+        confirmed=[claim for one in found for claim in one.confirmed],
+        released=[claim for one in found for claim in one.released],
+        adopted=[claim for one in found for claim in one.adopted],
+    )

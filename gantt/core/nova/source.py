@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a report source, which reads Nova's API, tells and asks a scheduler beside reports.
+
+A broadcast reaches every scheduler and may be lost; these come to one of them,
+as calls, and their sender learns whether they were taken.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from gantt.core.messages.base import Message, Name, Text, Uuid
+from gantt.core.messages.request import Policy
+from gantt.core.nova.events import Guest, GuestSettled, NovaAggregate
+
+#: Moves that are told of at once, and guests that are settled at once.
+MOVES_MOST = 1000
+#: Guests of a host.
+GUESTS_MOST = 10_000
+
+
+class GuestList(Message, frozen=True, kw_only=True):
+    """All guests of a host, whole, as Nova's API has them.
+
+    :ivar asked_at: when reading began, seconds since 1970 by the source's clock
+    :ivar begun: the same by the database's clock, as a scheduler gave it before reading began
+        (:class:`Moves`); None: no scheduler answered then
+    :ivar signature: of the key of the host, which is that of its source: see ``host_keys``
+    """
+
+    host: Name
+    asked_at: float
+    begun: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    guests: Annotated[list[Guest], msgspec.Meta(max_length=GUESTS_MOST)]
+    signature: Text | None = None
+
+
+class GuestsHeard(Message, frozen=True, kw_only=True):
+    """How many claims a list of guests has changed."""
+
+    confirmed: int = 0
+    released: int = 0
+    adopted: int = 0
+
+
+class AggregatesTold(Message, frozen=True, kw_only=True):
+    """Aggregates that are now so, and those that are no more."""
+
+    aggregates: Annotated[list[NovaAggregate], msgspec.Meta(max_length=1000)] = []
+    gone: Annotated[list[NovaAggregate], msgspec.Meta(max_length=1000)] = []
+
+
+class ServerGroup(Message, frozen=True, kw_only=True):
+    """A server group of Nova, without its members: guests name their group."""
+
+    uuid: Uuid
+    name: Text = ''
+    policy: Policy
+    max_per_host: Annotated[int, msgspec.Meta(ge=1, le=2**31)] = 1
+    project_id: Text | None = None
+
+
+class GroupsTold(Message, frozen=True, kw_only=True):
+    """Server groups that Nova knows."""
+
+    groups: Annotated[list[ServerGroup], msgspec.Meta(max_length=1000)]
+
+
+class AskMoves(Message, frozen=True, kw_only=True):
+    """Which moves are still open?
+
+    :ivar seconds: only those that have been open for longer
+    :ivar reserved: also claims that nobody has confirmed for as long, in no move
+    """
+
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=31_536_000)]
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOVES_MOST)] = MOVES_MOST
+    reserved: bool = False
+
+
+class MoveAsked(Message, frozen=True, kw_only=True):
+    """A guest between two hosts; where both are one host, it has been awaited there."""
+
+    consumer: Uuid
+    source: Name
+    target: Name
+    seconds: float
+
+
+class Moves(Message, frozen=True, kw_only=True):
+    """The answer to :class:`AskMoves`, oldest first.
+
+    :ivar before: claims made later are none of these; seconds of the database's clock
+    """
+
+    moves: list[MoveAsked]
+    before: float
+
+
+class GuestsSettled(Message, frozen=True, kw_only=True):
+    """Where guests are of which Nova says that no migration is open."""
+
+    guests: Annotated[list[GuestSettled], msgspec.Meta(max_length=MOVES_MOST)]

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many more of a shape fit on each host, and what bounds it there.
+
+Exactly as many as placing them one after another would place, where members do
+not depend on each other beyond sharing a pool or the most per host of their
+group.  Where a request asks for cells, cores, pages or devices they are laid out
+on each host, within a bound on the cost; beyond it amounts alone are counted.
+"""
+
+import msgspec
+import numpy as np
+
+from gantt.core.messages.request import Policy, RequestSpec
+from gantt.core.placement import topology_counting
+from gantt.core.table.columns import IntArray
+from gantt.core.table.group_members import members_by_row
+from gantt.core.table.host_table import HostTable
+from gantt.core.topology.inside import Inside
+
+#: What a host is bound by where it is not a resource class.
+GROUP_RULE = 'the rule of the server group'
+
+
+class Room(msgspec.Struct, frozen=True):
+    """Room by host.
+
+    :ivar rows: of the table
+    :ivar counts: how many more fit, in the order of ``rows``; what hosts share is
+        counted once, for the first of them
+    :ivar bounds: index into ``names`` of what runs out first, likewise
+    :ivar total: how many more fit together
+    :ivar uncounted: on how many hosts it is not known how many can be laid out: there,
+        and so in all, it is the most that may fit
+    """
+
+    rows: IntArray
+    counts: IntArray
+    bounds: IntArray
+    names: list[str]
+    total: int
+    uncounted: int = 0
+
+    def bound_counts(self) -> dict[str, int]:
+        """What runs out first -> on how many hosts, most first."""
+        found = np.bincount(self.bounds, minlength=len(self.names))
+        named = [(name, int(n)) for name, n in zip(self.names, found, strict=True) if n]
+        return dict(sorted(named, key=lambda pair: (-pair[1], pair[0])))
+
+    @property
+    def runs_out_first(self) -> str | None:
+        """What bounds the most hosts, None where no host is eligible."""
+        return next(iter(self.bound_counts()), None)
+
+
+def room(
+    table: HostTable,
+    spec: RequestSpec,
+    rows: IntArray,
+    inside: Inside | None = None,
+    layouts_max: int = topology_counting.LAYOUTS_MAX,
+) -> Room:
+    """Count the room for ``spec``.
+
+    :param rows: eligible hosts: those that every filter lets pass for one member
+    :param inside: how the pipeline lays requests out; None: it does not
+    :param layouts_max: how many layouts may be looked for
+    :raises InvalidMessage: the request asks for what cannot be laid out
+    """
+    names = list(spec.resources)
+    fits = np.zeros((len(names) + 1, len(rows)), np.int64)
+    fits[:-1] = _by_class(table, spec, rows)
+    fits[-1] = _by_group(table, spec, rows, fits)
+    counts, bounds = fits.min(axis=0), fits.argmin(axis=0)
+    names, uncounted = [*names, GROUP_RULE], 0
+    wish = inside.wish(spec) if inside is not None else None
+    if wish is not None and inside is not None:
+        laid = topology_counting.count(table, wish, rows, counts, inside.pack, layouts_max)
+        counts, uncounted = laid.counts, laid.uncounted
+        _note_layouts(laid, bounds, names)
+    counts = _within_services(table, spec, rows, counts)
+    counts = _within_pools(table, spec, rows, counts, bounds)
+    total = int(counts.sum())
+    if first_decides(table, spec):
+        total = int(counts.max(initial=0))
+    return Room(rows, counts, bounds, names, total, uncounted)
+
+
+def on_each(
+    table: HostTable,
+    spec: RequestSpec,
+    rows: IntArray,
+    most: int,
+    inside: Inside | None,
+    layouts_max: int,
+) -> IntArray:
+    """How many more fit on each host, were they all to go there; ``most`` at most.
+
+    :param layouts_max: beyond it a host counts by amounts alone
+    :raises InvalidMessage: the request asks for what cannot be laid out
+    """
+    counts = np.minimum(_by_class(table, spec, rows).min(axis=0, initial=most), most)
+    wish = inside.wish(spec) if inside is not None else None
+    if wish is not None and inside is not None:
+        counts = topology_counting.count(table, wish, rows, counts, inside.pack, layouts_max).counts
+    return counts
+
+
+def _by_class(table: HostTable, spec: RequestSpec, rows: IntArray) -> IntArray:
+    """How many more fit by each resource class of the request alone, a row for each."""
+    fits = np.zeros((len(spec.resources), len(rows)), np.int64)
+    for i, (name, amount) in enumerate(spec.resources.items()):
+        code = table.class_code(name)
+        if code is not None:
+            fits[i] = np.maximum(table.free_of(code).take(rows), 0) // amount
+    return fits
+
+
+def _note_layouts(laid: topology_counting.Counted, bounds: IntArray, names: list[str]) -> None:
+    """Where a layout was what did not fit, that is what runs out first."""
+    for at, what in enumerate(laid.bounds):
+        if what is not None:
+            word = topology_counting.WORDS[what]
+            if word not in names:
+                names.append(word)
+            bounds[at] = names.index(word)
+
+
+def first_decides(table: HostTable, spec: RequestSpec) -> bool:
+    """Whether the first member binds the others to its host; later ones are bound already."""
+    group = spec.group
+    if group is None or group.policy is not Policy.AFFINITY:
+        return False
+    return not group.hosts and not members_by_row(table, group)
+
+
+def _by_group(table: HostTable, spec: RequestSpec, rows: IntArray, fits: IntArray) -> IntArray:
+    """The most by the rule of the group, beyond all else where there is none."""
+    most = fits.max(axis=0, initial=0) + 1
+    group = spec.group
+    if group is None or group.policy is not Policy.ANTI_AFFINITY:
+        return most
+    here = np.zeros(len(table), np.int64)
+    for row, count in members_by_row(table, group).items():
+        here[row] = count
+    return np.maximum(group.max_per_host - here.take(rows), 0)
+
+
+def _within_services(
+    table: HostTable, spec: RequestSpec, rows: IntArray, counts: IntArray
+) -> IntArray:
+    """Counts by host where the nodes of one service are one host to the rule of the group."""
+    services, group = table.rows_of_services, spec.group
+    if not services or group is None or group.policy is not Policy.ANTI_AFFINITY:
+        return counts
+    place_of, counts = {row: at for at, row in enumerate(rows.tolist())}, counts.copy()
+    members = members_by_row(table, group)
+    for beside in services:
+        left = max(group.max_per_host - members.get(beside[0], 0), 0)
+        for at in (place_of[row] for row in beside if row in place_of):
+            counts[at] = min(counts[at], left)
+            left -= int(counts[at])
+    return counts
+
+
+def _within_pools(
+    table: HostTable, spec: RequestSpec, rows: IntArray, counts: IntArray, bounds: IntArray
+) -> IntArray:
+    """Counts by host with what they share given out once, in table order.
+
+    ``bounds`` is changed in place where a pool ran out before the host.
+    """
+    shared = {
+        i: (code, amount)
+        for i, (name, amount) in enumerate(spec.resources.items())
+        if (code := table.class_code(name)) is not None and code in table.pooled
+    }
+    if not shared:
+        return counts
+    left, given = table.pool_free.copy(), counts.copy()
+    for at, row in enumerate(rows.tolist()):
+        for i, (code, amount) in shared.items():
+            pool = table.pool[code, row]
+            if pool >= 0 and left[pool] // amount < given[at]:
+                given[at] = max(0, int(left[pool]) // amount)
+                bounds[at] = i
+        for code, amount in shared.values():
+            pool = table.pool[code, row]
+            if pool >= 0:
+                left[pool] -= given[at] * amount
+    return given

@@ -1,0 +1,424 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request looked at on one table: masks, verdicts, counts and scores.
+
+The verdict of a host is the number of filters that it passed, kept as a byte
+by adding ``alive`` after each.  Members after the first start from where the
+last filter that no pick can change has left the hosts; every filter that reads
+something a pick changes is asked again.  Where all of these are ``local`` only
+the picked row is looked at, and only its score is made anew: the outcome is
+the same, bit for bit.
+"""
+
+import contextlib
+from itertools import islice
+
+import msgspec
+import numpy as np
+
+from gantt import exceptions
+from gantt.core.filters.base import (
+    Filter,
+    PairwiseFilter,
+    PerHostFilter,
+    Unknown,
+    why_one,
+)
+from gantt.core.filters.closing import ClosingFilter
+from gantt.core.messages.request import Purpose, RequestSpec
+from gantt.core.placement import prefilters
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.ranking import Part, Ranking
+from gantt.core.records.decision import PASSED, Contradiction, FilterCount
+from gantt.core.table.columns import BoolArray, IntArray
+from gantt.core.table.host_table import HostTable
+from gantt.core.weighers import normalization
+from gantt.core.weighers.base import Weigher
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Survey:
+    """See the module docstring.
+
+    :ivar alive: after :meth:`look`, who survived
+    :ivar left: how many survived
+    :ivar verdict: after :meth:`look`, the verdict bytes
+    :ivar weighing: the weighers that are asked
+    :ivar spec: what was asked for, with what the pre-filters added
+    :ivar added: what they added, one line each
+    :ivar skipped: plugins that raised and were left out, with what they said
+    """
+
+    def __init__(self, table: HostTable, spec: RequestSpec, pipeline: Pipeline) -> None:
+        self.table, self.pipeline = table, pipeline
+        rewritten = prefilters.rewrite(spec, table, pipeline.prefilters)
+        self.spec, self.added = rewritten.spec, rewritten.added
+        self.weighing = pipeline.weighing(table)
+        count = len(table)
+        self.alive = np.ones(count, np.bool_)
+        self.verdict = np.zeros(count, np.uint8)
+        self.skipped: list[str] = []
+        self._bytes = self.alive.view(np.uint8)
+        self._level = 0  # verdict of those still alive
+        self.left = count
+        self._masks: dict[int, BoolArray | None] = {}
+        self._asked: dict[int, tuple[BoolArray, BoolArray]] = {}  # per host: (asked, said)
+        self._prefix: tuple[int, BoolArray, np.ndarray, int, int, list[FilterCount]] | None = None
+        self._changed: list[int] = []
+        self._counts: list[FilterCount] = []
+        self._barred: tuple[int, list[int]] = (-1, [])
+        self._kept: tuple[int, BoolArray] | None = None
+        #: Whether all that a pick may change is known to follow from the picked row.
+        self._is_local = not (
+            table.pooled
+            or pipeline.detailed
+            # To the rule of a group the nodes of one service are one host.
+            or (spec.group is not None and table.rows_of_services)
+        )
+        # A rebuild names its host by force and is checked all the same.
+        forced = bool(spec.force_hosts or spec.force_nodes)
+        forced = forced and spec.purpose is not Purpose.REBUILD
+        self._applies = self._concerned(pipeline.applying(spec.purpose, forced))
+        if forced and (passed_over := pipeline.passed_over(spec.purpose)):
+            line = f'hosts are forced, and not asked of {", ".join(passed_over)}'
+            self.added = [*self.added, line]
+        #: Those that a pick may change, of those that have a say.
+        self._again = [k for k in pipeline.asked_again if self._applies[k]]
+
+    @property
+    def counts(self) -> list[FilterCount]:
+        """Of the last look, with those barred since."""
+        return self._counts
+
+    def bar(self, k: int, rows: list[int]) -> None:
+        """Let filter ``k`` remove survivors that its mask lets pass, now and in later looks."""
+        self._barred = (k, self._barred[1] + rows)
+        self.alive[rows] = False
+        self.verdict[rows] = k
+        self.left -= len(rows)
+        counts = list(self._counts)
+        counts[k] = self._removed(k, counts[k].removed + len(rows))
+        if self.pipeline.detailed or not self.left:
+            counts = [self._explain(i, count) for i, count in enumerate(counts)]
+        self._counts = counts
+
+    def keep_to(self, kind: type[Filter], mask: BoolArray) -> None:
+        """Let the filter of a kind remove all hosts but these, before the first look."""
+        for k, rule in enumerate(self.pipeline.filters):
+            if isinstance(rule, kind):
+                self._kept = (k, mask)
+
+    def anew(self, spec: RequestSpec) -> 'Survey':
+        """The same, of which nothing was looked at.
+
+        :param spec: as it was asked
+        """
+        fresh = Survey(self.table, spec, self.pipeline)
+        fresh._kept = self._kept
+        return fresh
+
+    def picked(self, row: int) -> None:
+        """A pick was laid over this row: per-host filters are asked about it again."""
+        self._changed.append(row)
+
+    def look(self, consumer: str, last: bool = True) -> list[FilterCount]:
+        """Run all filters for one member.
+
+        :param last: no other member follows: nothing need be kept for it
+        :returns: one count per filter, in order
+        """
+        pipeline, start, counts = self.pipeline, 0, []
+        if self._prefix is not None:
+            start, alive, verdict, self._level, self.left, kept = self._prefix
+            np.copyto(self.alive, alive)
+            np.copyto(self.verdict, verdict)
+            counts = list(kept)
+        volatile, applies, unmoved = pipeline.volatile, self._applies, pipeline.unmoved
+        local = pipeline.local
+        alive, masks = self.alive, self._masks
+        for k in range(start, len(applies)):
+            if not last and self._prefix is None and volatile[k]:
+                self._keep_prefix(k, counts)
+            if not self.left or not applies[k]:
+                counts.append(unmoved[k])
+                continue
+            mask = masks[k] if k in masks else self._ask(k, consumer)
+            if mask is None:
+                counts.append(unmoved[k])
+                continue
+            if volatile[k] and not local[k]:
+                self._is_local = False
+            self._raise_to(k)
+            np.logical_and(alive, mask, out=alive)
+            left = int(np.count_nonzero(alive))
+            removed, self.left = self.left - left, left
+            counts.append(self._removed(k, removed) if removed else unmoved[k])
+        if not last and self._prefix is None:
+            self._keep_prefix(len(applies), counts)
+        self._raise_to(PASSED)
+        if pipeline.detailed or not self.left:
+            counts = [self._explain(k, count) for k, count in enumerate(counts)]
+        self._counts = counts
+        return counts
+
+    def look_again(self, consumer: str) -> list[FilterCount] | None:
+        """As :meth:`look` for the next member, from what the last one found.
+
+        None where more than the picked row may have changed, or where that row is
+        left out now: then it takes a look.
+        """
+        if not (self._is_local and self._changed):
+            return None
+        row, pipeline = self._changed[-1], self.pipeline
+        for k in self._again:
+            if pipeline.local[k]:
+                if not pipeline.filters[k].passes(self.table, self.spec, row):
+                    return None
+            elif self._ask(k, consumer) is not None:
+                self._is_local = False
+                return None
+        self.verdict[row] = PASSED
+        return self._counts
+
+    def rank_again(self, ranking: Ranking) -> bool | None:
+        """Bring the ranking of the last member up to date after :meth:`look_again`.
+
+        :returns: whether other totals than the picked row's changed; None where it
+            takes a new ranking to say
+        """
+        weighing = self.weighing
+        if not weighing.locally:
+            return None
+        try:
+            for k in weighing.whole:
+                if (
+                    ranking.parts[k] is not None
+                    or weighing.weighers[k].raw(self.table, self.spec, ranking.rows) is not None
+                ):
+                    return None
+            return ranking.follow(self.table, self.spec, self._changed[-1])
+        except Exception:
+            return None  # a new ranking finds out who it was, and what to do about it
+
+    def rank(self) -> Ranking:
+        """Weigh the survivors of the last look."""
+        rows, parts = np.flatnonzero(self.alive), list[Part | None]()
+        for weigher, kind in zip(self.weighing.weighers, self.weighing.normalizations, strict=True):
+            try:
+                parts.append(self._part(weigher, kind, rows))
+            except Exception as e:
+                self._failed(weigher.name, e)
+                parts.append(None)
+        return Ranking(rows, parts)
+
+    def _part(self, weigher: Weigher, kind: str, rows: IntArray) -> Part | None:
+        table, spec = self.table, self.spec
+        raw = weigher.raw(table, spec, rows)
+        if raw is None:
+            return None
+        _check_shape(raw, rows.shape, 'raw values')
+        scale = normalization.make(kind, weigher, table, spec, rows)
+        return Part(weigher, raw, scale, weigher.multipliers(table, rows))
+
+    def mask_of(self, k: int, consumer: str, rows: IntArray | None = None) -> BoolArray | None:
+        """Filter ``k`` on its own: all hosts, or those at ``rows`` for a per-host one.
+
+        None where it does not apply, lets all pass, or raised and is to be skipped.
+        """
+        rule = self.pipeline.filters[k]
+        if not self._applies[k]:
+            return None
+        try:
+            walked = self.pipeline.walking.get(k)
+            if walked is not None and rows is not None:
+                return (
+                    walked.mask_rows(self.table, self.spec, rows)
+                    if walked.concerns(self.spec)
+                    else None
+                )
+            if isinstance(rule, PairwiseFilter):
+                return rule.mask_for(self.table, self.spec, consumer)
+            return rule.mask(self.table, self.spec)
+        except Exception as e:
+            self._failed(rule.name, e)
+            return None
+
+    def given_up(self, row: int) -> list[tuple[int, str]]:
+        """What a survivor does not meet of the rules that may be given up: (step, rule)."""
+        found: list[tuple[int, str]] = []
+        for k, rule in self.pipeline.closing.items():
+            if not self._applies[k]:
+                continue
+            try:
+                found += rule.given_up(self.table, self.spec, row)
+            except Exception as e:
+                self._failed(rule.name, e)
+        return found
+
+    def contradiction(self) -> Contradiction | None:
+        """Rules that stand in each other's way, after a look that left nobody."""
+        for k, rule in self.pipeline.closing.items():
+            if not self._applies[k]:
+                continue
+            try:
+                found = rule.contradiction(self.table, self.spec, self.verdict >= k)
+            except Exception as e:
+                self._failed(rule.name, e)
+                continue
+            if found is not None:
+                return found
+        return None
+
+    def unknown(self, most: int) -> list[Unknown]:
+        """Names in the request that no host has, at most so many."""
+        found: list[Unknown] = []
+        for k, rule in enumerate(self.pipeline.filters):
+            if not self._applies[k]:
+                continue
+            try:
+                found += islice(rule.unknown(self.table, self.spec), most - len(found))
+            except Exception as e:
+                self._failed(rule.name, e)
+        return found
+
+    def of_host(self, row: int) -> str:
+        """Why a host was removed, to be read after its name, in words for who asked."""
+        k = int(self.verdict[row])
+        if k >= len(self.pipeline.filters):
+            return ''
+        rule = self.pipeline.filters[k]
+        try:
+            said = rule.of_host(self.table, self.spec, row)
+            return f' {said}' if said else f': {why_one(rule, self.table, self.spec, row, True)}'
+        except Exception as e:
+            self._failed(rule.name, e)
+            return ''
+
+    # -- inside ------------------------------------------------------------------
+
+    def _concerned(self, applies: list[bool]) -> list[bool]:
+        """Per filter whether it has a say."""
+        filters, concerned = self.pipeline.filters, list(applies)
+        for k in self.pipeline.choosy:
+            # One that cannot tell says what is wrong when it is asked.
+            with contextlib.suppress(Exception):
+                concerned[k] = applies[k] and filters[k].concerns(self.spec)
+        return concerned
+
+    def _keep_prefix(self, k: int, counts: list[FilterCount]) -> None:
+        self._prefix = (
+            k, self.alive.copy(), self.verdict.copy(), self._level, self.left, list(counts),
+        )  # fmt: skip
+
+    def _raise_to(self, level: int) -> None:
+        """Bring the verdict of those alive to ``level``."""
+        lag = level - self._level
+        if lag == 1:
+            np.add(self.verdict, self._bytes, out=self.verdict)
+        elif lag:
+            np.add(self.verdict, self._bytes * np.uint8(lag), out=self.verdict)
+        self._level = level
+
+    def _removed(self, k: int, removed: int) -> FilterCount:
+        rule = self.pipeline.filters[k]
+        if self.pipeline.explains[k]:
+            return FilterCount(rule.name, removed, self.pipeline.general[k])
+        try:
+            return FilterCount(rule.name, removed, rule.reason_for(self.spec, {}))
+        except Exception as e:
+            self._failed(rule.name, e)
+            return FilterCount(rule.name, removed, '')
+
+    def _explain(self, k: int, count: FilterCount) -> FilterCount:
+        """The count with the numbers that only the filter itself can tell."""
+        if not count.removed or not self.pipeline.explains[k]:
+            return count
+        rule = self.pipeline.filters[k]
+        try:
+            detail = rule.detail(self.table, self.spec, np.flatnonzero(self.verdict == k))
+            return FilterCount(
+                count.name, count.removed, rule.reason_for(self.spec, detail), detail
+            )
+        except Exception as e:
+            self._failed(rule.name, e)
+            return count
+
+    def _ask(self, k: int, consumer: str) -> BoolArray | None:
+        rule = self.pipeline.filters[k]
+        try:
+            walked = self.pipeline.walking.get(k)
+            if walked is not None:
+                return self._mask_per_host(k, walked)
+            if isinstance(rule, ClosingFilter):
+                mask = rule.mask_among(self.table, self.spec, self.alive)
+            elif isinstance(rule, PairwiseFilter):
+                mask = rule.mask_for(self.table, self.spec, consumer)
+            elif self.pipeline.keeps[k]:
+                mask = self._kept_mask(rule)
+            else:
+                mask = rule.mask(self.table, self.spec)
+            if mask is not None:
+                _check_shape(mask, self.alive.shape, 'mask', np.bool_)
+        except Exception as e:
+            # A wall around code that is not ours: whatever it raises is its failure.
+            self._failed(rule.name, e)
+            mask = None
+        if mask is not None and k == self._barred[0]:
+            mask = mask.copy()
+            mask[self._barred[1]] = False
+        if self._kept is not None and k == self._kept[0]:
+            mask = self._kept[1] if mask is None else mask & self._kept[1]
+        if not self.pipeline.volatile[k]:
+            self._masks[k] = mask
+        return mask
+
+    def _kept_mask(self, rule: Filter) -> BoolArray | None:
+        """The mask of an earlier request with the same signature, else a new one."""
+        table, spec = self.table, self.spec
+        asked = [getattr(spec, field) for field in rule.fields or ()]
+        if not any(asked):
+            return rule.mask(table, spec)  # it is not concerned: nothing to look for
+        signature = _encode(asked)
+        stamp = (table.default_zone, table.versions.at(rule.columns))
+        try:
+            return table.kept_masks.get(rule, signature, stamp)
+        except KeyError:
+            mask = rule.mask(table, spec)
+            table.kept_masks.put(rule, signature, stamp, mask, len(table))
+            return mask
+
+    def _mask_per_host(self, k: int, rule: PerHostFilter) -> BoolArray | None:
+        if not rule.concerns(self.spec):
+            return None
+        if k not in self._asked:
+            blank = np.zeros(len(self.alive), np.bool_)
+            self._asked[k] = (blank, blank.copy())
+        asked, said = self._asked[k]
+        if not rule.once:
+            asked[self._changed] = False
+        rows = np.flatnonzero(self.alive & ~asked)
+        if len(rows):
+            answers = rule.mask_rows(self.table, self.spec, rows)
+            _check_shape(answers, (len(rows),), 'mask', np.bool_)
+            said[rows] = answers
+            asked[rows] = True
+        return said
+
+    def _failed(self, name: str, error: Exception) -> None:
+        said = f'{type(error).__name__}: {error}'
+        if not self.pipeline.skip_failing:
+            raise exceptions.PluginError(
+                plugin=name, problem=f'failed on this request with {said}', fix='Disable or mend it'
+            ) from error
+        line = f'skipped {name}, which failed with {said}'
+        if line not in self.skipped:
+            self.skipped.append(line)
+
+
+def _check_shape(
+    array: object, shape: tuple[int, ...], what: str, dtype: type | None = None
+) -> None:
+    if not isinstance(array, np.ndarray) or array.shape != shape:
+        raise ValueError(f'{what}: expected one value per host, {shape[0]} of them')
+    if dtype is not None and array.dtype != dtype:
+        raise ValueError(f'{what}: expected {np.dtype(dtype)}, got {array.dtype}')

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every filter says of one host, with the facts that it looked at.
+
+The funnel of a decision counts a host for the first filter that removed it; here
+each filter is asked on its own, so that one sees all that is in the way at once.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from gantt.core.filters.base import names_of, why_one
+from gantt.core.messages.request import RequestSpec
+from gantt.core.messages.resource_classes import format_amount
+from gantt.core.placement.evaluation import Survey
+from gantt.core.table.host_state import HostState
+
+if TYPE_CHECKING:
+    from gantt.core.placement.pipeline import Pipeline
+    from gantt.core.table.host_table import HostTable
+
+
+class HostStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One filter about one host.
+
+    :ivar passes: None where the filter does not concern the request
+    :ivar why: why the host is removed, with its own numbers; empty where it is not
+    :ivar facts: what of the host the filter looks at, e.g. ``zone nova``
+    """
+
+    filter: str
+    passes: bool | None
+    why: str
+    facts: list[str]
+
+
+def steps_of(
+    table: 'HostTable', spec: RequestSpec, consumer: str, pipeline: 'Pipeline', row: int
+) -> list[HostStep]:
+    """Every filter about one row, in the order of running.
+
+    :raises PluginError: a filter that raises, unless the pipeline skips those
+    """
+    survey = Survey(table, spec, pipeline)
+    return [_step(survey, k, consumer, row) for k in range(len(pipeline.filters))]
+
+
+def _step(survey: Survey, k: int, consumer: str, row: int) -> HostStep:
+    table, spec, rule = survey.table, survey.spec, survey.pipeline.filters[k]
+    mask = survey.mask_of(k, consumer, np.array([row]))
+    if mask is None:
+        return HostStep(filter=rule.name, passes=None, why='', facts=[])
+    passes = bool(mask[row] if len(mask) == len(table) else mask[0])
+    facts = rule.facts(table, spec, row)
+    if facts is None:
+        facts = facts_of(table.host_state(row), spec, rule.columns)
+    return HostStep(
+        filter=rule.name,
+        passes=passes,
+        why='' if passes else why_one(rule, table, spec, row),
+        facts=facts,
+    )
+
+
+def facts_of(host: HostState, spec: RequestSpec, columns: tuple[str, ...]) -> list[str]:
+    """What stands in the columns of a host, in words; what needs many is left out."""
+    said = (_FACTS[column](host, spec) for column in columns if column in _FACTS)
+    return [fact for fact in said if fact]
+
+
+def _age(host: HostState, spec: RequestSpec) -> str:
+    age = host.age_seconds
+    return 'never reported' if age is None else f'reported {age:.0f} s ago'
+
+
+def _enabled(host: HostState, spec: RequestSpec) -> str:
+    return 'enabled' if host.is_enabled else f'disabled: {host.disabled_reason}'
+
+
+def _free(host: HostState, spec: RequestSpec) -> str:
+    said = ((name, format_amount(name, host.free(name))) for name in spec.resources)
+    return ', '.join(
+        f'{amount} {name} free' if name in ('MEMORY_MB', 'DISK_GB') else f'{amount} free'
+        for name, amount in said
+    )
+
+
+def _aggregates(host: HostState, spec: RequestSpec) -> str:
+    return f'aggregates {names_of([a.name for a in host.aggregates]) or "none"}'
+
+
+def _group(host: HostState, spec: RequestSpec) -> str:
+    if spec.group is None:
+        return f'{host.instances} claims'
+    return f'{len(host.instances_of(spec.group.uuid))} of the server group'
+
+
+def _traits(host: HostState, spec: RequestSpec) -> str:
+    named = {*spec.required_traits, *spec.forbidden_traits}.union(*spec.any_traits)
+    return f'has {names_of(sorted(named & host.traits)) or "none"} of the traits named'
+
+
+def _metrics(host: HostState, spec: RequestSpec) -> str:
+    few = sorted(host.metrics)[:4]
+    return ', '.join(f'{name} {host.metrics[name].value:g}' for name in few)
+
+
+def _platform(host: HostState, spec: RequestSpec) -> str:
+    runs = names_of([' '.join(kind) for kind in host.hypervisor.supported])
+    kind = f'hypervisor {host.hypervisor.type or "unknown"}'
+    return f'{kind}, runs {runs}' if runs else kind
+
+
+_FACTS: dict[str, Callable[[HostState, RequestSpec], str]] = {
+    'names': lambda host, spec: f'host {host.name}',
+    'nodes': lambda host, spec: f'node {host.node}',
+    'zone': lambda host, spec: f'zone {host.zone}',
+    'cell': lambda host, spec: f'cell {host.cell or "none"}',
+    'location': lambda host, spec: f'location {host.location or "unknown"}',
+    'enabled': _enabled,
+    'over_committed': lambda host, spec: 'over-committed' if host.over_committed else '',
+    'reported_at': _age,
+    'free': _free,
+    'instances': lambda host, spec: f'{host.instances} claims',
+    'placed': _group,
+    'aggregates': _aggregates,
+    'traits': _traits,
+    'metrics': _metrics,
+    'hypervisor_version': lambda host, spec: f'hypervisor version {host.hypervisor.version}',
+    'platform': _platform,
+    'address': lambda host, spec: f'address {host.hypervisor.host_ip or "unknown"}',
+}

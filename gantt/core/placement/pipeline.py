@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pipeline: filters in their order, weighers, and how the pick is made; data alone."""
+
+import copy
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.filters.base import Filter, is_volatile, walks
+from gantt.core.filters.closing import ClosingFilter
+from gantt.core.filters.pci_passthrough import inside_of
+from gantt.core.messages.request import Purpose
+from gantt.core.placement.prefilters import Prefilters
+from gantt.core.placement.weighing import Weighing, Weighings
+from gantt.core.records.decision import PASSED, FilterCount
+from gantt.core.table.mask_cache import FOLLOWED
+from gantt.core.weighers.base import Weigher
+
+if TYPE_CHECKING:
+    from gantt.core.table.host_table import HostTable
+
+#: Methods of filters that say who passes.
+_ASKED = frozenset({'mask', 'mask_among', 'mask_for', 'mask_rows', 'host_passes', 'passes'})
+
+
+class Pipeline:
+    """Filters in order, weighers, and how the pick is made.
+
+    :ivar subset_size: pick at random, by the seed, among so many best
+    :ivar shuffle_best: pick by the seed among hosts of the very same best
+        weight, instead of the first of them in table order
+    :ivar default_zone: what the zone of a host in no zone is called; None: as
+        the table says
+    :ivar skip_failing: leave out a plugin that raises, and say so in the
+        decision, instead of failing the decision
+    :ivar normalization: of weighers that name none of their own; '': each has its usual one
+    :ivar prefilters: what is added to requests before hosts are looked at
+    :ivar detailed: ask filters for the numbers behind their removals where a
+        host was found as well; where none was they are always asked
+    """
+
+    def __init__(
+        self,
+        filters: Sequence[Filter],
+        weighers: Sequence[Weigher],
+        subset_size: int = 1,
+        shuffle_best: bool = False,
+        default_zone: str | None = None,
+        skip_failing: bool = False,
+        detailed: bool = False,
+        normalization: str = '',
+        prefilters: Mapping[str, bool] | None = None,
+    ) -> None:
+        if len(filters) >= PASSED:
+            raise exceptions.Misconfigured(
+                option='enabled_filters', problem=f'{len(filters)} filters', fix='Use at most 253'
+            )
+        for plugin in (*filters, *weighers):
+            plugin.check_columns()
+        closing = [f for f in filters if isinstance(f, ClosingFilter)]
+        self.filters = [*(f for f in filters if not isinstance(f, ClosingFilter)), *closing]
+        self._weighings = Weighings(weighers, normalization)
+        usual = self._weighings.usual
+        self.weighers, self.weigher_names = usual.weighers, usual.names
+        self.subset_size = max(1, subset_size)
+        self.shuffle_best = shuffle_best
+        self.default_zone = default_zone
+        self.skip_failing = skip_failing
+        self.detailed = detailed
+        self.normalization = normalization
+        self.prefilters = Prefilters(**(prefilters or {}))
+        self._index_filters()
+        self._asked = (list(filters), list(weighers))
+        self.digest = self._digest()
+
+    def _index_filters(self) -> None:
+        """What is known of each filter by its place in the order."""
+        self.volatile = [is_volatile(f) for f in self.filters]
+        self.local = [f.local and not f.pairwise for f in self.filters]
+        #: Those that are asked host by host.
+        self.walking = {k: f for k, f in enumerate(self.filters) if walks(f)}
+        self.closing = {k: f for k, f in enumerate(self.filters) if isinstance(f, ClosingFilter)}
+        self.keeps = [f.fields is not None and FOLLOWED.issuperset(f.columns) for f in self.filters]
+        self.checking = [
+            f for f in self.filters if type(f).check_request is not Filter.check_request
+        ]
+        self.asked_again = [k for k, changes in enumerate(self.volatile) if changes]
+        #: Those that may have no say in a request.
+        self.choosy = [k for k, f in enumerate(self.filters) if _is_choosy(type(f))]
+        self.explains = [type(f).detail is not Filter.detail for f in self.filters]
+        self.general = [_general(f) for f in self.filters]
+        self.unmoved = [FilterCount(f.name, 0, '') for f in self.filters]
+        self.inside = inside_of(self.filters)
+        self._applying: dict[tuple[Purpose, bool], list[bool]] = {}
+
+    def in_order(self, names: Sequence[str]) -> 'Pipeline':
+        """The same filters in another order; itself where they run so, or the names are others.
+
+        The digest is the same: who survives is, and so is who is chosen.  Only the
+        counts tell another story, and a decision names its filters as they ran.
+        """
+        by_name = {f.name: f for f in self.filters}
+        if list(names) == list(by_name) or sorted(names) != sorted(by_name):
+            return self
+        other = copy.copy(self)
+        ordered = [by_name[name] for name in names]
+        closing = [f for f in ordered if isinstance(f, ClosingFilter)]
+        other.filters = [*(f for f in ordered if not isinstance(f, ClosingFilter)), *closing]
+        other._index_filters()
+        return other
+
+    def applying(self, purpose: Purpose, forced: bool) -> list[bool]:
+        """Per filter whether it runs for such requests."""
+        found = self._applying.get((purpose, forced))
+        if found is None:
+            found = [purpose in f.purposes and (f.always or not forced) for f in self.filters]
+            self._applying[purpose, forced] = found
+        return found
+
+    def passed_over(self, purpose: Purpose) -> list[str]:
+        """Names of the filters that do not look at forced hosts."""
+        plain, forced = self.applying(purpose, False), self.applying(purpose, True)
+        pairs = zip(self.filters, plain, forced, strict=True)
+        return [f.name for f, usually, now in pairs if usually and not now]
+
+    def weighing(self, table: 'HostTable') -> Weighing:
+        """The weighers that are asked on this table."""
+        return self._weighings.on(table)
+
+    def described(self) -> dict[str, Any]:
+        """Everything that decides an outcome besides table and request."""
+        filters, weighers = self._asked
+        return {
+            'filters': {f.name: f.settings() for f in filters},
+            'weighers': {w.name: w.settings() for w in weighers},
+            'subset_size': self.subset_size,
+            'shuffle_best': self.shuffle_best,
+            'default_zone': self.default_zone,
+            'skip_failing': self.skip_failing,
+            'detailed': self.detailed,
+            'normalization': self.normalization,
+            'prefilters': msgspec.structs.asdict(self.prefilters),
+        }
+
+    def _digest(self) -> str:
+        body = {
+            k: list(v.items()) if isinstance(v, dict) else v for k, v in self.described().items()
+        }
+        return hashlib.blake2b(repr(body).encode(), digest_size=8).hexdigest()
+
+
+def _is_choosy(kind: type[Filter]) -> bool:
+    """Whether what ``concerns`` says is about the rule as it is.
+
+    A plugin may be made from a filter of ours and ask for more than that one did.
+    """
+    here = kind.__mro__
+    says = next(at for at, one in enumerate(here) if 'concerns' in vars(one))
+    asks = next(at for at, one in enumerate(here) if not _ASKED.isdisjoint(vars(one)))
+    return kind.concerns is not Filter.concerns and says <= asks
+
+
+def _general(rule: Filter) -> str:
+    """The reason of a filter without the numbers that only its ``detail`` knows."""
+    said = re.sub(r'\s*\([^()]*{[^()]*\)', '', rule.reason)
+    return rule.name if '{' in said else said

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""place(): filter, weigh, pick, lay the pick over the table; then the next member.
+
+Pure and deterministic: the same table, request, pipeline and seed give the same
+decision.  A failed request leaves the table as it was; a placed one leaves its
+picks on it, until ``undo`` or the truth after the commit takes their place.
+"""
+
+import enum
+from collections.abc import Callable, Sequence
+
+from gantt import exceptions
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.placement import bound_members, verdict
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.run import Run
+from gantt.core.records.decision import Contradiction, Decision, Outcome
+from gantt.core.table.host_table import HostTable
+
+
+class Pause(enum.Enum):
+    """How to go on between two members."""
+
+    GO_ON = 'go on'
+    LOOK_ANEW = 'look anew'  # the table has changed meanwhile
+    ENOUGH = 'enough'  # the pass ends here; what was placed stays
+    OVER = 'over'  # nobody waits for the answer any more
+
+
+def place(
+    table: HostTable,
+    request: SelectDestinations,
+    pipeline: Pipeline,
+    *,
+    seed: int,
+    decision_id: str,
+    members: list[int] | None = None,
+    attempt: int = 1,
+    worker: str = '',
+    spread: int = 1,
+    pause: Callable[[], Pause] | None = None,
+) -> Decision:
+    """Choose a host for each of ``members`` (indices into the consumers; None: all).
+
+    All or none: where one member finds no host, what was taken for those
+    before it is given back and no selection is returned.
+
+    :param pause: asked before each member but the first how to go on; where it ends the
+        pass, the decision is about the members before, and ``planned`` says how many
+    :param spread: pick among so many best at least, and all that equal the best one,
+        whatever the pipeline says: where races for the best one are lost
+    :raises InvalidMessage: the request names a group without its rule, or says something
+        that a filter does not understand
+    """
+    _check(request.spec, pipeline)
+    table.default_zone = pipeline.default_zone or table.default_zone
+    run = Run(table, request, pipeline, seed, attempt, spread)
+    wanted: Sequence[int] = range(len(request.consumers)) if members is None else members
+    seq = table.seq
+    outcome, reason, cause, contradiction = Outcome.PLACED, '', '', None
+    nearest: list[str] = []
+    silent: list[str] = []
+    try:
+        with bound_members.without_older(table, request, attempt):
+            outcome, position = _each(run, wanted, pause)
+            if outcome is Outcome.NO_VALID_HOST:
+                (reason, cause), nearest, silent, contradiction = _why_not(run, wanted, position)
+            elif outcome is Outcome.PLACED:
+                wanted = wanted[:position]
+                run.add_alternates()
+        again, outcome = _placed_anew(run, wanted, outcome, pause)
+        if again is not None:
+            run, cause, nearest, silent, contradiction = again, '', [], [], None
+        if outcome is Outcome.EXPIRED:
+            reason = f'its budget ended before all of {len(wanted)} members were planned'
+        if outcome is Outcome.PLACED:
+            reason = verdict.placed_line(run.decisions, len(table))
+    except exceptions.PluginError as e:
+        outcome, reason = Outcome.FAILED, e.message
+    except BaseException:
+        run.give_back()
+        raise
+    if outcome is not Outcome.PLACED:
+        run.withdraw()
+    if request.dry_run:
+        run.give_back()
+    return Decision(
+        id=decision_id,
+        request_id=request.request_id,
+        outcome=outcome,
+        hosts=len(table),
+        members=run.decisions,
+        weighers=run.survey.weighing.names,
+        seed=seed,
+        spread=spread,
+        table_seq=seq,
+        age_seconds=run.age_seconds,
+        config_digest=pipeline.digest,
+        relaxed=[*verdict.given_up(run.decisions), *run.survey.skipped],
+        added=run.survey.added,
+        reason=reason,
+        cause=cause,
+        nearest=nearest,
+        silent=silent,
+        contradiction=contradiction,
+        provider_ids=table.provider_ids_bytes(),
+        worker=worker,
+        created_at=table.now,
+        project_id=request.spec.project_id,
+        attempt=attempt,
+        planned=len(wanted),
+    )
+
+
+def _why_not(
+    run: Run, wanted: Sequence[int], position: int
+) -> tuple[tuple[str, str], list[str], list[str], Contradiction | None]:
+    """The verdict where a member has no place, what would help, and rules in each other's way.
+
+    The verdict comes with what decided it.
+    """
+    reason, cause = run.failure(len(wanted))
+    lines, silent = verdict.nearest(run.survey, run.request.consumers[wanted[position]])
+    contradiction = run.survey.contradiction()
+    if contradiction is not None:
+        reason = f'{reason}; {contradiction.line}'
+    nearest = [*verdict.fewer(len(wanted), position), *lines]
+    return (reason, cause), nearest, silent, contradiction
+
+
+def _each(
+    run: Run, wanted: Sequence[int], pause: Callable[[], Pause] | None
+) -> tuple[Outcome, int]:
+    """Place one member after the other: how that ended, and how many have a place."""
+    for position, member in enumerate(wanted):
+        how = Pause.GO_ON if pause is None or not position else pause()
+        if how is Pause.ENOUGH:
+            return Outcome.PLACED, position
+        if how is Pause.OVER:
+            return Outcome.EXPIRED, position
+        if how is Pause.LOOK_ANEW:
+            run.look_anew()
+        if not run.place(member, position == len(wanted) - 1):
+            return Outcome.NO_VALID_HOST, position
+    return Outcome.PLACED, len(wanted)
+
+
+def _placed_anew(
+    run: Run, wanted: Sequence[int], outcome: Outcome, pause: Callable[[], Pause] | None
+) -> tuple[Run | None, Outcome]:
+    """A run that places members that the first one could not, and how all ended then."""
+    if outcome is not Outcome.NO_VALID_HOST:
+        return None, outcome
+    ended: list[Outcome] = []
+
+    def placed(another: Run, members: Sequence[int]) -> int:
+        found, position = _each(another, members, pause)
+        ended.append(found)
+        return bound_members.OVER if found is Outcome.EXPIRED else position
+
+    again = bound_members.placed_anew(run, wanted, placed)
+    if again is not None:
+        return again, Outcome.PLACED
+    return None, Outcome.EXPIRED if Outcome.EXPIRED in ended else outcome
+
+
+def undo(table: HostTable, decision: Decision, request: SelectDestinations) -> None:
+    """Take the picks of a decision back from the table; once or more often."""
+    for member in decision.members:
+        chosen = member.selection
+        if chosen is not None and chosen.claim_id is not None:
+            table.give(chosen.provider_id, request.spec.resources, chosen.claim_id)
+
+
+def _check(spec: RequestSpec, pipeline: Pipeline) -> None:
+    if spec.group is not None and spec.group.policy is None:
+        raise exceptions.InvalidMessage(
+            field='request.spec.group.policy',
+            problem='expected the rule of the group, which is not known here',
+        )
+    for rule in pipeline.checking:
+        rule.check_request(spec)

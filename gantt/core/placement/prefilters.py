@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators and images add to a request before any host is looked at.
+
+Nova's request pre-filters, as far as they need no other service.  Each adds
+aggregates or traits, which the filters for those then hold; what was added is
+told, for the caller did not ask for it.  A rebuild stays where it is: nothing
+is added to it.
+"""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gantt.core.filters.aggregate_isolation import TENANT_KEY
+from gantt.core.filters.aggregate_metadata import split
+from gantt.core.filters.base import names_of
+from gantt.core.filters.image_properties import canonical
+from gantt.core.messages.request import Purpose, RequestSpec
+from gantt.core.placement import features
+
+if TYPE_CHECKING:
+    from gantt.core.resources.host import Aggregate
+    from gantt.core.table.host_table import HostTable
+
+DISABLED = 'COMPUTE_STATUS_DISABLED'
+TRAIT_KEY = 'trait:'
+
+#: Property of an image -> (what its trait begins with, the values that have one).
+IMAGE_TRAITS: dict[str, tuple[str, frozenset[str]]] = {
+    'hw_disk_bus': ('COMPUTE_STORAGE_BUS_', frozenset(
+        {'FDC', 'IDE', 'LXC', 'SATA', 'SCSI', 'USB', 'VIRTIO', 'UML', 'XEN'})),
+    'hw_video_model': ('COMPUTE_GRAPHICS_MODEL_', frozenset(
+        {'BOCHS', 'CIRRUS', 'GOP', 'NONE', 'QXL', 'VGA', 'VIRTIO', 'VMVGA', 'XEN'})),
+    'hw_vif_model': ('COMPUTE_NET_VIF_MODEL_', frozenset(
+        {'E1000', 'E1000E', 'IGB', 'LAN9118', 'NETFRONT', 'NE2K_PCI', 'PCNET', 'RTL8139',
+         'SPAPR_VLAN', 'SRIOV', 'VIRTIO', 'VMXNET', 'VMXNET3'})),
+    'hw_architecture': ('HW_ARCH_', frozenset(
+        {'ALPHA', 'ARMV6', 'ARMV7', 'ARMV7B', 'AARCH64', 'CRIS', 'I686', 'IA64', 'LM32', 'M68K',
+         'MICROBLAZE', 'MICROBLAZEEL', 'MIPS', 'MIPSEL', 'MIPS64', 'MIPS64EL', 'OPENRISC',
+         'PARISC', 'PARISC64', 'PPC', 'PPCLE', 'PPC64', 'PPC64LE', 'PPCEMB', 'S390', 'S390X',
+         'SH4', 'SH4EB', 'SPARC', 'SPARC64', 'UNICORE32', 'X86_64', 'XTENSA', 'XTENSAEB'})),
+    'hw_emulation_architecture': ('COMPUTE_ARCH_', frozenset(
+        {'AARCH64', 'PPC64LE', 'MIPSEL', 'S390X', 'RISCV64', 'X86_64'})),
+    'hw_viommu_model': ('COMPUTE_VIOMMU_MODEL_', frozenset(
+        {'INTEL', 'SMMUV3', 'VIRTIO', 'AUTO'})),
+}  # fmt: skip
+IMAGE_TRAITS['hw_cdrom_bus'] = IMAGE_TRAITS['hw_disk_bus']
+_DISK_FORMATS = frozenset(
+    {'AKI', 'AMI', 'ARI', 'ISO', 'QCOW2', 'RAW', 'VDI', 'VHD', 'VHDX', 'VMDK', 'PLOOP'}
+)
+#: Values that traits call otherwise.
+_RENAMED = {'ARMV7L': 'ARMV7'}
+
+
+class Prefilters(msgspec.Struct, frozen=True):
+    """Which of them are on; names and defaults are Nova's.  The others always are."""
+
+    limit_tenants_to_placement_aggregate: bool = False
+    placement_aggregate_required_for_tenants: bool = False
+    query_placement_for_image_type_support: bool = False
+    enable_isolated_aggregate_filtering: bool = False
+    image_metadata_prefilter: bool = False
+
+    @property
+    def any_is_on(self) -> bool:
+        """Whether any of those that need not be is."""
+        return (
+            self.limit_tenants_to_placement_aggregate
+            or self.query_placement_for_image_type_support
+            or self.enable_isolated_aggregate_filtering
+            or self.image_metadata_prefilter
+        )
+
+
+class Rewritten(msgspec.Struct, frozen=True):
+    """A spec with all that was added to it.
+
+    :ivar added: what was added and why, one line each
+    """
+
+    spec: RequestSpec
+    added: list[str] = []
+
+
+class _Draft:
+    """Additions so far.
+
+    :ivar asked: traits that open aggregates which are kept for who asks for them
+    """
+
+    def __init__(self, spec: RequestSpec, table: 'HostTable', settings: Prefilters) -> None:
+        self.spec, self.table, self.settings = spec, table, settings
+        self.required = dict.fromkeys(spec.required_traits)
+        self.forbidden = dict.fromkeys(spec.forbidden_traits)
+        self.member_of = list(spec.member_of)
+        self.outside = dict.fromkeys(spec.forbidden_aggregates)
+        self.added: list[str] = []
+        self.asked = frozenset(spec.required_traits)
+
+    def require(self, trait: str, why: str) -> None:
+        """One more trait, unless the request has it already."""
+        if trait not in self.required:
+            self.required[trait] = None
+            self.added.append(f'trait {trait} is required: {why}')
+
+    def rewritten(self) -> Rewritten:
+        spec = msgspec.structs.replace(
+            self.spec,
+            required_traits=list(self.required),
+            forbidden_traits=list(self.forbidden),
+            member_of=self.member_of,
+            forbidden_aggregates=list(self.outside),
+        )
+        return Rewritten(spec, self.added)
+
+
+def rewrite(spec: RequestSpec, table: 'HostTable', settings: Prefilters) -> Rewritten:
+    """The spec with what aggregates, image and flavor add to it."""
+    if spec.purpose is Purpose.REBUILD:
+        return Rewritten(spec)
+    asks = spec.flavor.extra_specs or spec.image.properties
+    built_in = list(features.built_in(spec)) if asks else []
+    beside = list(features.beside(spec)) if asks else []
+    # Mostly there is nothing to add.
+    told = table.trait_codes.get(DISABLED) is not None
+    if not (built_in or beside or settings.any_is_on or told):
+        return Rewritten(spec)
+    draft = _Draft(spec, table, settings)
+    for trait, why in built_in:
+        draft.require(trait, why)
+    draft.asked = frozenset(draft.required)
+    if settings.limit_tenants_to_placement_aggregate:
+        _tenant(draft)
+    if settings.query_placement_for_image_type_support:
+        _image_type(draft)
+    _status(draft)
+    if settings.enable_isolated_aggregate_filtering:
+        _isolated(draft)
+    if settings.image_metadata_prefilter:
+        _image_metadata(draft)
+    for trait, why in beside:
+        draft.require(trait, why)
+    changed = draft.added or len(draft.forbidden) != len(spec.forbidden_traits)
+    return draft.rewritten() if changed else Rewritten(spec)
+
+
+def _tenant(draft: _Draft) -> None:
+    """Projects that have aggregates of their own stay in them."""
+    project = draft.spec.project_id
+    mine = [a for a in draft.table.known_aggregates.values() if _is_of(a, project)]
+    said = project or '(none)'
+    if mine:
+        draft.member_of.append([a.uuid for a in mine])
+        names = names_of([a.name for a in mine])
+        draft.added.append(f'only aggregates of project {said}: {names}')
+    elif draft.settings.placement_aggregate_required_for_tenants:
+        draft.member_of.append([])
+        draft.added.append(f'no aggregate is of project {said}, and projects need one')
+
+
+def _is_of(aggregate: 'Aggregate', project: str | None) -> bool:
+    return any(
+        key.startswith(TENANT_KEY) and project in split(value)
+        for key, value in aggregate.metadata.items()
+    )
+
+
+def _image_type(draft: _Draft) -> None:
+    """The format of the image is one that the host can start from."""
+    kind = draft.spec.image.disk_format.upper()
+    if not kind or draft.spec.volume_backed:
+        return
+    if kind in _DISK_FORMATS:
+        draft.require(f'COMPUTE_IMAGE_TYPE_{kind}', f'the image is {kind.lower()}')
+    else:
+        draft.added.append(f'image type {kind.lower()} has no trait and is not looked at')
+
+
+def _status(draft: _Draft) -> None:
+    # Said of no host, mostly: then the request need not be rewritten.
+    if draft.table.trait_codes.get(DISABLED) is not None:
+        draft.forbidden[DISABLED] = None
+
+
+def _isolated(draft: _Draft) -> None:
+    """Aggregates that want a trait are for those who ask for it."""
+    for aggregate in draft.table.known_aggregates.values():
+        missing = [
+            key.removeprefix(TRAIT_KEY)
+            for key, value in aggregate.metadata.items()
+            if key.startswith(TRAIT_KEY)
+            and value == 'required'
+            and key.removeprefix(TRAIT_KEY) not in draft.asked
+        ]
+        if missing and aggregate.uuid not in draft.outside:
+            draft.outside[aggregate.uuid] = None
+            draft.added.append(
+                f'aggregate {aggregate.name} is kept for requests with trait {names_of(missing)}'
+            )
+
+
+def _image_metadata(draft: _Draft) -> None:
+    """What the image is made for, the host can do."""
+    for name, text in draft.spec.image.properties.items():
+        if name not in IMAGE_TRAITS or not text:
+            continue
+        prefix, known = IMAGE_TRAITS[name]
+        word = canonical(0, text) if name.endswith('architecture') else text
+        value = word.replace('-', '_').upper()
+        value = _RENAMED.get(value, value)
+        if value in known:
+            draft.require(prefix + value, f'the image has {name}={text}')
+        else:
+            draft.added.append(f'image property {name}={text} has no trait and is not looked at')

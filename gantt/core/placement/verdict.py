@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a decision says about itself in words: the one-line verdict, the nearest feasible."""
+
+from itertools import islice
+
+import numpy as np
+
+from gantt.core.filters.base import Filter
+from gantt.core.messages.near import near
+from gantt.core.messages.request import Purpose
+from gantt.core.placement.evaluation import Survey
+from gantt.core.records.decision import FilterCount, MemberDecision
+from gantt.core.table.columns import BoolArray, IntArray
+
+#: Hosts that a per-host filter is asked about to find the nearest feasible.
+_ASKED_MAX = 256
+#: Nearest feasible changes that a decision names.
+_NEAREST_MAX = 5
+#: Unknown names that a decision tells, and names that each is compared with: who asks for
+#: many of them does not hold up others.
+_UNKNOWN_MAX = 3
+_COMPARED_MAX = 1000
+#: Hosts named in the line of a placed request.
+_NAMED_MAX = 4
+
+
+def parts_of(counts: list[FilterCount]) -> list[tuple[int, str]]:
+    """(count, reason) of all that was removed, biggest first; the counts add up.
+
+    In words for who asked: what only operators may read stands in the detail.
+    """
+    parts: list[tuple[int, str]] = []
+    for count in counts:
+        if not count.removed:
+            continue
+        split = count.detail.get('parts')
+        if split and sum(split.values()) == count.removed:
+            told = count.detail.get('told', {})
+            parts.extend((number, told.get(text, text)) for text, number in split.items())
+        else:
+            parts.append((count.removed, count.reason))
+    return sorted(parts, key=lambda part: -part[0])
+
+
+def refused(member: MemberDecision, survey: Survey) -> tuple[str, str]:
+    """Why a member found no host, and in short what decided that.
+
+    ``0/412 hosts fit: 230 too little free MEMORY_MB (…), 121 …``; where one host was
+    asked for only what is wrong with that one, ``cmp-4 is disabled: new memory``.  What
+    nobody has is said first: ``unknown trait CUSTOM_SDD (did you mean CUSTOM_SSD?); …``.
+
+    :param survey: after the look that left no host
+    :returns: the line, and its cause: the same of all refusals that the same decided
+    """
+    hosts = len(survey.table)
+    if not hosts:
+        return 'no host is known', ''
+    unknown = _unknown(survey)
+    most = max(member.filters, key=lambda count: count.removed, default=None)
+    cause = most.name if most is not None else ''
+    row = _asked_host(survey)
+    said = '' if row is None else survey.of_host(row)
+    if row is not None and said:
+        # Who rebuilds a guest did not name the host, and need not know its name.
+        name = 'its host' if survey.spec.purpose is Purpose.REBUILD else survey.table.names[row]
+        cause = f'{name} {survey.pipeline.filters[survey.verdict[row]].name}'
+        lines = [f'{name}{said}', *unknown.values()]
+    else:
+        counts = ', '.join(f'{number} {text}' for number, text in parts_of(member.filters))
+        lines = [*unknown.values(), f'{member.survivors}/{hosts} hosts fit: {counts}']
+    return '; '.join(lines), next(iter(unknown), cause)
+
+
+def _unknown(survey: Survey) -> dict[str, str]:
+    """What the request names that no host has, and that with names that may have been meant."""
+    said: dict[str, str] = {}
+    for one in survey.unknown(_UNKNOWN_MAX):
+        what = f'unknown {one.kind} {one.name}'
+        names = near(one.name, islice(one.known, _COMPARED_MAX))
+        said[what] = f'{what} (did you mean {" or ".join(names)}?)' if names else what
+    return said
+
+
+def _asked_host(survey: Survey) -> int | None:
+    """The row of the host that the request names; None where it names not just one."""
+    table, spec = survey.table, survey.spec
+    named: list[list[int]] = []
+    if spec.destination is not None and spec.destination.host is not None:
+        named.append(table.rows_of_host(spec.destination.host))
+    if spec.destination is not None and spec.destination.node is not None:
+        named.append(table.rows_of_nodes([spec.destination.node]))
+    if spec.force_hosts:
+        named.append(table.rows_of_names(spec.force_hosts))
+    if spec.force_nodes:
+        named.append(table.rows_of_nodes(spec.force_nodes))
+    rows = set(named[0]).intersection(*named[1:]) if named else set()
+    return rows.pop() if len(rows) == 1 else None
+
+
+def placed_line(members: list[MemberDecision], hosts: int) -> str:
+    """``placed on cmp-4; 31/412 hosts fit``."""
+    names = list(dict.fromkeys(m.selection.host for m in members if m.selection))
+    more = f' and {len(names) - _NAMED_MAX} more' if len(names) > _NAMED_MAX else ''
+    many = f'{len(members)} members ' if len(members) > 1 else ''
+    fit = members[-1].survivors if members else 0
+    return f'{many}placed on {", ".join(names[:_NAMED_MAX])}{more}; {fit}/{hosts} hosts fit'
+
+
+def given_up(members: list[MemberDecision]) -> list[str]:
+    """What had to be given up, one line for each different answer."""
+    of: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+    for member in members:
+        if member.selection is not None and member.given_up:
+            of.setdefault((member.level, tuple(member.given_up)), []).append(member.member)
+    lines = []
+    for (level, rules), who in of.items():
+        which = f'for {len(who)} members ' if len(members) > 1 else ''
+        lines.append(f'{which}up to step {level}: {"; ".join(rules)}')
+    return lines
+
+
+def fewer(wanted: int, placed: int) -> list[str]:
+    """That a request for fewer members fits, where the first of them were placed."""
+    if not placed:
+        return []
+    less = wanted - placed
+    return [f'fits with {"one member" if less == 1 else f"{less} members"} fewer']
+
+
+def nearest(survey: Survey, consumer: str) -> tuple[list[str], list[str]]:
+    """The smallest changes that would let some host in, one line per filter.
+
+    Looks at every filter on its own: a host that one filter alone keeps out is
+    one change away.  Where there is none, says how far the nearest host is.
+
+    :returns: the lines, and the first hosts that fit once they report again
+    """
+    table, pipeline = survey.table, survey.pipeline
+    if not len(table):
+        return [], []
+    failing = np.zeros(len(table), np.int64)
+    masks: dict[int, BoolArray] = {}
+    for k in range(len(pipeline.filters)):
+        mask = None if k in pipeline.walking else survey.mask_of(k, consumer)
+        if mask is not None:
+            masks[k] = mask
+            failing += ~mask
+    _ask_per_host(survey, failing, masks)
+    least = int(failing.min())
+    if not least:
+        return [], []  # only who else is there keeps it out
+    if least > 1:
+        rows = np.flatnonzero(failing == least)
+        row = int(rows[0])
+        names = [pipeline.filters[k].name for k, mask in masks.items() if not mask[row]]
+        line = f'no single change is enough; nearest is {table.names[row]}: {" and ".join(names)}'
+        return [line], []
+    lines, silent = [], []
+    for k, mask in masks.items():
+        rows = np.flatnonzero((failing == 1) & ~mask)
+        if len(rows):
+            rows = _still(survey, pipeline.filters[k], rows, consumer)
+        if len(rows):
+            line = pipeline.filters[k].remedy(table, survey.spec, rows)
+            lines.append((len(rows), line))
+            silent += pipeline.filters[k].silent(table, survey.spec, rows)
+    lines.sort(key=lambda line: -line[0])
+    return [line for _, line in lines[:_NEAREST_MAX]], silent
+
+
+def _still(survey: Survey, rule: Filter, rows: IntArray, consumer: str) -> IntArray:
+    """Which of the hosts that one filter alone keeps out are in once its remedy is followed."""
+    spec = rule.relaxed(survey.spec)
+    if spec is None:
+        return rows
+    other = Survey(survey.table, spec, survey.pipeline)
+    other.look(consumer)
+    return rows[other.alive.take(rows)]
+
+
+def _ask_per_host(survey: Survey, failing: np.ndarray, masks: dict[int, BoolArray]) -> None:
+    """Ask per-host filters about the hosts nearest so far; the others count as failing."""
+    for k in survey.pipeline.walking:
+        rows = np.argsort(failing, kind='stable')[:_ASKED_MAX]
+        answers = survey.mask_of(k, '', rows)
+        if answers is None:
+            continue
+        mask = np.zeros(len(failing), np.bool_)
+        mask[rows] = answers
+        masks[k] = mask
+        failing += ~mask

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decisions: what was chosen, and why every other host was not.
+
+A Decision is made while deciding, never reconstructed.  ``verdicts`` has one
+byte per host in the order of ``provider_ids``: k < len(filters) means that
+filter k removed the host, ``CHOSEN`` that it was taken, ``PASSED`` that it
+survived.  The counts of ``removed`` add up: sum(removed) + survivors == hosts.
+"""
+
+import enum
+from typing import Annotated
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.claims.quota import Excess
+from gantt.core.messages.since import since
+from gantt.core.records.rules_in_words import told
+
+PASSED = 254
+CHOSEN = 255
+
+
+class Outcome(enum.StrEnum):
+    """How a decision ended."""
+
+    PLACED = 'placed'
+    NO_VALID_HOST = 'no_valid_host'
+    CONFLICT = 'conflict'
+    BUSY = 'busy'
+    EXPIRED = 'expired'
+    UNKNOWN = 'unknown'  # hosts unknown: "do not know" is not "no room"
+    CANCELLED = 'cancelled'
+    REUSED = 'reused'
+    REFUSED = 'refused'  # it asks for what does not exist
+    FAILED = 'failed'
+
+
+class FilterCount(msgspec.Struct, frozen=True):
+    """What one filter did, in the order of running.
+
+    :ivar detail: numbers that help to read it, e.g. ``{"best": {"MEMORY_MB": 6348}}``
+    """
+
+    name: str
+    removed: int
+    reason: str  # e.g. "too little free MEMORY_MB (need 8 GiB, best has 6.2 GiB)"
+    detail: dict = {}
+
+
+class Score(msgspec.Struct, frozen=True):
+    """One finalist; the three lists follow ``Decision.weighers``."""
+
+    host: str
+    provider_id: int
+    total: float
+    raw: list[float]
+    normalized: list[float]
+    weighted: list[float]
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A host for one member: chosen and claimed, or an unclaimed alternate."""
+
+    host: str
+    node: str
+    uuid: str
+    provider_id: int
+    consumer: str
+    claim_id: str | None = None  # None: an alternate, or a dry run
+    cell: str | None = None
+    zone: str | None = None
+    build_topic: str = ''
+    resources: dict[str, int] = {}
+    layout: dict | None = None
+    lease_seconds: float = 0.0
+
+
+class Contradiction(msgspec.Struct, frozen=True):
+    """Rules that no host meets together; without any one of them that would not be so.
+
+    :ivar says: who does not meet them
+    :ivar rules: each with its source, as operators see them
+    """
+
+    says: str
+    rules: list[str]
+
+    @property
+    def line(self) -> str:
+        """As one sentence, in words for who asked."""
+        return f'{self.says}: {"; ".join(map(told, self.rules))}'
+
+
+class MemberDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision for one member of a request.
+
+    :ivar selection: None where no host fits
+    :ivar level: 0: a perfect match; else the last of the steps that had to be given up
+    :ivar given_up: the rules that the chosen host does not meet
+    """
+
+    member: int
+    consumer: str
+    selection: Selection | None
+    alternates: list[Selection] = []
+    filters: list[FilterCount] = []
+    survivors: int = 0
+    scores: list[Score] = []  # finalists, best first
+    verdicts: bytes = b''
+    level: int = 0
+    given_up: list[str] = []
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What ``place()`` returns, and what explain and replay start from.
+
+    :ivar hosts: how many hosts were looked at
+    :ivar cause: what decided that there is none, without numbers: refusals with the same one
+        are alike; '' where a host was found, and in decisions of before it was told
+    :ivar silent: some of the hosts that fit but for that they have not reported lately
+    :ivar spread: picked among so many best at least, because races were lost; 1: they were not
+    :ivar provider_ids: host ids as packed int64, in the order of the verdicts
+    :ivar age_seconds: how old the oldest host state used may be (promise P5)
+    :ivar attempts: times that the request was planned, this one included
+    :ivar attempt: of the request's row: claim ids derive from it
+    :ivar planned: members that were to be placed; the last of ``members`` may have failed
+    """
+
+    id: str
+    request_id: str
+    outcome: Outcome
+    hosts: int
+    members: list[MemberDecision]
+    weighers: list[str] = []
+    seed: int = 0
+    spread: int = 1
+    table_seq: int = 0
+    age_seconds: float = 0.0
+    config_digest: str = ''
+    attempts: int = 1
+    conflicts: list[str] = []
+    relaxed: list[str] = []
+    added: list[str] = []  # to the request, by pre-filters
+    reason: str = ''  # the one-line verdict
+    cause: str = ''
+    nearest: list[str] = []
+    silent: list[str] = []
+    contradiction: Contradiction | None = None
+    provider_ids: bytes = b''
+    worker: str = ''
+    created_at: float = 0.0
+    project_id: str | None = None
+    attempt: int = 1
+    planned: int = 0
+
+    @property
+    def is_placed(self) -> bool:
+        return self.outcome is Outcome.PLACED
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the caller gets, and what is stored for a repeat of the request.
+
+    :ivar excess: the limit of the project that it was refused for
+    """
+
+    request_id: str
+    decision_id: str
+    outcome: Outcome
+    selections: list[list[Selection]] = []  # per consumer: the chosen, then alternates
+    reason: str = ''
+    retry_after_ms: int | None = None
+    age_seconds: float = 0.0
+    level: int = 0  # of the ladder of rules; 0: every member has a perfect match
+    given_up: list[str] = []
+    dry_run: bool = False
+    excess: Annotated[Excess | None, since(3)] = None
+
+
+def for_caller(answer: Answer) -> Answer:
+    """An answer as who asked may read it: rules of operators by name or number alone."""
+    if not answer.given_up:
+        return answer
+    names = list(dict.fromkeys(map(told, answer.given_up)))
+    return msgspec.structs.replace(answer, given_up=names)
+
+
+def error_of(answer: Answer) -> exceptions.GanttError | None:
+    """The error that a caller is told where an answer is not a placement."""
+    reason = answer.reason
+    match answer.outcome:
+        case Outcome.PLACED:
+            return None
+        case Outcome.NO_VALID_HOST:
+            return exceptions.NoValidHost(reason=reason, decision_id=answer.decision_id)
+        case Outcome.CONFLICT:
+            return exceptions.Conflict(reason, request_id=answer.request_id)
+        case Outcome.BUSY:
+            return exceptions.Busy(reason=reason, retry_after_ms=answer.retry_after_ms or 1000)
+        case Outcome.EXPIRED:
+            return exceptions.Expired(reason, request_id=answer.request_id)
+        case Outcome.CANCELLED:
+            return exceptions.RequestCancelled(request_id=answer.request_id)
+        case Outcome.REUSED:
+            return exceptions.RequestIdReused(request_id=answer.request_id)
+        case Outcome.REFUSED:
+            plain = exceptions.Refused(reason, request_id=answer.request_id)
+            return plain if answer.excess is None else answer.excess.error()
+        case Outcome.UNKNOWN:
+            return exceptions.HostsUnknown(problem=reason)
+    return exceptions.Unavailable(reason, request_id=answer.request_id)

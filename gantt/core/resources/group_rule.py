@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rule of a server group, and when two of them are the same.
+
+A rule never changes while its group is there; a group may be removed and made
+again with another one.  So what was planned under a rule is compared with the
+stored one at the commit, by ``core.claims.commit.is_behind``, in every store.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from gantt import exceptions
+
+#: A group begins at a drawn multiple of it, and counts up from there.
+STEP = 1 << 20
+_NUMBERS = 1 << 32
+#: Those that a request makes begin below, those that somebody made by itself from there on.
+APART = _NUMBERS * STEP
+#: The one policy that ``max_per_host`` means something to.
+_COUNTED = 'anti-affinity'
+
+
+class Ruled(Protocol):
+    """Whatever has the rule of a group: as stored, as asked for, as planned with."""
+
+    @property
+    def policy(self) -> str | None: ...
+
+    @property
+    def max_per_host(self) -> int: ...
+
+
+class GroupRule(msgspec.Struct, gc=False, frozen=True):
+    """A rule as it is stored, with the generation that guards placements under it."""
+
+    policy: str
+    max_per_host: int = 1
+    generation: int = 0
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nobody was ever placed under its guard."""
+        return since_first(self.generation) == 0
+
+
+def first_generation(number: int, *, by_itself: bool = False) -> int:
+    """Where a group begins.
+
+    A group goes, removed or as nobody is in it any more, and may come back: what is
+    remembered of its first life must match nothing of the second.  It also tells a group
+    that a request makes from one that somebody made by itself, which stays, named or not.
+
+    :param number: another one for each
+    """
+    first = (number % _NUMBERS or 1) * STEP
+    return first + APART if by_itself else first
+
+
+def is_of_request(generation: int) -> bool:
+    """Whether a request made the group; it goes when nobody is in it."""
+    return STEP <= generation < APART
+
+
+def since_first(generation: int) -> int:
+    """How many times a group was placed under since it began."""
+    return generation % STEP
+
+
+def agree(one: Ruled, other: Ruled) -> bool:
+    """Whether two rules are the same rule; ``max_per_host`` counts where it has a meaning."""
+    if one.policy != other.policy:
+        return False
+    return one.policy != _COUNTED or one.max_per_host == other.max_per_host
+
+
+def in_words(rule: Ruled) -> str:
+    """The rule for people."""
+    most = f' and max_per_host {rule.max_per_host}' if rule.policy == _COUNTED else ''
+    return f'policy {str(rule.policy)!r}{most}'
+
+
+def check(uuid: str, asked: Ruled, stored: Ruled) -> None:
+    """Refuse a rule that contradicts the stored one.
+
+    :raises Refused: it names both rules
+    """
+    if not agree(asked, stored):
+        raise exceptions.Refused(
+            f'server group {uuid} exists with {in_words(stored)}, and {in_words(asked)} was asked '
+            'for; a group keeps its rule: ask with that one, choose a new uuid, or remove the '
+            'group first',
+            uuid=uuid,
+        )

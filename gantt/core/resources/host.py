@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A root provider as the database knows it: what the host table is filled from.
+
+``generation`` grows with every change of usage or of a fact (a layout chosen
+at one generation is void at another); ``version`` grows with every write at
+all and orders what is read of one row.  There are hundreds of thousands of
+these and no cycles among them, hence ``gc=False``: the garbage collector need
+not look at them, which it would do in the middle of a decision.
+"""
+
+import enum
+
+import msgspec
+
+from gantt.core.messages.layout import Layout
+from gantt.core.messages.report import DevicePool, Hypervisor, Metric, NumaCell
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.group_rule import GroupRule
+from gantt.core.resources.host_keys import HostKey
+
+#: Before the name of a host in the topic of its agent.
+TOPIC_PREFIX = 'gantt-compute'
+
+
+def topic_of(host: str) -> str:
+    """The topic that builds for a host go to: of its name alone, not of what anybody says."""
+    return f'{TOPIC_PREFIX}.{host}'
+
+
+class Kind(enum.StrEnum):
+    """What a provider is."""
+
+    HOST = 'host'
+    POOL = 'pool'
+    ZONE = 'zone'
+
+
+class Beside(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
+    """The facts that an agent beside nova-compute sent last; see ``core.claims.host_facts``.
+
+    :ivar sequence: of that word; later words have larger ones, over restarts too
+    :ivar told_at: seconds of the database's clock
+    :ivar metrics: as they were told then
+    """
+
+    sequence: int
+    told_at: float
+    metrics: dict[str, Metric] = {}
+
+
+class HostFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
+    """What a host said about itself, beyond usage."""
+
+    inventories: dict[str, Inventory] = {}
+    traits: list[str] = []
+    location: str = ''
+    numa: list[NumaCell] = []
+    devices: list[DevicePool] = []
+    hypervisor: Hypervisor = Hypervisor()
+    metrics: dict[str, Metric] = {}
+    beside: Beside | None = None  # an agent tells numa, devices and metrics beside the reports
+
+
+class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
+    """One root provider, whole.
+
+    :ivar used: sum of the live claims' allocations, by class
+    :ivar foreign: use by what runs outside any claim, by class
+    :ivar aggregates: uuids of the aggregates it is in
+    :ivar disabled: operator's reason, None where enabled
+    :ivar service_disabled: the reason the service itself gave, None where up
+    :ivar over_committed: found with more use than capacity: nothing new lands
+    :ivar reported_at: seconds of the database's clock; 0: never
+    :ivar full_sequence: sequence of the last full report of this epoch
+    :ivar journal: of the agent that registered last, as far as it said
+    :ivar journal_count: of its registrations, the last one taken
+    """
+
+    id: int
+    uuid: str
+    name: str
+    kind: Kind = Kind.HOST
+    node: str = ''
+    cell: str | None = None
+    zone: str | None = None
+    build_topic: str = ''  # topic_of(name); older schedulers read it
+    generation: int = 0
+    version: int = 0
+    epoch: int = 0
+    sequence: int = 0
+    full_sequence: int = 0
+    boot_nonce: str = ''
+    journal: str | None = None
+    journal_count: int = 0
+    facts: HostFacts = HostFacts()
+    used: dict[str, int] = {}
+    foreign: dict[str, int] = {}
+    aggregates: list[str] = []
+    disabled: str | None = None
+    disabled_by: str | None = None
+    service_disabled: str | None = None
+    over_committed: bool = False
+    reported_at: float = 0.0
+    # 'host': an agent of ours confirms; 'nova': casts only; 'unsaid': see registering
+    speaks_for: str = 'host'
+    key: HostKey | None = None  # of the agent that speaks for it
+
+    def cap(self, resource_class: str) -> int:
+        """How much of a class may be promised here."""
+        inventory = self.facts.inventories.get(resource_class)
+        return inventory.cap if inventory else 0
+
+    def free(self, resource_class: str) -> int:
+        """Capacity less use; negative where over-committed."""
+        return (
+            self.cap(resource_class)
+            - self.used.get(resource_class, 0)
+            - self.foreign.get(resource_class, 0)
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a new claim may be written here, liveness aside."""
+        return self.disabled is None and self.service_disabled is None and not self.over_committed
+
+
+class Placed(msgspec.Struct, gc=False, frozen=True):
+    """A consumer with a live claim on a host: what group and host hints need.
+
+    :ivar layout: what it got inside of the host; None: plain amounts say everything
+    :ivar image: properties of its image, see :mod:`gantt.core.messages.image_properties`
+    :ivar flavor: name of its flavor; None: not known
+    """
+
+    claim_id: str
+    consumer: str
+    provider_id: int
+    group: str | None = None
+    layout: Layout | None = None
+    image: str | None = None
+    flavor: str | None = None
+
+
+class HostChange(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """One entry of the feed: a host as it is now, with all that is placed on it.
+
+    ``row`` is None where the host was removed.
+    """
+
+    provider_id: int
+    row: HostRow | None
+    placed: list[Placed] = []
+
+
+class Aggregate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A named set of hosts with metadata; ``availability_zone`` is a key of it."""
+
+    id: int
+    uuid: str
+    name: str
+    metadata: dict[str, str] = {}
+    hosts: list[str] = []  # names of service hosts
+    generation: int = 0
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A server group: its rule, and the generation that guards its placements."""
+
+    uuid: str
+    name: str = ''
+    policy: str
+    max_per_host: int = 1
+    project_id: str | None = None
+    generation: int = 0
+    members: list[str] = []
+
+    @property
+    def rule(self) -> GroupRule:
+        """Its rule as it is compared."""
+        return GroupRule(str(self.policy), self.max_per_host, self.generation)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many members of a server group each host has."""
+
+from gantt.core.messages.request import GroupRef
+from gantt.core.table.host_table import HostTable
+
+
+def members_by_row(hosts: HostTable, group: GroupRef, consumer: str = '') -> dict[int, int]:
+    """Row -> how many members of the group are there, ``consumer`` itself left out.
+
+    Our own live claims of the group, united with the members that the caller
+    names where they are found.  A host that the caller names has at least one
+    member: it was placed before Gantt knew the group, and nobody here knows it.
+    """
+    index, rows = hosts.placed, hosts.row_by_id
+    ours = index.in_group(group.uuid)
+    counts = {rows[provider_id]: len(found) for provider_id, found in ours.items()}
+    for provider_id in set(index.where(consumer)):
+        if consumer in ours.get(provider_id, ()):
+            row = rows[provider_id]
+            counts[row] -= 1
+            if not counts[row]:
+                del counts[row]
+    for member in set(group.members) - {consumer}:
+        for provider_id in set(index.where(member)):
+            if member not in ours.get(provider_id, ()):
+                row = rows[provider_id]
+                counts[row] = counts.get(row, 0) + 1
+    _count_services(hosts, counts)
+    own = {near for p in index.where(consumer) for near in hosts.rows_beside(rows[p])}
+    for name in group.hosts:
+        for named in hosts.rows_of_host(name):
+            if named not in own:
+                counts.setdefault(named, 1)
+    return counts
+
+
+def _count_services(hosts: HostTable, counts: dict[int, int]) -> None:
+    """Give each node of a service the members of all of its nodes.
+
+    To Nova they are one host, and their nova-compute refuses what breaks the rule there.
+    """
+    for beside in hosts.rows_of_services:
+        count = sum(counts.get(row, 0) for row in beside)
+        if count:
+            counts.update(dict.fromkeys(beside, count))
+
+
+def members_on_row(hosts: HostTable, group: GroupRef, row: int) -> int:
+    """What :func:`members_by_row` says of one row, nobody left out."""
+    if hosts.rows_beside(row) != [row]:
+        return members_by_row(hosts, group).get(row, 0)
+    provider_id, index = hosts.hosts[row].id, hosts.placed
+    ours = index.in_group(group.uuid).get(provider_id, {})
+    others = set(group.members).difference(ours)
+    count = len(ours) + sum(provider_id in index.where(member) for member in others)
+    if not count and hosts.names[row] in group.hosts:
+        return int(hosts.row_of(hosts.names[row]) == row)
+    return count

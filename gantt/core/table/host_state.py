@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HostState: a typed, read-only view of one host.
+
+What per-host plugins, the API and a person look at; the arrays stay behind it.
+A view reads the table it came from: on a working table it is valid until the
+next change, on a snapshot for ever.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.claims.claim import Claim, claim_id
+from gantt.core.messages import base, image_properties
+from gantt.core.messages.report import DevicePool, Hypervisor, Metric, NumaCell
+from gantt.core.messages.request import Purpose, SelectDestinations, name_of
+from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.host import Aggregate, HostRow, Kind, topic_of
+from gantt.core.table.host_rows import HostRows
+from gantt.core.topology import fit
+
+#: fact -> who says so, where it is not the host's report.
+SOURCES = {
+    'used': 'claims',
+    'consumers': 'claims',
+    'disabled': 'operator',
+    'aggregates': 'api',
+}
+
+
+class Provenance(msgspec.Struct, frozen=True):
+    """Where a fact comes from.
+
+    :ivar source: report, claims, operator, api, or what a metric names
+    :ivar version: of the row the fact was read with
+    :ivar age_seconds: since it was said; None: never said
+    """
+
+    source: str
+    version: int
+    age_seconds: float | None
+
+
+class HostState:
+    """One row of a host table."""
+
+    __slots__ = ('_row', '_table', 'row')
+
+    def __init__(self, table: HostRows, row: int) -> None:
+        self._table = table
+        self.row = row
+        self._row: HostRow = table.hosts[row]
+
+    def __repr__(self) -> str:
+        return f'<HostState {self.name} row {self.row} version {self.version}>'
+
+    # -- identity ------------------------------------------------------------
+    @property
+    def provider_id(self) -> int:
+        return self._row.id
+
+    @property
+    def uuid(self) -> str:
+        return self._row.uuid
+
+    @property
+    def name(self) -> str:
+        """Name of the host: of its service, but for one of several nodes."""
+        return self._row.name
+
+    @property
+    def service(self) -> str:
+        """Name of the service host, which may run other hosts as well."""
+        return self._row.facts.hypervisor.service or self._row.name
+
+    @property
+    def node(self) -> str:
+        """Hypervisor host name."""
+        return self._row.node or self._row.name
+
+    @property
+    def kind(self) -> Kind:
+        return self._row.kind
+
+    @property
+    def cell(self) -> str | None:
+        return self._row.cell
+
+    @property
+    def zone(self) -> str:
+        """Availability zone: of an aggregate, else reported, else the default."""
+        return self._table.zone_name(self.row)
+
+    @property
+    def location(self) -> str:
+        """Path ``site.room.rack.host``, any depth, '' where unknown."""
+        return self._row.facts.location
+
+    @property
+    def build_topic(self) -> str:
+        return topic_of(self._row.name)
+
+    @property
+    def speaks_for(self) -> str:
+        return 'nova' if self._row.speaks_for == 'nova' else 'host'
+
+    # -- resources -----------------------------------------------------------
+    @property
+    def inventories(self) -> Mapping[str, Inventory]:
+        return self._row.facts.inventories
+
+    @property
+    def used(self) -> dict[str, int]:
+        """Use by claims and by picks not committed yet, by class."""
+        return {
+            name: int(self._table.used[code, self.row])
+            for code, name in enumerate(self._table.classes.names)
+            if name in self.inventories or self._table.used[code, self.row]
+        }
+
+    @property
+    def foreign(self) -> Mapping[str, int]:
+        """Use by what runs outside any claim, by class."""
+        return self._row.foreign
+
+    def free(self, resource_class: str) -> int:
+        """Capacity less all use; negative where over-committed."""
+        code = self._table.class_code(resource_class)
+        return 0 if code is None else int(self._table.free_of(code)[self.row])
+
+    def fit(self, demand: Mapping[str, int]) -> fit.Fit:
+        """Whether ``demand`` fits here now, and what is in the way."""
+        return fit.fit(demand, self.inventories, self.used, self.foreign, self.numa, self.devices)
+
+    @property
+    def numa(self) -> list[NumaCell]:
+        return self._row.facts.numa
+
+    @property
+    def devices(self) -> list[DevicePool]:
+        return self._row.facts.devices
+
+    # -- what it can do, where it belongs ------------------------------------
+    @property
+    def traits(self) -> frozenset[str]:
+        return frozenset(self._row.facts.traits)
+
+    @property
+    def aggregates(self) -> list[Aggregate]:
+        """Aggregates with their metadata, oldest first."""
+        known = self._table.known_aggregates
+        uuids = self._table.aggregates_of(self._row)
+        return [known[uuid] for uuid in uuids if uuid in known]
+
+    def metadata(self, key: str) -> set[str]:
+        """Values of one key over all aggregates of the host."""
+        return {a.metadata[key] for a in self.aggregates if key in a.metadata}
+
+    @property
+    def hypervisor(self) -> Hypervisor:
+        return self._row.facts.hypervisor
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        return self._row.facts.metrics
+
+    # -- service -------------------------------------------------------------
+    @property
+    def is_enabled(self) -> bool:
+        """Neither the operator nor the service itself has disabled it."""
+        return self._row.disabled is None and self._row.service_disabled is None
+
+    @property
+    def disabled_reason(self) -> str | None:
+        return self._row.disabled if self._row.disabled is not None else self._row.service_disabled
+
+    @property
+    def over_committed(self) -> bool:
+        return self._row.over_committed
+
+    @property
+    def reported_at(self) -> float | None:
+        """When it last reported, in seconds of the database's clock; None: never."""
+        return self._row.reported_at or None
+
+    @property
+    def age_seconds(self) -> float | None:
+        """Seconds since the last report; None: it never reported."""
+        if not self._row.reported_at:
+            return None
+        return max(0.0, self._table.now - self._row.reported_at)
+
+    def is_up(self, limit: float) -> bool:
+        """Whether it reported within ``limit`` seconds."""
+        age = self.age_seconds
+        return age is not None and age <= limit
+
+    @property
+    def generation(self) -> int:
+        return self._row.generation
+
+    @property
+    def version(self) -> int:
+        return self._row.version
+
+    @property
+    def epoch(self) -> int:
+        return self._row.epoch
+
+    # -- who is there --------------------------------------------------------
+    @property
+    def consumers(self) -> list[str]:
+        """Consumers with a live claim here, each once."""
+        placed = self._table.placed.on(self.provider_id).values()
+        return list(dict.fromkeys(p.consumer for p in placed))
+
+    @property
+    def instances(self) -> int:
+        """How many claims are live here."""
+        return len(self._table.placed.on(self.provider_id))
+
+    @property
+    def flavors(self) -> list[str | None]:
+        """Names of the flavors of live claims here, one for each; None: not known."""
+        return [p.flavor for p in self._table.placed.on(self.provider_id).values()]
+
+    @property
+    def io_ops(self) -> int:
+        """How many guests are being built, moved or copied here, as far as is known."""
+        return int(self._table.io_ops[self.row])
+
+    def instances_of(self, group: str) -> list[str]:
+        """Consumers of a server group that are here."""
+        placed = self._table.placed.on(self.provider_id).values()
+        return list(dict.fromkeys(p.consumer for p in placed if p.group == group))
+
+    def provenance(self, fact: str) -> Provenance:
+        """Source, version and age of a fact, by the name of its property.
+
+        A metric is named ``metrics.<name>``.
+
+        :raises NotFound: no such fact
+        """
+        _, _, metric = fact.partition('metrics.')
+        if metric:
+            found = self.metrics.get(metric)
+            if found is None:
+                raise exceptions.NotFound(kind='metric', name=metric)
+            age = None if self.age_seconds is None else self.age_seconds + found.age_seconds
+            return Provenance(found.source or 'report', self.version, age)
+        if not isinstance(getattr(type(self), fact, None), property):
+            raise exceptions.NotFound(kind='fact', name=fact)
+        source = SOURCES.get(fact, 'report')
+        if fact == 'zone' and self.zone != (self._row.zone or self._table.default_zone):
+            source = 'api'
+        # Claims and what operators say are the database's own: as fresh as the row.
+        age = self.age_seconds if source == 'report' else 0.0
+        return Provenance(source, self.version, age)
+
+    # -- claims ---------------------------------------------------------------
+    def instance_claim(self, request: SelectDestinations, member: int, attempt: int = 1) -> Claim:
+        """The claim of a new consumer on this host, to be committed.
+
+        :raises InvalidMessage: the request is a move, or claims nothing
+        """
+        purpose = request.spec.purpose
+        if purpose.is_move or purpose is Purpose.REBUILD:
+            raise exceptions.InvalidMessage(
+                field='request.spec.purpose',
+                problem=f'expected create or unshelve for a new claim, got {purpose}',
+            )
+        return self._claim(request, member, attempt, request.spec.move_id)
+
+    def resize_claim(self, request: SelectDestinations, member: int, attempt: int = 1) -> Claim:
+        """The destination's claim of a move; the source keeps its own until the move ends.
+
+        The two are tied by ``move_id``, derived from the request where it names none.
+
+        :raises InvalidMessage: the request is not a move
+        """
+        if not request.spec.purpose.is_move:
+            raise exceptions.InvalidMessage(
+                field='request.spec.purpose',
+                problem=f'expected a resize, migration or evacuation, got {request.spec.purpose}',
+            )
+        move_id = request.spec.move_id or base.derived_id('move', request.request_id, member)
+        return self._claim(request, member, attempt, move_id)
+
+    def claim(self, request: SelectDestinations, member: int, attempt: int = 1) -> Claim:
+        """``resize_claim`` for a move, else ``instance_claim``."""
+        make = self.resize_claim if request.spec.purpose.is_move else self.instance_claim
+        return make(request, member, attempt)
+
+    def _claim(
+        self, request: SelectDestinations, member: int, attempt: int, move_id: str | None
+    ) -> Claim:
+        spec = request.spec
+        return Claim(
+            id=claim_id(request.request_id, attempt, member),
+            request_id=request.request_id,
+            attempt=attempt,
+            member=member,
+            consumer=request.consumers[member],
+            provider_id=self.provider_id,
+            host=self.name,
+            lifecycle=request.lifecycle,
+            purpose=spec.purpose,
+            allocations=self._table.providers_of(self.row, spec.resources),
+            group=spec.group.uuid if spec.group else None,
+            move_id=move_id,
+            image=image_properties.text_of(spec.image),
+            flavor=name_of(spec.flavor),
+            project_id=spec.project_id,
+            user_id=spec.user_id,
+            consumer_type=spec.consumer_type,
+        )

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Masks and arrays of earlier requests, used again while what they follow from has not changed.
+
+A filter that names the spec's ``fields`` and the ``columns`` that its mask follows
+from, and reads nothing else, says the same while these are the same.  Every column
+that is followed has a version; a kept mask is valid at exactly the versions that it
+was made at.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeVar
+
+from gantt.core.resources.host import HostFacts, HostRow
+from gantt.core.table.columns import BoolArray
+
+#: Bytes that the masks of one table may take, and how many there may be of a small table.
+BYTES_MAX = 64 << 20
+MASKS_MAX = 4096
+#: Arrays that are kept beside them.
+ARRAYS_MAX = 256
+
+T = TypeVar('T')
+
+#: Field of the facts -> columns that are made from it.
+_OF_FACTS = {
+    'traits': ('traits',),
+    'location': ('location',),
+    'hypervisor': ('hypervisor', 'hypervisor_version', 'platform', 'address'),
+    'metrics': ('metrics',),
+    'inventories': ('cap', 'min_unit', 'largest', 'step', 'total', 'reserved', 'ratio'),
+}
+#: Field of a row -> columns that are made from it; a host's name says in which aggregates it is.
+_OF_ROW = {
+    'name': ('names', 'nodes', 'aggregates', 'zone'),
+    'node': ('nodes',),
+    'cell': ('cell',),
+    'zone': ('zone',),
+    'aggregates': ('aggregates', 'zone'),
+    'disabled': ('enabled', 'open'),
+    'service_disabled': ('enabled', 'open'),
+    'over_committed': ('over_committed', 'open'),
+}
+FOLLOWED = frozenset(
+    column for columns in (*_OF_FACTS.values(), *_OF_ROW.values()) for column in columns
+)
+
+
+class Versions:
+    """How often each followed column has changed.
+
+    :ivar rows: how often a host has come or gone
+    """
+
+    __slots__ = ('_of', 'rows')
+
+    def __init__(self) -> None:
+        self._of = dict.fromkeys(FOLLOWED, 0)
+        self.rows = 0
+
+    def copy(self) -> 'Versions':
+        other = Versions()
+        other._of, other.rows = dict(self._of), self.rows
+        return other
+
+    def touch(self, columns: Iterable[str]) -> None:
+        """These columns have changed."""
+        for column in columns:
+            self._of[column] += 1
+
+    def note(self, old: HostRow, new: HostRow) -> None:
+        """A row has been written over another; ``old`` of version -1: a host has come."""
+        if old.version < 0:
+            self.rows += 1
+            return
+        for field, columns in _OF_ROW.items():
+            if getattr(old, field) != getattr(new, field):
+                self.touch(columns)
+        if old.facts is not new.facts:
+            self._note_facts(old.facts, new.facts)
+
+    def _note_facts(self, old: HostFacts, new: HostFacts) -> None:
+        if old.hypervisor.service != new.hypervisor.service:
+            self.touch(_OF_ROW['name'])  # a name as well
+        for field, columns in _OF_FACTS.items():
+            if getattr(old, field) != getattr(new, field):
+                self.touch(columns)
+
+    def at(self, columns: tuple[str, ...]) -> tuple[int, ...]:
+        """The versions of these columns."""
+        of = self._of
+        return (self.rows, *[of[column] for column in columns])
+
+
+class KeptMasks:
+    """Masks by filter and signature, the oldest given up where there are too many.
+
+    :ivar hits, misses: how often a mask was there, and was not or was no longer valid
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[Hashable, bytes], tuple[object, BoolArray | None]] = {}
+        self.hits = self.misses = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, rule: Hashable, signature: bytes, stamp: object) -> BoolArray | None:
+        """The mask of a filter, or of another rule.
+
+        :raises KeyError: it is not kept, or is not valid at ``stamp``
+        """
+        found = self._kept.get((rule, signature))
+        if found is None or found[0] != stamp:
+            self.misses += 1
+            raise KeyError(rule)
+        self.hits += 1
+        return found[1]
+
+    def put(
+        self, rule: Hashable, signature: bytes, stamp: object, mask: BoolArray | None, rows: int
+    ) -> None:
+        """Keep a mask; nobody may write to it from now on."""
+        if mask is not None:
+            mask.flags.writeable = False
+        most = min(MASKS_MAX, BYTES_MAX // max(rows, 1))
+        while len(self._kept) >= max(most, 1):
+            del self._kept[next(iter(self._kept))]
+        self._kept[rule, signature] = (stamp, mask)
+
+
+class KeptArrays:
+    """What follows from followed columns of one table, and from nothing else."""
+
+    def __init__(self, versions: Versions) -> None:
+        self._versions = versions
+        self._kept: dict[Hashable, tuple[tuple[int, ...], Any]] = {}
+
+    def get(self, key: Hashable, columns: tuple[str, ...], make: Callable[[], T]) -> T:
+        """What ``make`` made, anew where one of the columns has changed; not to be written to."""
+        stamp = self._versions.at(columns)
+        found = self._kept.get(key)
+        if found is not None and found[0] == stamp:
+            kept: T = found[1]
+            return kept
+        made = make()
+        while len(self._kept) >= ARRAYS_MAX:
+            del self._kept[next(iter(self._kept))]
+        self._kept[key] = (stamp, made)
+        return made

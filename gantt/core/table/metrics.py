@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics that somebody declared, and what of the reported numbers has a say.
+
+Hosts may report any number under any name.  A declaration adds what the name
+alone cannot tell: unit, bounds, and how old a value may be.  What is out of its
+bounds or too old has no say, as if it had not been reported.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.messages.base import Message, Name, Text
+
+if TYPE_CHECKING:
+    from gantt.core.claims.host_facts import TellFacts
+    from gantt.core.messages.report import HostReport
+
+#: Declarations at most: each may cost a column.
+DECLARED_MAX = 1024
+#: What resource trackers count beside ``stats.…``: nobody need declare it.
+COUNTED = frozenset({'running_vms', 'current_workload'})
+#: Bounds are no larger, so that sums of them are numbers.
+BOUND_MAX = 1e15
+
+
+class DeclaredMetric(Message, frozen=True, kw_only=True):
+    """What is known of a metric beforehand.
+
+    :ivar lower: the least that a value can be; None: no bound
+    :ivar upper: the most
+    :ivar stale_seconds: a value older than this has no say; None: however old
+    """
+
+    name: Name
+    unit: Text = ''
+    lower: float | None = None
+    upper: float | None = None
+    stale_seconds: float | None = None
+    description: Text = ''
+
+    def takes(self, value: float) -> bool:
+        """Whether a value is within the bounds."""
+        return (self.lower is None or value >= self.lower) and (
+            self.upper is None or value <= self.upper
+        )
+
+
+def check(metric: DeclaredMetric) -> None:
+    """What types cannot say about a declaration.
+
+    :raises InvalidMessage: names the field
+    """
+    for field in ('lower', 'upper', 'stale_seconds'):
+        value = getattr(metric, field)
+        if value is not None and not (math.isfinite(value) and abs(value) <= BOUND_MAX):
+            _refuse(field, f'expected -{BOUND_MAX:g} to {BOUND_MAX:g}, got {value:g}')
+    if metric.stale_seconds is not None and metric.stale_seconds <= 0:
+        _refuse('stale_seconds', f'expected more than 0, got {metric.stale_seconds:g}')
+    if metric.lower is not None and metric.upper is not None and metric.lower >= metric.upper:
+        _refuse('upper', f'expected more than lower ({metric.lower:g}), got {metric.upper:g}')
+
+
+def check_report(
+    report: 'HostReport | TellFacts', declared: dict[str, DeclaredMetric], inside: str = 'stats'
+) -> None:
+    """For sites that let no other metrics in than those declared, and what every agent counts.
+
+    :param inside: what the message is called in an error
+    :raises InvalidMessage: a metric that nobody declared, or a value out of its bounds
+    """
+    metrics = {} if report.metrics is msgspec.UNSET else report.metrics
+    for name, metric in metrics.items():
+        known = declared.get(name)
+        if known is None and (name.startswith('stats.') or name in COUNTED):
+            continue
+        field = f'{inside}.metrics.{name}'
+        if known is None:
+            raise exceptions.InvalidMessage(
+                field=field, problem='expected a declared metric; nobody has declared this one'
+            )
+        if not known.takes(metric.value):
+            raise exceptions.InvalidMessage(
+                field=f'{field}.value', problem=f'expected {bounds_of(known)}, got {metric.value:g}'
+            )
+
+
+def bounds_of(metric: DeclaredMetric) -> str:
+    """The bounds in words."""
+    low, high = metric.lower, metric.upper
+    if low is not None and high is not None:
+        return f'{low:g} to {high:g}'
+    if low is not None:
+        return f'{low:g} or more'
+    return 'any number' if high is None else f'{high:g} or less'
+
+
+def _refuse(field: str, problem: str) -> None:
+    raise exceptions.InvalidMessage(field=f'metric.{field}', problem=problem)

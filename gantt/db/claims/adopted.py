@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims that nobody asked for: of guests that were found, or told of, running."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gantt.core.claims import reconcile
+from gantt.core.claims.adoption import Adoption, Guest, GuestFate
+from gantt.core.claims.claim import Claim
+from gantt.db.claims import groups
+from gantt.db.claims.claims import Changes, load_claims
+from gantt.db.engine import session
+from gantt.db.hosts import providers, rows
+from gantt.db.hosts.hosts import Hosts
+from gantt.db.schema import models
+
+_c = models.claims
+
+PARTS = 500
+
+
+def insert(tx: session.Tx, made: Sequence[Claim]) -> None:
+    """Write claims that are new; their consumers are there already."""
+    if not made:
+        return
+    ordered = sorted(made, key=lambda claim: claim.id)
+    tx.many(models.claims.insert(), [rows.claim_values(claim) for claim in ordered])
+    amounts = [values for claim in ordered for values in rows.allocation_values(claim)]
+    tx.many(models.allocations.insert(), amounts)
+
+
+def flag(changes: Changes, hosts: Hosts) -> None:
+    """What follows for the hosts whose use grew without anybody having asked."""
+    locked = changes.locked
+    for pid in changes.grown:
+        over = reconcile.is_over_committed(locked.row(pid))
+        locked.counters[pid].over_committed = int(over)
+        _write_others(changes, hosts, pid)
+
+
+def _write_others(changes: Changes, hosts: Hosts, pid: int) -> None:
+    """Rows for classes that the host has nothing of, or had."""
+    locked = changes.locked
+    counters, facts = locked.counters[pid], locked.templates[pid].facts
+    if set(counters.others) <= locked.others_read(pid):
+        return
+    others = {name: of for name, of in counters.others.items() if of[1] or of[2]}
+    counters.cold = hosts.write_inventories(pid, facts, others)
+    locked.forget_others(pid)
+
+
+def adopt(changes: Changes, hosts: Hosts, guests: Sequence[Guest]) -> list[GuestFate]:
+    """Make claims for guests that an operator tells of; their fates in the order given.
+
+    Groups, consumers and hosts are locked in the order of the group commit, which finds
+    these claims, or is found by this.
+    """
+    tx = changes.tx
+    known = providers.ids_by_name(tx, {guest.host for guest in guests})
+    there = [guest for guest in guests if guest.host in known]
+    groups.lock(tx, {guest.group for guest in there if guest.group is not None})
+    tx.insert_or_step(models.consumers, _consumers(there), 'uuid', 'generation')
+    changes.lock(known.values())
+    adoption = _adoption(changes, guests)
+    fates = [adoption.judge(guest) for guest in guests]
+    for claim in adoption.made:
+        changes.count(claim, 1)
+    insert(tx, adoption.made)
+    flag(changes, hosts)
+    changes.write()
+    groups.bump(tx, {claim.group for claim in adoption.made if claim.group is not None})
+    return fates
+
+
+def judge(changes: Changes, guests: Sequence[Guest]) -> list[GuestFate]:
+    """What ``adopt`` would say; nothing is locked and nothing written."""
+    known = providers.ids_by_name(changes.tx, {guest.host for guest in guests})
+    changes.locked = providers.read(changes.tx, changes.memory, known.values())
+    adoption = _adoption(changes, guests)
+    return [adoption.judge(guest) for guest in guests]
+
+
+def _adoption(changes: Changes, guests: Sequence[Guest]) -> Adoption:
+    locked = changes.locked
+    hosts = (locked.row(pid) for pid in locked.counters)
+    consumers = sorted({guest.consumer for guest in guests})
+    live: list[Claim] = []
+    for start in range(0, len(consumers), PARTS):
+        # Not "live = 1": of a few consumers this is.
+        where = [_c.c.consumer.in_(consumers[start : start + PARTS]), _c.c.live != 0]
+        live += load_claims(changes.tx, where=where)
+    return Adoption({row.name: row for row in hosts}, live, changes.tx.now)
+
+
+def _consumers(guests: Sequence[Guest]) -> list[dict[str, Any]]:
+    values = {
+        guest.consumer: {
+            'uuid': guest.consumer,
+            'project_id': guest.project_id,
+            'user_id': guest.user_id,
+            'type': guest.consumer_type,
+        }
+        for guest in guests
+    }
+    return [values[uuid] for uuid in sorted(values)]

@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One batch of the group commit as values: what was read, what follows from it.
+
+No SQL here: ``ledger`` and ``postgresql`` feed a book with the rows they read
+under lock, in the same order, and write what it then says.
+
+    judge requests → judge groups → judge consumers → accept under the locks → what to write
+"""
+
+import uuid
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from gantt.core.claims.claim import EXPIRES, Claim, State
+from gantt.core.claims.commit import (
+    ClaimDraft,
+    CommitResult,
+    DecisionRecord,
+    Fate,
+    RequestDraft,
+    RequestFate,
+    accept,
+    behind_others,
+    judge_rivals,
+)
+from gantt.core.claims.request_state import judge_request, takes_over
+from gantt.core.messages.layout import Layout
+from gantt.core.messages.resource_classes import HOT
+from gantt.core.resources.group_rule import GroupRule
+from gantt.core.topology.room import room_of
+from gantt.db.hosts import providers, rows
+
+#: No draft waits for anybody.
+_NONE: Mapping[str, str] = {}
+
+
+def one_of_each_group(drafts: Iterable[RequestDraft]) -> list[RequestDraft]:
+    """A draft for each group, ascending by its uuid: the first that may make it, if any does."""
+    one: dict[str, RequestDraft] = {}
+    makers: set[str] = set()
+    for draft in drafts:
+        group = draft.group
+        if group is not None and group.uuid not in makers:
+            if group.may_be_first:
+                makers.add(group.uuid)
+                one[group.uuid] = draft
+            else:
+                one.setdefault(group.uuid, draft)
+    return [one[key] for key in sorted(one)]
+
+
+def makers_of(swaps: Iterable[RequestDraft]) -> list[RequestDraft]:
+    """Those whose group is to be made where it is not there."""
+    return [draft for draft in swaps if draft.group is not None and draft.group.may_be_first]
+
+
+class Entry:
+    """One draft on its way through the book."""
+
+    __slots__ = ('accepted', 'draft', 'fate', 'fresh', 'row', 'took_over')
+
+    def __init__(self, draft: RequestDraft) -> None:
+        self.draft = draft
+        self.fate: RequestFate | None = None
+        self.fresh = False  # its row was inserted by this transaction
+        self.took_over = False
+        self.row: Any = None
+        self.accepted: list[int] = []
+
+    def end(self, fate: Fate, **more: Any) -> None:
+        """Nothing of this draft is made."""
+        attempt = self.draft.attempt if self.row is None else self.row.attempt
+        self.fate = RequestFate(id=self.draft.id, fate=fate, attempt=attempt, **more)
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether it waits for rows that others keep locked."""
+        return self.fate is not None and self.fate.fate is Fate.LOCKED
+
+    @property
+    def claims_before(self) -> int:
+        """Claims that earlier batches made for this attempt."""
+        return 0 if self.fresh or self.took_over else self.row.claims
+
+    @property
+    def is_whole(self) -> bool:
+        """All of this draft was accepted."""
+        return len(self.accepted) == len(self.draft.claims)
+
+
+class Book:
+    """A batch, from the rows read under lock to the rows to write.
+
+    :param locked: id -> reason, of the drafts that wait for rows which others keep locked
+    """
+
+    def __init__(self, batch: Sequence[RequestDraft], locked: Mapping[str, str] = _NONE) -> None:
+        self.batch = batch
+        self.token = uuid.uuid4().hex
+        self.now = 0.0
+        self.entries = [Entry(draft) for draft in batch]
+        for entry in self.entries if locked else ():
+            if entry.draft.id in locked:
+                entry.end(Fate.LOCKED, reason=locked[entry.draft.id])
+        self.groups: dict[str, int] = {}
+        self.bumped: list[str] = []
+        #: claims that end with this batch: of overtaken attempts, and what gave way
+        self.released: list[tuple[Claim, str]] = []
+        self.stepped: set[str] = set()
+        #: id of a claim to be made -> the claims that give way to it
+        self.rivals: dict[str, list[Claim]] = {}
+        self.claims: list[Claim] = []
+        self.touched: set[int] = set()
+        #: provider id -> what is added to the hot classes, less what take-overs gave back
+        self.hot: dict[int, list[int]] = {}
+        self.cold: dict[tuple[int, str], int] = {}
+
+    # -- requests ------------------------------------------------------------
+    def insertable(self) -> list[RequestDraft]:
+        """Drafts whose row is to be inserted where it is not there, ascending."""
+        fresh = (entry.draft for entry in self.going() if not entry.draft.continues)
+        return sorted(fresh, key=lambda draft: draft.id)
+
+    def request_values(self, draft: RequestDraft) -> dict[str, Any]:
+        """A request row, as it becomes where all of the draft is accepted."""
+        return {
+            'id': draft.id,
+            'fingerprint': draft.fingerprint,
+            'state': 'placed' if draft.completes else 'open',
+            'owner': draft.owner,
+            'attempt': draft.attempt,
+            'deadline': self.now + draft.budget_seconds,
+            'token': self.token,
+            'answer': draft.answer if draft.completes else None,
+            'created_at': self.now,
+            'updated_at': self.now,
+            'claims': len(draft.claims),
+        }
+
+    def judge_requests(self, found: Mapping[str, Any], inserted: Container[str]) -> None:
+        """Which drafts go on, by the request rows under lock.
+
+        :param found: id -> row, see ``request_state.Row``; also with claims
+        :param inserted: ids whose row this transaction inserted
+        """
+        for entry in self.going():
+            draft = entry.draft
+            entry.fresh = draft.id in inserted
+            if not entry.fresh:
+                entry.row = found.get(draft.id)
+                entry.fate = judge_request(entry.row, draft, self.now)
+                entry.took_over = entry.fate is None and takes_over(entry.row, draft)
+
+    def going(self) -> list[Entry]:
+        """Drafts that nothing has stopped yet."""
+        return [entry for entry in self.entries if entry.fate is None]
+
+    def take_overs(self) -> list[str]:
+        """Requests whose earlier attempt's claims are to be released."""
+        return [entry.draft.id for entry in self.entries if entry.took_over]
+
+    # -- groups ----------------------------------------------------------------
+    def swaps(self) -> list[RequestDraft]:
+        """Drafts with a group, one for each group, ascending by its uuid."""
+        return one_of_each_group(entry.draft for entry in self.going())
+
+    def judge_groups(self, found: Mapping[str, GroupRule]) -> None:
+        """Stop the drafts that were planned under another rule or generation of their group."""
+        named = self.groups_going()
+        self.groups.update({uuid: found[uuid].generation for uuid in named & found.keys()})
+        ended = {entry.draft.id for entry in self.entries if entry.fate is not None}
+        changed = behind_others(self.batch, ended, found)
+        for entry in self.going():
+            if entry.draft.id in changed:
+                entry.end(Fate.GROUP_CHANGED)
+
+    def groups_going(self) -> set[str]:
+        """Groups of the drafts that nothing has stopped yet."""
+        return {e.draft.group.uuid for e in self.going() if e.draft.group is not None}
+
+    # -- claims ---------------------------------------------------------------------
+    def claim_ids(self) -> list[str]:
+        """Ids of the claims to be made."""
+        return [made.claim.id for entry in self.going() for made in entry.draft.claims]
+
+    def judge_claims(self, live: set[str]) -> None:
+        """Stop a draft whose claim is there and live: its guest runs in spite of everything."""
+        for entry in self.going():
+            if any(made.claim.id in live for made in entry.draft.claims):
+                entry.end(Fate.DROPPED)
+
+    # -- consumers -------------------------------------------------------------------
+    def consumers(self) -> list[dict[str, Any]]:
+        """Rows of the consumers that drafts still going claim for, ascending; to be counted up."""
+        values = rows.consumer_values(
+            made.claim for entry in self.going() for made in entry.draft.claims
+        )
+        self.stepped = {row['uuid'] for row in values}
+        return values
+
+    def judge_consumers(self, live: Iterable[Claim]) -> None:
+        """Stop the drafts that may not claim; note which claims give way to which."""
+        ended = {claim.id for claim, _ in self.released}
+        going = [entry.draft for entry in self.going()]
+        self.rivals, fates = judge_rivals((c for c in live if c.id not in ended), going)
+        for entry in self.going():
+            entry.fate = fates.get(entry.draft.id)
+
+    def idle_consumers(self) -> list[str]:
+        """Consumers that were counted up and got no claim."""
+        return sorted(self.stepped - {claim.consumer for claim in self.claims})
+
+    # -- providers ---------------------------------------------------------------
+    def wanted(self) -> set[int]:
+        """Providers to lock: all that a draft names, those read back included."""
+        named = (entry.draft for entry in self.entries if not entry.is_locked)
+        return {
+            pid for draft in named for claim in draft.claims for pid in claim.claim.allocations
+        } | {pid for claim in self._leaving() for pid in claim.allocations}
+
+    def _leaving(self) -> Iterable[Claim]:
+        yield from (claim for claim, _ in self.released)
+        yield from (claim for rivals in self.rivals.values() for claim in rivals)
+
+    def overtake(self, claims: Iterable[Claim]) -> None:
+        """Release what the earlier attempt of a request had claimed."""
+        self.released += [(claim, 'taken over') for claim in claims]
+
+    def laid_on(self) -> set[int]:
+        """Hosts that drafts still going have layouts on."""
+        made = (made.claim for entry in self.going() for made in entry.draft.claims)
+        return {claim.provider_id for claim in made if claim.layout is not None}
+
+    def settle(self, locked: providers.Locked, layouts: Mapping[int, Mapping[str, Layout]]) -> None:
+        """Accept what fits, and change the counters under lock accordingly.
+
+        :param layouts: host -> claim -> what it takes inside, of the live claims on the
+            hosts of ``laid_on``, read under the lock
+        """
+        ended = {claim.id for claim, _ in self.released}
+        insides = {
+            pid: room_of(
+                locked.templates[pid].facts,
+                [layout for claim_id, layout in of.items() if claim_id not in ended],
+            )
+            for pid, of in layouts.items()
+            if pid in locked.templates
+        }
+        for claim, _ in self.released:
+            self._give_back(locked, claim)
+        going = self.going()
+        rooms = {pid: rows.room(row) for pid, row in locked.counters.items()}
+        generations = {pid: row.generation for pid, row in locked.counters.items()}
+        closed = [pid for pid in locked.counters if not locked.is_open(pid)]
+        drafts = [entry.draft for entry in going]
+        accepted = accept(rooms, generations, closed, drafts, insides)
+        for entry in going:
+            entry.accepted = accepted[entry.draft.id]
+            for index in entry.accepted:
+                self._make(locked, entry.draft, entry.draft.claims[index])
+            self._decide(entry)
+        self.bumped = sorted(
+            {
+                e.draft.group.uuid
+                for e in going
+                if e.draft.group is not None and e.draft.group.is_guarded and e.accepted
+            }
+        )
+        for group in self.bumped:
+            self.groups[group] += 1
+
+    def _make(self, locked: providers.Locked, draft: RequestDraft, made: ClaimDraft) -> None:
+        claim = msgspec.structs.replace(
+            made.claim,
+            state=State.RESERVED,
+            lease_until=self.now + draft.lease_seconds
+            if made.claim.lifecycle in EXPIRES
+            else made.claim.lease_until,
+            created_at=self.now,
+            updated_at=self.now,
+        )
+        self.claims.append(claim)
+        for pid, amounts in claim.allocations.items():
+            self._add(locked, pid, amounts, 1)
+        for rival in self.rivals.get(claim.id, ()):
+            self.released.append((rival, f'replaced by {draft.id}'))
+            self._give_back(locked, rival)
+
+    def _give_back(self, locked: providers.Locked, claim: Claim) -> None:
+        for pid, amounts in claim.allocations.items():
+            self._add(locked, pid, amounts, -1)
+
+    def _add(
+        self, locked: providers.Locked, pid: int, amounts: Mapping[str, int], sign: int
+    ) -> None:
+        if pid not in locked.counters:
+            return  # removed since; what was taken there went with it
+        self.touched.add(pid)
+        rows.add(locked.counters[pid], amounts, sign)
+        hot = self.hot.setdefault(pid, [0] * len(HOT))
+        for name, amount in amounts.items():
+            index = rows.HOT_INDEX.get(name)
+            if index is not None:
+                hot[index] += sign * amount
+            else:
+                key = (pid, name)
+                self.cold[key] = self.cold.get(key, 0) + sign * amount
+
+    def _decide(self, entry: Entry) -> None:
+        draft = entry.draft
+        if entry.is_whole and draft.completes:
+            fate = Fate.PLACED
+        elif entry.accepted:
+            fate = Fate.PARTIAL
+        else:
+            fate = Fate.DROPPED
+        entry.fate = RequestFate(
+            id=draft.id, fate=fate, accepted=entry.accepted, attempt=draft.attempt
+        )
+
+    # -- what to write -------------------------------------------------------------
+    def step(self, locked: providers.Locked, stamp: int) -> None:
+        """Count up the generations and versions of what is written."""
+        for pid in self.touched:
+            row = locked.counters[pid]
+            row.generation += 1
+            row.version += 1
+            row.claims_stamp = stamp
+
+    def deleted_requests(self) -> list[str]:
+        """Rows that leave nothing behind: inserted here, or taken over, and nothing made."""
+        gone = (Fate.DROPPED, Fate.GROUP_CHANGED, Fate.BARRED)
+        return [
+            entry.draft.id
+            for entry in self.entries
+            if (entry.fresh or entry.took_over) and entry.fate and entry.fate.fate in gone
+        ]
+
+    def corrected_requests(self) -> list[dict[str, Any]]:
+        """Rows to write again: not as inserted, or found there and carried on."""
+        values = []
+        for entry in self.entries:
+            fate = entry.fate.fate if entry.fate else None
+            if fate not in (Fate.PLACED, Fate.PARTIAL):
+                continue
+            placed = fate is Fate.PLACED
+            if entry.fresh and entry.is_whole:
+                continue
+            row = self.request_values(entry.draft)
+            values.append(
+                {
+                    'b_id': row['id'],
+                    'state': 'placed' if placed else 'open',
+                    'attempt': row['attempt'],
+                    'owner': row['owner'],
+                    'deadline': row['deadline'],
+                    'token': row['token'],
+                    'answer': row['answer'] if placed else None,
+                    'updated_at': row['updated_at'],
+                    'claims': entry.claims_before + len(entry.accepted),
+                }
+            )
+        return values
+
+    def decisions(self) -> Iterable[DecisionRecord]:
+        """Decisions of the drafts of which something was made."""
+        for entry in self.entries:
+            if entry.accepted and entry.draft.decision is not None:
+                yield entry.draft.decision
+
+    def result(self, locked: providers.Locked) -> CommitResult:
+        """What to answer, once all of this is committed."""
+        return CommitResult(
+            fates=[entry.fate for entry in self.entries if entry.fate],
+            hosts=[locked.row(pid) for pid in sorted(locked.counters)],
+            freed=sorted({pid for claim, _ in self.released for pid in claim.allocations}),
+            groups=self.groups,
+            now=self.now,
+        )

@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The group commit, in SQL that every database understands.
+
+Steps, each set-based and always in this order, so that transactions wait for
+each other but never in a circle:
+
+1. insert the request rows ascending, lock those that were there;
+2. insert and lock the group rules ascending, compare rules and generations;
+3. insert or count up the consumers ascending, which locks them, and read their
+   live claims (``core.claims.commit.judge_rivals``);
+4. lock the providers ascending;
+5. accept in arrival order (``core.claims.commit.accept``);
+6. write usage, claims, allocations, decisions, feed.
+
+The locks decide who is first.  The guards stand in the writes as well, for
+clusters whose locks are local to a node: there the loser's write or its COMMIT
+fails, and the batch is run again.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from gantt.core.claims.claim import State
+from gantt.core.claims.commit import CommitResult, RequestDraft
+from gantt.core.resources.group_rule import first_generation
+from gantt.db.claims import groups
+from gantt.db.claims.batch import Book, makers_of
+from gantt.db.claims.claims import layouts_on, load_claims
+from gantt.db.engine import session
+from gantt.db.engine.arrays import Joined, by_key
+from gantt.db.engine.retry import Again
+from gantt.db.hosts import providers, rows
+from gantt.db.records import decisions
+from gantt.db.schema import models
+from gantt.db.schema.models import HOT_COLUMNS
+
+_r = models.requests
+_g = models.group_rules
+_p = models.providers
+_i = models.inventories
+
+_ids: Any = sa.bindparam('ids', expanding=True)
+LOCK_REQUESTS = by_key(
+    sa.select(
+        _r.c.id, _r.c.fingerprint, _r.c.state, _r.c.owner, _r.c.attempt, _r.c.deadline,
+        _r.c.token, _r.c.answer, _r.c.claims,
+    )
+    .where(_r.c.id.in_(_ids))
+    .order_by(_r.c.id)
+    .with_for_update(),
+    _r,
+)  # fmt: skip
+TOKENS = sa.select(_r.c.id).where(_r.c.id.in_(_ids), _r.c.token == sa.bindparam('token'))
+DELETE_REQUESTS = _r.delete().where(_r.c.id.in_(_ids))
+CORRECT = (
+    _r.update()
+    .where(_r.c.id == sa.bindparam('b_id'))
+    .values(
+        {
+            name: sa.bindparam(name)
+            for name in (
+                'state', 'attempt', 'owner', 'deadline', 'token', 'answer', 'updated_at', 'claims',
+            )
+        }
+    )
+)  # fmt: skip
+LOCK_GROUPS = by_key(
+    groups.RULES.where(_g.c.uuid.in_(_ids)).order_by(_g.c.uuid).with_for_update(key_share=True),
+    _g,
+)
+SWAP_GROUP = (
+    _g.update()
+    .where(_g.c.uuid == sa.bindparam('b_uuid'), _g.c.generation == sa.bindparam('b_generation'))
+    .values(generation=_g.c.generation + 1)
+)
+
+
+def _added(column: str) -> Any:
+    return sa.bindparam(f'add_{column}', type_=sa.BigInteger)
+
+
+USE = (
+    _p.update()
+    .where(
+        _p.c.id == sa.bindparam('b_id'),
+        *[
+            sa.or_(
+                _added(c) <= 0,
+                _p.c[f'used_{c}'] + _p.c[f'foreign_{c}'] + _added(c) <= _p.c[f'cap_{c}'],
+            )
+            for c in HOT_COLUMNS.values()
+        ],
+    )
+    .values(
+        generation=_p.c.generation + 1,
+        version=_p.c.version + 1,
+        claims_stamp=sa.bindparam('stamp', type_=sa.BigInteger),
+        **{f'used_{c}': _p.c[f'used_{c}'] + _added(c) for c in HOT_COLUMNS.values()},
+    )
+)
+_USE_JOINED = Joined(
+    _p,
+    dict.fromkeys(['b_id', 'stamp', *(f'add_{c}' for c in HOT_COLUMNS.values())], sa.BigInteger()),
+    on='t.id = v.b_id',
+    changes='t.generation = t.generation + 1, t.version = t.version + 1, t.claims_stamp = v.stamp, '
+    + ', '.join(f't.used_{c} = t.used_{c} + v.add_{c}' for c in HOT_COLUMNS.values()),
+    where=' AND '.join(
+        f'(v.add_{c} <= 0 OR t.used_{c} + t.foreign_{c} + v.add_{c} <= t.cap_{c})'
+        for c in HOT_COLUMNS.values()
+    ),
+)
+_add = sa.bindparam('add', type_=sa.BigInteger)
+USE_OTHER = (
+    _i.update()
+    .where(
+        _i.c.provider_id == sa.bindparam('b_provider'),
+        _i.c.class_id == providers.CLASS_ID,
+        sa.or_(_add <= 0, _i.c.used + _i.c.foreign_use + _add <= _i.c.cap),
+    )
+    .values(used=_i.c.used + _add)
+)
+RELEASE = (
+    models.claims.update()
+    .where(
+        models.claims.c.id == sa.bindparam('b_id'), models.claims.c.state == sa.bindparam('b_state')
+    )
+    .values(
+        state=State.RELEASED.value,
+        live=0,
+        expires_at=None,
+        reason=sa.bindparam('reason'),
+        updated_at=sa.bindparam('updated_at'),
+    )
+)
+IDS_TAKEN = sa.select(models.claims.c.id, models.claims.c.live).where(models.claims.c.id.in_(_ids))
+#: A request that came to nothing leaves its consumers as they were.
+STEP_BACK = (
+    models.consumers.update()
+    .where(models.consumers.c.uuid.in_(_ids))
+    .values(generation=models.consumers.c.generation - 1)
+)
+DELETE_IDLE = models.consumers.delete().where(
+    models.consumers.c.uuid.in_(_ids),
+    ~sa.exists().where(models.claims.c.consumer == models.consumers.c.uuid),
+)
+DELETE_CLAIMS = models.claims.delete().where(models.claims.c.id.in_(_ids))
+DELETE_ALLOCATIONS = models.allocations.delete().where(models.allocations.c.claim_id.in_(_ids))
+
+
+NONE_LOCKED: Mapping[str, str] = {}
+
+
+class Ledger:
+    """Writes batches; what it remembers is a cache."""
+
+    def __init__(self, memory: rows.Memory) -> None:
+        self.memory = memory
+
+    def commit(
+        self,
+        database: session.Database,
+        batch: Sequence[RequestDraft],
+        locked: Mapping[str, str] = NONE_LOCKED,
+    ) -> CommitResult:
+        """The group commit; see ``core.claims.commit``.
+
+        :param locked: id -> reason, of drafts that are to be left alone
+        :raises DatabaseUnavailable: the outcome is not known, ask again with the same ids
+        :raises retry.Locked: rows stay locked that others of the batch need; nothing was written
+        """
+        if not batch:
+            return CommitResult(fates=[], now=database.read(lambda tx: tx.now))
+        tried: list[tuple[Book, CommitResult]] = []
+
+        def work(tx: session.Tx) -> CommitResult:
+            book = Book(batch, locked)
+            result = self.write(tx, book)
+            tried.append((book, result))
+            return result
+
+        def settled(tx: session.Tx) -> CommitResult | None:
+            return find_committed(tx, tried)
+
+        return database.write(work, settled, once_locked=True)
+
+    def write(self, tx: session.Tx, book: Book) -> CommitResult:
+        """Steps 1 to 6 inside a transaction."""
+        records = [draft.decision for draft in book.batch if draft.decision is not None]
+        host_sets = decisions.fresh_sets(tx, records)
+        book.now = tx.now
+        self._requests(tx, book)
+        self._groups(tx, book)
+        self._consumers(tx, book)
+        taken = tx.all(IDS_TAKEN, ids=book.claim_ids())
+        book.judge_claims({row.id for row in taken if row.live})
+        locked = providers.lock(tx, self.memory, book.wanted())
+        book.settle(locked, layouts_on(tx, book.laid_on()))
+        self._write_usage(tx, book)
+        book.step(locked, tx.stamp)
+        made = {claim.id for claim in book.claims}
+        _forget(tx, [row.id for row in taken if row.id in made])
+        self._write_claims(tx, book, host_sets)
+        self.forget_idle(tx, book)
+        self.write_requests(tx, book)
+        providers.announce(tx, 'group', book.bumped)
+        providers.announce(tx, 'host', sorted(book.touched))
+        return book.result(locked)
+
+    def _requests(self, tx: session.Tx, book: Book) -> None:
+        tx.insert_new(_r, [book.request_values(draft) for draft in book.insertable()], 'id')
+        ids = [entry.draft.id for entry in book.going()]
+        found = tx.all(LOCK_REQUESTS, ids=ids)
+        inserted = {row.id for row in found if row.token == book.token}
+        book.judge_requests({row.id: row for row in found}, inserted)
+        overdue = book.take_overs()
+        if overdue:
+            book.overtake(load_claims(tx, request_ids=overdue, live=True))
+
+    def _groups(self, tx: session.Tx, book: Book) -> None:
+        swaps = book.swaps()
+        if not swaps:
+            return
+        tx.insert_new(_g, [group_values(draft, tx.stamp) for draft in makers_of(swaps)], 'uuid')
+        wanted = [draft.group.uuid for draft in swaps if draft.group]
+        book.judge_groups(groups.rules_of(tx.all(LOCK_GROUPS, ids=wanted)))
+
+    def _consumers(self, tx: session.Tx, book: Book) -> None:
+        values = book.consumers()
+        if values:
+            tx.insert_or_step(models.consumers, values, 'uuid', 'generation')
+            wanted = models.claims.c.consumer.in_([row['uuid'] for row in values])
+            # Not "live = 1", by which PostgreSQL might read every live claim there is.
+            book.judge_consumers(load_claims(tx, where=[wanted, models.claims.c.live != 0]))
+
+    def forget_idle(self, tx: session.Tx, book: Book) -> None:
+        """Undo what was written of consumers for nothing."""
+        idle = book.idle_consumers()
+        if idle:
+            tx.run(STEP_BACK, ids=idle)
+            tx.run(DELETE_IDLE, ids=idle)
+
+    def _write_usage(self, tx: session.Tx, book: Book) -> None:
+        self.swap_groups(tx, book)
+        used = [
+            {
+                'b_id': pid,
+                'stamp': tx.stamp,
+                **{f'add_{c}': n for c, n in zip(HOT_COLUMNS.values(), book.hot[pid], strict=True)},
+            }
+            for pid in sorted(book.touched)
+        ]
+        if use(tx, used) != len(used):
+            raise Again('a provider was written meanwhile')
+        self.use_others(tx, book)
+
+    def swap_groups(self, tx: session.Tx, book: Book) -> None:
+        """One step on for every group that gained a member."""
+        swapped = [{'b_uuid': uuid, 'b_generation': book.groups[uuid] - 1} for uuid in book.bumped]
+        if swapped and tx.many(SWAP_GROUP, swapped) != len(swapped):
+            raise Again('a group was written meanwhile')
+
+    def use_others(self, tx: session.Tx, book: Book) -> None:
+        """Usage of the classes that are not hot."""
+        others = [
+            {'b_provider': pid, 'b_class': name, 'add': amount}
+            for (pid, name), amount in sorted(book.cold.items())
+        ]
+        if others and tx.many(USE_OTHER, others) != len(others):
+            raise Again('a provider was written meanwhile')
+
+    def _write_claims(self, tx: session.Tx, book: Book, host_sets: set[str]) -> None:
+        gone = [
+            {
+                'b_id': claim.id,
+                'b_state': claim.state.value,
+                'reason': reason,
+                'updated_at': book.now,
+            }
+            for claim, reason in sorted(book.released, key=lambda pair: pair[0].id)
+        ]
+        if gone and tx.many(RELEASE, gone) != len(gone):
+            raise Again('a claim that gives way ended or was confirmed meanwhile')
+        decisions.save(tx, host_sets, list(book.decisions()), book.now)
+        made = book.claims
+        if made:
+            tx.many(models.claims.insert(), [rows.claim_values(claim) for claim in made])
+            tx.many(
+                models.allocations.insert(),
+                [values for claim in made for values in rows.allocation_values(claim)],
+            )
+
+    def write_requests(self, tx: session.Tx, book: Book) -> None:
+        """Delete the rows that nothing came of, correct those not as inserted."""
+        gone = book.deleted_requests()
+        if gone:
+            tx.run(DELETE_REQUESTS, ids=gone)
+        corrected = book.corrected_requests()
+        if corrected and tx.many(CORRECT, corrected) != len(corrected):
+            raise Again('a request row was written meanwhile')
+
+
+def use(tx: session.Tx, used: Sequence[dict[str, Any]]) -> int:
+    """Take from providers what is there still; of how many it was."""
+    if tx.kind == 'mysql' and len(used) > 1:
+        done = _USE_JOINED.run(tx, used)
+        if done is not None:
+            return done
+    return tx.many(USE, used)
+
+
+def find_committed(
+    tx: session.Tx, tried: Sequence[tuple[Book, CommitResult]]
+) -> CommitResult | None:
+    """The result of the transaction that turns out to have been committed, if one was.
+
+    Each one writes its token into the request rows it leaves; one that leaves
+    none has no effect that matters.
+    """
+    for book, result in tried:
+        ids = [draft.id for draft in book.batch]
+        if tx.all(TOKENS, ids=ids, token=book.token):
+            return result
+    return None
+
+
+def group_values(draft: RequestDraft, stamp: int) -> dict[str, Any]:
+    """A group rule that is first seen in a request.
+
+    :param stamp: of the transaction, which is drawn
+    """
+    group = draft.group
+    if group is None:
+        raise ValueError('the draft has no group')
+    return {
+        'uuid': group.uuid,
+        'name': '',
+        'policy': str(group.policy),
+        'max_per_host': group.max_per_host,
+        'project_id': draft.project_id,
+        'generation': first_generation(stamp),
+        'members': '[]',
+    }
+
+
+def _forget(tx: session.Tx, tombstones: Sequence[str]) -> None:
+    # A request that was given up may be asked again under the same id; nobody
+    # was ever told of the claims that its first life had made.
+    if tombstones:
+        tx.run(DELETE_ALLOCATIONS, ids=list(tombstones))
+        tx.run(DELETE_CLAIMS, ids=list(tombstones))

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Server groups: the rule, and the generation that guards its placements."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core.resources import group_rule
+from gantt.core.resources.group_rule import GroupRule
+from gantt.core.resources.host import Group
+from gantt.db.engine import session
+from gantt.db.engine.arrays import by_key
+from gantt.db.hosts import providers, rows
+from gantt.db.schema import models
+
+_g = models.group_rules
+_c = models.claims
+
+READ = sa.select(_g).where(_g.c.uuid == sa.bindparam('uuid'))
+LOCK = READ.with_for_update(key_share=True)
+MEMBERS = (
+    sa.select(_c.c.group_uuid, _c.c.consumer)
+    .where(_c.c.group_uuid.in_(sa.bindparam('uuids', expanding=True)), _c.c.live == 1)
+    .order_by(_c.c.created_at, _c.c.id)
+)
+GENERATIONS = sa.select(_g.c.uuid, _g.c.generation)
+RULES = sa.select(_g.c.uuid, _g.c.policy, _g.c.max_per_host, _g.c.generation)
+LOCK_MANY = by_key(
+    GENERATIONS.where(_g.c.uuid.in_(sa.bindparam('uuids', expanding=True)))
+    .order_by(_g.c.uuid)
+    .with_for_update(key_share=True),
+    _g,
+)
+BUMP = _g.update().where(_g.c.uuid == sa.bindparam('b_uuid')).values(generation=_g.c.generation + 1)
+
+
+def _groups(tx: session.Tx, found: Sequence[Any]) -> list[Group]:
+    """Rules with the consumers of their live claims, those told when it was made first."""
+    members = {row.uuid: dict.fromkeys(msgspec.json.decode(row.members)) for row in found}
+    if members:
+        for uuid, consumer in tx.all(MEMBERS, uuids=sorted(members)):
+            members[uuid][consumer] = None
+    return [
+        Group(
+            uuid=row.uuid,
+            name=row.name,
+            policy=row.policy,
+            max_per_host=row.max_per_host,
+            project_id=row.project_id,
+            generation=row.generation,
+            members=list(members[row.uuid]),
+        )
+        for row in found
+    ]
+
+
+def rules_of(found: Iterable[tuple[str, str, int, int]]) -> dict[str, GroupRule]:
+    """The rules by uuid, of rows of ``RULES``."""
+    return {uuid: GroupRule(policy, most, generation) for uuid, policy, most, generation in found}
+
+
+def load(tx: session.Tx, uuid: str) -> Group | None:
+    """One group."""
+    # The rule first: members read after it can only be newer than its generation.
+    row = tx.first(READ, uuid=uuid)
+    return _groups(tx, [row])[0] if row is not None else None
+
+
+def page(tx: session.Tx, limit: int, marker: str | None, project: str | None = None) -> list[Group]:
+    """Groups by uuid, after ``marker``; of one project, or of all."""
+    query = sa.select(_g).order_by(_g.c.uuid).limit(limit)
+    if marker is not None:
+        query = query.where(_g.c.uuid > marker)
+    if project is not None:
+        query = query.where(_g.c.project_id == project)
+    return _groups(tx, tx.all(query))
+
+
+def save(tx: session.Tx, group: Group) -> Group:
+    """Create a group, or return it where it is the same.
+
+    :raises Refused: it exists with another rule
+    """
+    values = {
+        'uuid': group.uuid,
+        'name': group.name,
+        'policy': str(group.policy),
+        'max_per_host': group.max_per_host,
+        'project_id': group.project_id,
+        'generation': group_rule.first_generation(tx.stamp, by_itself=True),
+        'members': rows.text(group.members),
+    }
+    before = tx.first(READ, uuid=group.uuid)
+    if before is None:
+        tx.insert_new(_g, [values], 'uuid')
+        providers.announce(tx, 'group', [group.uuid])
+    row = tx.first(LOCK, uuid=group.uuid)
+    group_rule.check(group.uuid, group, row)
+    return _groups(tx, [row])[0]
+
+
+def remove(tx: session.Tx, uuid: str) -> None:
+    """Forget a group.
+
+    :raises NotFound:
+    :raises InUse: it has live claims
+    """
+    row = tx.first(LOCK, uuid=uuid)
+    if row is None:
+        raise exceptions.NotFound(kind='server group', name=uuid)
+    count = len(tx.all(MEMBERS, uuids=[uuid]))
+    if count:
+        raise exceptions.InUse(
+            f'server group {uuid} has {count} live claims; it can be removed without any',
+            uuid=uuid,
+            claims=count,
+        )
+    tx.run(_g.delete().where(_g.c.uuid == uuid))
+    providers.announce(tx, 'group', [uuid])
+
+
+def lock(tx: session.Tx, uuids: Iterable[str]) -> dict[str, int]:
+    """Lock groups ascending; uuid -> generation of those that exist."""
+    wanted = sorted(set(uuids))
+    return dict(tx.all(LOCK_MANY, uuids=wanted)) if wanted else {}
+
+
+def bump(tx: session.Tx, uuids: Iterable[str]) -> None:
+    """Void what is planned for these groups elsewhere; they are locked."""
+    wanted = sorted(set(uuids))
+    if not wanted:
+        return
+    tx.many(BUMP, [{'b_uuid': uuid} for uuid in wanted])
+    providers.announce(tx, 'group', wanted)

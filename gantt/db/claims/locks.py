@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows that another transaction keeps locked: found once, then left alone for a while.
+
+A process that is stopped inside of a transaction, or cut off from the database, keeps its
+rows locked until the server ends that transaction.  Who needs one of them waits for it
+once, ``lock_wait_seconds``; then it is looked up, without waiting, which rows these are,
+and what does not need them goes on.  While a provider is known to be locked nobody of this
+process waits for it again: whether it is free by now is asked without waiting, too.
+
+Nothing here is a promise: rows that are free a moment later are refused a moment too long.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core.claims.commit import CommitResult, RequestDraft
+from gantt.db.claims import commit as ledger
+from gantt.db.claims import holders
+from gantt.db.claims.aside import Aside
+from gantt.db.claims.batch import Book
+from gantt.db.claims.claims import load_claims
+from gantt.db.engine import retry, session
+from gantt.db.engine.arrays import by_key
+from gantt.db.hosts import providers, rows
+from gantt.db.schema import models
+
+LOG = logging.getLogger(__name__)
+T = TypeVar('T')
+
+_p = models.providers
+_g = models.group_rules
+_c = models.claims
+_ids: Any = sa.bindparam('ids', expanding=True)
+NAMES = sa.select(_p.c.id, _p.c.name).where(_p.c.id.in_(_ids))
+FREE = by_key(
+    sa.select(_p.c.id)
+    .where(_p.c.id.in_(_ids))
+    .order_by(_p.c.id)
+    .with_for_update(key_share=True, skip_locked=True),
+    _p,
+)
+GROUPS = sa.select(_g.c.uuid).where(_g.c.uuid.in_(_ids))
+FREE_GROUPS = by_key(
+    GROUPS.order_by(_g.c.uuid).with_for_update(key_share=True, skip_locked=True), _g
+)
+
+#: Between two looks at the same rows.
+AGAIN_SECONDS = 0.1
+#: For so long after a wait in vain nobody of this process waits for the same row.
+SPARED_SECONDS = 2.0
+#: Waits in vain of one batch; what still needs locked rows after them is told so.  The second
+#: try always comes: it goes on without what was found to be locked.  MariaDB waits for whole
+#: seconds: there is no third wait where two have taken so long.
+WAITS_MAX, WAITS_SECONDS = 3, 1.5
+#: Between two lines in the log.
+COMPLAIN_SECONDS = 10.0
+#: Looking up what holds a batch back ends after so long; the rest counts as held back.
+LOOK_SECONDS = 1.0
+NAMES_SHOWN = 5
+
+
+class Locks:
+    """What a process knows of rows that others keep locked; any thread.
+
+    :param engine: of the database; SQLite locks no rows, and nothing is ever found there
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        kind = session.family(engine)
+        policy = retry.Policy(attempts=2, seconds=2.0, locked_seconds=0.0)
+        self._database = session.Database(engine, policy, 1)
+        # MariaDB 10.11 takes no SKIP LOCKED on a connection that waits for nothing.
+        self._trying = session.Database(engine, policy, 1, session.unwaiting(kind))
+        self._lock = threading.Lock()
+        #: Provider id -> (its name, for how long nobody waits for it)
+        self._spared: dict[int, tuple[str, float]] = {}
+        self._looked: tuple[float, set[int], dict[int, str]] = (0.0, set(), {})
+        self._complained = float('-inf')
+
+    def close(self) -> None:
+        """Give its connections back."""
+        self._database.close()
+        self._trying.close()
+
+    # -- what is known ---------------------------------------------------------------
+    def blocked(self, ids: Collection[int]) -> dict[int, str]:
+        """Those of the providers, with their names, that were locked lately and still are."""
+        if not self._spared:
+            return {}
+        now = time.monotonic()
+        with self._lock:
+            self._spared = {pid: of for pid, of in self._spared.items() if of[1] > now}
+            doubtful = self._spared.keys() & ids
+        if not doubtful:
+            return {}
+        at, asked, found = self._looked
+        if now - at > AGAIN_SECONDS or not doubtful <= asked:
+            found = self._locked_of(doubtful)
+            self._looked = (time.monotonic(), set(doubtful), found)
+            with self._lock:
+                for pid in doubtful - found.keys():
+                    self._spared.pop(pid, None)
+        return {pid: found[pid] for pid in doubtful if pid in found}
+
+    def look(self, ids: Collection[int]) -> dict[int, str]:
+        """After a wait in vain: which of the providers are locked; they are spared for a while."""
+        found = self._locked_of(ids) if ids else {}
+        until = time.monotonic() + SPARED_SECONDS
+        with self._lock:
+            self._spared.update({pid: (name, until) for pid, name in found.items()})
+        return found
+
+    def _locked_of(self, ids: Collection[int]) -> dict[int, str]:
+        wanted = sorted(ids)
+
+        def work(tx: session.Tx) -> dict[int, str]:
+            free = {row.id for row in tx.all(FREE, ids=wanted)}
+            there = {row.id: row.name for row in tx.all(NAMES, ids=wanted)}
+            return {pid: name for pid, name in there.items() if pid not in free}
+
+        return self._glance(self._database, work)
+
+    @staticmethod
+    def _glance(database: session.Database, work: Callable[[session.Tx], T]) -> T:
+        """What ``work`` finds; nothing of it stays."""
+
+        def look(tx: session.Tx) -> None:
+            raise _Seen(work(tx))
+
+        try:
+            database.write(look)
+        except _Seen as e:
+            found: T = e.args[0]
+            return found
+        raise exceptions.Bug(invariant='a glance ends its transaction itself')
+
+    # -- what goes on without them -----------------------------------------------------
+    def around(self, work: Callable[[Aside], T]) -> T:
+        """Run ``work``, and again without the providers that it waited for in vain.
+
+        :param work: one transaction, waiting once for what is locked
+        :raises Busy: other rows stay locked
+        """
+        aside = Aside(self.blocked)
+        for _ in _waits():
+            try:
+                return work(aside)
+            except retry.Locked as e:
+                found = self.look(aside.wanted - aside.left)
+                self._complain(found, str(e))
+                aside.left |= found.keys()
+        raise retry.busy()
+
+    def one(self, name: str, work: Callable[[], T]) -> T:
+        """What one host says, by a transaction that waits once.
+
+        :raises Busy: its row is locked; where that is known already nothing is waited for
+        """
+        if self._spared:
+            with self._lock:
+                known = [pid for pid, of in self._spared.items() if of[0] == name]
+            if known and self.blocked(known):
+                raise retry.busy(host_is(name))
+        try:
+            return work()
+        except retry.Locked as e:
+            known = self._database.read(lambda tx: list(providers.ids_by_name(tx, [name]).values()))
+            found = self.look(known)
+            self._complain(found, str(e))
+            raise (retry.busy(host_is(name)) if found else retry.busy()) from e
+
+    def commit(
+        self, made: ledger.Ledger, database: session.Database, batch: Sequence[RequestDraft]
+    ) -> CommitResult:
+        """The group commit, without the drafts that need rows which others keep locked.
+
+        :raises DatabaseUnavailable: as the ledger's
+        """
+        hosts = self.blocked(_named(batch)) if self._spared else {}
+        waiting = {draft.id: host_is(hosts[pid]) for draft, pid in _on(hosts, batch)}
+        for _ in _waits():
+            if batch and len(waiting) == len(batch):
+                break
+            try:
+                result = made.commit(database, batch, _reasons(waiting))
+            except retry.Locked as e:
+                found, more = self._held_back([d for d in batch if d.id not in waiting])
+                self._complain(found, str(e))
+                hosts, waiting = hosts | found, waiting | more
+            else:
+                return msgspec.structs.replace(result, locked=hosts) if hosts else result
+        some = 'rows that it needs are'
+        book = Book(batch, _reasons({draft.id: waiting.get(draft.id, some) for draft in batch}))
+        nothing = book.result(providers.Locked({}, {}))
+        return msgspec.structs.replace(nothing, locked=hosts)
+
+    def _held_back(self, drafts: Sequence[RequestDraft]) -> tuple[dict[int, str], dict[str, str]]:
+        """The providers that are locked, and what each draft that cannot go on waits for."""
+        try:
+            reach = self._database.read(lambda tx: _reach(tx, drafts))
+            hosts = self.look({pid for ids in reach.values() for pid in ids})
+            held = {
+                key: host_is(hosts[min(ids & hosts.keys())])
+                for key, ids in reach.items()
+                if not ids.isdisjoint(hosts)
+            }
+            groups = self._locked_groups(drafts)
+            for draft in drafts:
+                if draft.group is not None and draft.group.uuid in groups:
+                    held.setdefault(draft.id, f'server group {draft.group.uuid} is')
+            rest = [draft for draft in drafts if draft.id not in held]
+            held |= self._rows_held(rest) if rest else {}
+        except exceptions.Unavailable:
+            return {}, {}
+        return hosts, held
+
+    def _locked_groups(self, drafts: Sequence[RequestDraft]) -> set[str]:
+        named = sorted({draft.group.uuid for draft in drafts if draft.group is not None})
+        if not named:
+            return set()
+
+        def work(tx: session.Tx) -> set[str]:
+            free = {row.uuid for row in tx.all(FREE_GROUPS, ids=named)}
+            return {row.uuid for row in tx.all(GROUPS, ids=named)} - free
+
+        return self._glance(self._database, work)
+
+    def _rows_held(self, drafts: Sequence[RequestDraft]) -> dict[str, str]:
+        """Drafts whose request or consumers another transaction is at; nothing stays written.
+
+        Rows that it has just inserted nobody can see: one has to try to insert them.
+        """
+        until = time.monotonic() + LOOK_SECONDS
+
+        def work(tx: session.Tx) -> dict[str, str]:
+            if _takes(tx, drafts):
+                return {}
+            return {
+                draft.id: 'the request, or a consumer of it, is'
+                for draft in drafts
+                if time.monotonic() > until or not _takes(tx, [draft])
+            }
+
+        return self._glance(self._trying, work)
+
+    # -- what is said ------------------------------------------------------------------
+    def _complain(self, hosts: Mapping[int, str], problem: str) -> None:
+        """Who waits for whom, as far as the server tells; now and then."""
+        now = time.monotonic()
+        if now - self._complained < COMPLAIN_SECONDS:
+            return
+        self._complained = now
+        names = sorted(hosts.values())
+        shown = ', '.join(names[:NAMES_SHOWN]) + (', ...' if len(names) > NAMES_SHOWN else '')
+        who = ''
+        with contextlib.suppress(Exception):  # only its rights tell
+            who = self._database.read(lambda tx: holders.shown(tx, sorted(hosts)))
+        LOG.warning(
+            'row locks: another process keeps %s locked; what needs them waits, everything else '
+            'goes on. Held by %s (%s)',
+            f'the rows of {len(names)} hosts ({shown})' if names else 'rows of other tables',
+            who or 'a transaction that the server does not name', problem,
+        )  # fmt: skip
+
+
+class _Seen(session.GivenUp):
+    """Ends a transaction that only looks; its argument is what was found."""
+
+
+def _waits() -> Iterator[int]:
+    """The tries of one batch, each of which may wait in vain."""
+    until = time.monotonic() + WAITS_SECONDS
+    for number in range(WAITS_MAX):
+        if number < 2 or time.monotonic() < until:
+            yield number
+
+
+def _reasons(waiting: Mapping[str, str]) -> dict[str, str]:
+    return {key: f'{what} locked by another process' for key, what in waiting.items()}
+
+
+def host_is(name: str) -> str:
+    """For reasons."""
+    return f'host {name} is'
+
+
+def _named(drafts: Sequence[RequestDraft]) -> set[int]:
+    """Providers that drafts claim on."""
+    return {pid for draft in drafts for made in draft.claims for pid in made.claim.allocations}
+
+
+def _on(
+    hosts: Mapping[int, str], drafts: Sequence[RequestDraft]
+) -> Iterator[tuple[RequestDraft, int]]:
+    """Drafts that claim on these providers, with one of them."""
+    for draft in drafts if hosts else ():
+        mine = _named([draft]) & hosts.keys()
+        if mine:
+            yield draft, min(mine)
+
+
+def _reach(tx: session.Tx, drafts: Sequence[RequestDraft]) -> dict[str, set[int]]:
+    """Draft -> every provider that its commit may lock: also those of claims that give way."""
+    reach = {draft.id: _named([draft]) for draft in drafts}
+    of_consumer: dict[str, list[str]] = {}
+    for draft in drafts:
+        for made in draft.claims:
+            of_consumer.setdefault(made.claim.consumer, []).append(draft.id)
+    over = [draft.id for draft in drafts if draft.takes_over is not None]
+    found = load_claims(tx, where=[_c.c.consumer.in_(sorted(of_consumer)), _c.c.live != 0])
+    found += load_claims(tx, request_ids=over, live=True) if over else []
+    for claim in found:
+        for key in (*of_consumer.get(claim.consumer, ()), claim.request_id):
+            if key in reach:
+                reach[key] |= claim.allocations.keys()
+    return reach
+
+
+def _takes(tx: session.Tx, drafts: Sequence[RequestDraft]) -> bool:
+    """Whether the rows of requests and consumers can be had at once; they are let go again."""
+    book = Book(drafts)
+    book.now = tx.now
+    attempt = tx.connection.begin_nested()
+    try:
+        values = [book.request_values(draft) for draft in book.insertable()]
+        tx.insert_new(models.requests, values, 'id')
+        tx.all(ledger.LOCK_REQUESTS, ids=sorted(draft.id for draft in drafts))
+        people = rows.consumer_values(made.claim for draft in drafts for made in draft.claims)
+        tx.insert_or_step(models.consumers, people, 'uuid', 'generation')
+    except Exception as e:
+        if retry.signal_of(e) is not retry.Signal.LOCKED:
+            raise
+        return False
+    finally:
+        attempt.rollback()
+    return True

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quotas of projects: their limits, and what each project has."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core.claims import quota
+from gantt.core.claims.claim import State
+from gantt.core.claims.quota import Limit, Usage
+from gantt.db.engine import session
+from gantt.db.engine.kinds import storable
+from gantt.db.hosts import rows
+from gantt.db.schema import models
+from gantt.db.schema.models import HOT_COLUMNS
+
+_q = models.quotas
+_u = models.consumers
+_c = models.claims
+_a = models.allocations
+_g = models.group_rules
+
+_projects: Any = sa.bindparam('projects', expanding=True)
+
+READ = sa.select(_q).order_by(_q.c.project_id, _q.c.name)
+COUNT = sa.select(sa.func.count()).select_from(_q)
+_one = (_q.c.project_id == sa.bindparam('b_project'), _q.c.name == sa.bindparam('b_name'))
+CHANGE = _q.update().where(*_one).values(hard_limit=sa.bindparam('hard_limit'))
+REMOVE = _q.delete().where(*_one)
+GROUPS = (
+    sa.select(sa.func.count())
+    .select_from(_g)
+    .where(_g.c.project_id == sa.bindparam('project', type_=_g.c.project_id.type))
+)
+
+# Not "live = 1", by which PostgreSQL might read every live claim there is.
+_live = (_u.c.project_id.in_(_projects), _c.c.live != 0)
+_claims_of = _u.join(_c, _c.c.consumer == _u.c.uuid)
+_shares = _claims_of.join(_a, _a.c.claim_id == _c.c.id)
+#: Of each consumer: of each class the most that one of its claims takes.
+_by_claim = (
+    sa.select(
+        _u.c.project_id, _c.c.consumer, _c.c.id,
+        *[sa.func.sum(_a.c[c]).label(c) for c in HOT_COLUMNS.values()],
+    )
+    .select_from(_shares)
+    .where(*_live)
+    .group_by(_u.c.project_id, _c.c.consumer, _c.c.id)
+    .subquery()
+)  # fmt: skip
+_by_consumer = (
+    sa.select(
+        _by_claim.c.project_id,
+        *[sa.func.max(_by_claim.c[c]).label(c) for c in HOT_COLUMNS.values()],
+    )
+    .group_by(_by_claim.c.project_id, _by_claim.c.consumer)
+    .subquery()
+)
+AMOUNTS = sa.select(
+    _by_consumer.c.project_id,
+    *[sa.func.sum(_by_consumer.c[c]).label(c) for c in HOT_COLUMNS.values()],
+).group_by(_by_consumer.c.project_id)
+COUNTS = (
+    sa.select(
+        _u.c.project_id,
+        sa.func.count(sa.distinct(_c.c.consumer)).label('consumers'),
+        sa.func.sum(sa.case((_c.c.state == State.RESERVED.value, 1), else_=0)).label('reserved'),
+    )
+    .select_from(_claims_of)
+    .where(*_live)
+    .group_by(_u.c.project_id)
+)
+#: Classes without a column of their own.
+OTHERS = (
+    sa.select(_u.c.project_id, _c.c.consumer, _c.c.id, _a.c.other)
+    .select_from(_shares)
+    .where(*_live, _a.c.other.is_not(None))
+)
+
+
+def load(tx: session.Tx) -> list[Limit]:
+    """All limits, by project and name."""
+    return [
+        Limit(project_id=row.project_id, name=row.name, limit=row.hard_limit)
+        for row in tx.all(READ)
+    ]
+
+
+def save(tx: session.Tx, project: str, limits: Mapping[str, int | None]) -> None:
+    """Set limits of a project; None takes one away.
+
+    :raises InvalidMessage: there is no such limit, or it is out of bounds
+    :raises Refused: there are too many already
+    """
+    project = storable(project)
+    kept = {name: limit for name, limit in limits.items() if limit is not None}
+    quota.check(Limit(project_id=project, name=name, limit=kept[name]) for name in kept)
+    tx.many(REMOVE, [{'b_project': project, 'b_name': name} for name in limits.keys() - kept])
+    values = [
+        {'project_id': project, 'name': name, 'hard_limit': limit} for name, limit in kept.items()
+    ]
+    tx.insert_new(_q, values, 'project_id', 'name')
+    # Counted now: those that are changed only are not counted twice.
+    if kept and tx.first(COUNT)[0] > quota.LIMITS_MAX:
+        raise exceptions.Refused(quota.too_many())
+    tx.many(
+        CHANGE,
+        [
+            {'b_project': project, 'b_name': name, 'hard_limit': limit}
+            for name, limit in sorted(kept.items())
+        ],
+    )
+
+
+def usage(tx: session.Tx, projects: Collection[str], classes: Collection[str]) -> dict[str, Usage]:
+    """What each project has; see ``core.claims.quota.usage_of``.
+
+    Reads the counts, and the amounts only where ``classes`` names some.
+    """
+    stored = {project: storable(project) for project in projects}
+    wanted = sorted(set(stored.values()))
+    amounts: dict[str, dict[str, int]] = {}
+    hot = {name: column for name, column in HOT_COLUMNS.items() if name in classes}
+    if hot:
+        for row in tx.all(AMOUNTS, projects=wanted):
+            amounts[row.project_id] = {
+                name: int(getattr(row, column) or 0) for name, column in hot.items()
+            }
+    cold = set(classes) - hot.keys()
+    if cold:
+        for project, found in _others(tx, wanted, cold).items():
+            amounts.setdefault(project, {}).update(found)
+    counts = {row.project_id: row for row in tx.all(COUNTS, projects=wanted)}
+    return {
+        project: Usage(
+            claims_in_flight=int(counts[key].reserved) if key in counts else 0,
+            live_claims=int(counts[key].consumers) if key in counts else 0,
+            amounts=_without_zeros(amounts.get(key, {})),
+        )
+        for project, key in stored.items()
+    }
+
+
+def _without_zeros(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def _others(
+    tx: session.Tx, projects: list[str], classes: Collection[str]
+) -> dict[str, dict[str, int]]:
+    """Of classes without a column: project -> class -> amount."""
+    of_claim: dict[tuple[str, str, str], dict[str, int]] = {}
+    for row in tx.all(OTHERS, projects=projects):
+        mine = of_claim.setdefault((row.project_id, row.consumer, row.id), {})
+        for name, amount in rows.decode_amounts(row.other).items():
+            if name in classes:
+                mine[name] = mine.get(name, 0) + amount
+    of_consumer: dict[tuple[str, str], dict[str, int]] = {}
+    for (project, consumer, _), taken in of_claim.items():
+        most = of_consumer.setdefault((project, consumer), {})
+        for name, amount in taken.items():
+            most[name] = max(most.get(name, 0), amount)
+    found: dict[str, dict[str, int]] = {}
+    for (project, _), most in of_consumer.items():
+        total = found.setdefault(project, {})
+        for name, amount in most.items():
+            total[name] = total.get(name, 0) + amount
+    return found
+
+
+def count_groups(tx: session.Tx, project: str) -> int:
+    """Server groups of a project."""
+    return int(tx.first(GROUPS, project=project)[0])

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many rows by one statement, where the database can take them as one value.
+
+PostgreSQL and MariaDB are sent all rows as one JSON text: a parameter and a
+statement for the batch instead of one for each row.  To SQLite, which is in the
+process, the driver runs the statement for each row.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql
+
+from gantt.db.engine import session
+from gantt.db.engine.kinds import storable
+
+_DIALECT = postgresql.dialect()
+_MYSQL = mysql.dialect()
+#: Longer texts go row by row: a server takes no more than max_allowed_packet, 16 MiB or more.
+_TOGETHER_MAX = 4 << 20
+
+
+def texts(values: Sequence[str | None]) -> str:
+    """Texts as PostgreSQL writes an array of them, without what it cannot keep.
+
+    psycopg looks at each element of a list for its type; a statement with forty
+    arrays takes longer to bind that way than to run.
+    """
+    if None in values:
+        return '{' + ','.join('NULL' if v is None else _quoted(storable(v)) for v in values) + '}'
+    together = '","'.join(values)  # type: ignore[arg-type]
+    if '\\' in together or '\0' in together or together.count('"') != 2 * (len(values) - 1):
+        return '{' + ','.join(_quoted(storable(v)) for v in values if v is not None) + '}'
+    if not together.isascii():
+        together = storable(together)
+    return '{"' + together + '"}' if values else '{}'
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('\\', '\\\\').replace('"', '\\"') + '"'
+
+
+def numbers(values: Sequence[float | None]) -> str:
+    """Numbers, whole or not, likewise."""
+    if None in values:
+        return '{' + ','.join('NULL' if v is None else str(v) for v in values) + '}'
+    return '{' + ','.join(map(str, values)) + '}'
+
+
+def among(tx: session.Tx, column: sa.ColumnElement[Any], values: Sequence[str]) -> Any:
+    """That a text column has one of the values.
+
+    To PostgreSQL they go as one value: it takes longer to write a thousand parameters
+    into a statement, and to read them out of it, than to run it.
+    """
+    if tx.kind == 'postgresql':
+        return column == sa.any_(
+            sa.cast(sa.literal(texts(values), sa.Text), postgresql.ARRAY(sa.Text))
+        )
+    return column.in_(values)
+
+
+def one_of(column: sa.ColumnElement[Any], name: str, kind: Any) -> Any:
+    """That a column has one of the values of an array, bound as text; for PostgreSQL.
+
+    One statement for any number of values, see :func:`texts` and :func:`numbers`: it is
+    prepared once, and none of it is written anew for each batch.
+    """
+    return column == sa.any_(sa.cast(sa.bindparam(name, type_=sa.Text), postgresql.ARRAY(kind)))
+
+
+def by_key(statement: Any, table: sa.Table) -> Any:
+    """Let MariaDB and MySQL read the named rows of a locking query, and no others.
+
+    Left to the optimizer, many rows of a small table are found by reading all of it; then
+    rows that nobody asked for are waited for, too.
+    """
+    for dialect in ('mysql', 'mariadb'):
+        statement = statement.with_hint(table, 'FORCE INDEX (PRIMARY)', dialect)
+    return statement
+
+
+class Joined:
+    """For MariaDB and MySQL: a table changed by rows that come as one JSON text.
+
+    :param fields: what the rows have: name -> type
+    :param on: how a row ``v`` finds its row ``t``
+    :param changes: what is written there
+    :param where: what has to hold of both, else the row is left as it is
+    """
+
+    def __init__(
+        self, table: sa.Table, fields: Mapping[str, Any], on: str, changes: str, where: str = ''
+    ) -> None:
+        columns = ', '.join(
+            f"{name} {kind.compile(_MYSQL)} PATH '$.{name}' ERROR ON ERROR"
+            for name, kind in fields.items()
+        )
+        # Not the optimizer's choice: the other way round, and where the table is small, it
+        # reads, and locks, all of it.
+        self._statement = sa.text(
+            f"UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS ({columns})) AS v "  # noqa: S608 - names only
+            f'STRAIGHT_JOIN {table.name} AS t FORCE INDEX (PRIMARY) ON {on} SET {changes}'
+            + (f' WHERE {where}' if where else '')
+        )
+
+    def run(self, tx: session.Tx, rows: Sequence[dict[str, Any]]) -> int | None:
+        """How many rows were matched; None: too much for one statement, nothing was done."""
+        text = msgspec.json.encode([_plain(row) for row in rows])
+        return tx.run(self._statement, rows=text.decode()) if len(text) <= _TOGETHER_MAX else None
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Without truth values, which its JSON has a way of its own with."""
+    return {name: int(of) if isinstance(of, bool) else of for name, of in row.items()}
+
+
+class Update:
+    """Rows of one table changed by key.
+
+    :param match: name in the given rows -> column that must have that value
+    :param columns: columns written, under their own names
+    """
+
+    def __init__(self, table: sa.Table, match: Mapping[str, str], columns: Sequence[str]) -> None:
+        self.portable = (
+            table.update()
+            .where(*[table.c[column] == sa.bindparam(name) for name, column in match.items()])
+            .values({name: sa.bindparam(name) for name in columns})
+        )
+        #: What the columns' types do to a value before it is stored.
+        self._stored = {
+            name: stored
+            for name in columns
+            if isinstance(table.c[name].type, sa.TypeDecorator)
+            and (stored := table.c[name].type.bind_processor(_DIALECT)) is not None
+        }
+        fields = [*match.items(), *((name, name) for name in columns)]
+        kinds = ', '.join(
+            f'{name} {table.c[column].type.compile(_DIALECT)}' for name, column in fields
+        )
+        self._together = sa.text(
+            f'UPDATE {table.name} AS t SET '  # noqa: S608 - names of columns only
+            + ', '.join(f'{name} = v.{name}' for name in columns)
+            + f' FROM json_to_recordset(CAST(:rows AS json)) AS v ({kinds}) WHERE '
+            + ' AND '.join(f't.{column} = v.{name}' for name, column in match.items())
+        )
+
+        self._joined = Joined(
+            table,
+            {name: table.c[column].type for name, column in fields},
+            on=' AND '.join(f't.{column} = v.{name}' for name, column in match.items()),
+            changes=', '.join(f't.{name} = v.{name}' for name in columns),
+        )
+
+    def run(self, tx: session.Tx, rows: Sequence[dict[str, Any]]) -> int:
+        """How many rows were matched."""
+        if tx.kind == 'sqlite' or len(rows) < 2:
+            return tx.many(self.portable, rows)
+        if self._stored:
+            rows = [
+                row | {name: stored(row[name]) for name, stored in self._stored.items()}
+                for row in rows
+            ]
+        if tx.kind == 'mysql':
+            done = self._joined.run(tx, rows)
+            return tx.many(self.portable, rows) if done is None else done
+        return tx.run(self._together, rows=msgspec.json.encode(rows).decode())

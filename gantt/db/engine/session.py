@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transactions: run, run again where that helps, within bounds.
+
+``Database`` keeps its connections checked out between transactions: oslo.db's
+pool asks the server whether it is there each time one is taken, which is one
+round trip more, and opens SQLite's file anew each time.  A connection that
+broke meanwhile is one that the retry policy replaces.
+"""
+
+import contextlib
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
+
+from gantt import exceptions
+from gantt.db.engine import retry, watch
+from gantt.db.engine.engine import (
+    CLOCK,
+    Waits,
+    build_engine,
+    engine_from_conf,
+    family,
+    unhurried,
+    unwaiting,
+)
+
+__all__ = [
+    'CLOCK', 'Database', 'Now', 'Tx', 'Waits', 'build_engine', 'engine_from_conf', 'family',
+    'unhurried', 'unwaiting',
+]  # fmt: skip
+
+T = TypeVar('T')
+
+#: After so many connections lost in a row the server may have ended them for being idle: who
+#: has much to do between two statements, or hardly gets to run, is given the time.
+LOST_AS_IDLE = 2
+
+
+class Now(sa.FunctionElement[float]):
+    """The database's clock, to be read along with something else."""
+
+    name = 'gantt_now'
+    type = sa.Double()
+    inherit_cache = True
+
+
+@compiles(Now)
+def _now(element: Now, compiler: Any, **options: Any) -> str:
+    return CLOCK['mysql' if compiler.dialect.name == 'mariadb' else compiler.dialect.name]
+
+
+class Tx:
+    """A transaction under way."""
+
+    def __init__(self, connection: sa.Connection, kind: str) -> None:
+        self.connection = connection
+        self.kind = kind
+        #: For the stamps that this transaction writes: drawn, not counted, so that what
+        #: a process remembers of a transaction that failed is never taken for another's.
+        self.stamp = random.getrandbits(62)
+        #: Called once the transaction is committed.
+        self.after: list[Callable[[], None]] = []
+        self._now: float | None = None
+
+    @property
+    def now(self) -> float:
+        """The database's clock, read once per transaction."""
+        if self._now is None:
+            self._now = float(
+                self.connection.exec_driver_sql(f'SELECT {CLOCK[self.kind]}').scalar_one()
+            )
+        return self._now
+
+    @now.setter
+    def now(self, seconds: float) -> None:
+        if self._now is None:
+            self._now = float(seconds)
+
+    def snapshot(self) -> None:
+        """Let every statement see the same moment; the first word of a transaction."""
+        if self.kind != 'sqlite':  # there it is always so
+            self.connection.exec_driver_sql('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ')
+
+    def all(self, statement: Any, **parameters: Any) -> Sequence[Any]:
+        """Rows of a query."""
+        return self.connection.execute(statement, parameters).all()
+
+    def stream(self, statement: Any, **parameters: Any) -> Iterator[Any]:
+        """Rows of a large query, made a few thousand at a time."""
+        for part in self.connection.execute(statement, parameters).partitions(5000):
+            yield from part
+
+    def first(self, statement: Any, **parameters: Any) -> Any:
+        """First row of a query, or None."""
+        return self.connection.execute(statement, parameters).first()
+
+    def run(self, statement: Any, **parameters: Any) -> int:
+        """Rows matched by a change."""
+        return self.connection.execute(statement, parameters).rowcount
+
+    def many(self, statement: Any, rows: Sequence[dict[str, Any]]) -> int:
+        """Rows matched by a change run for each of ``rows``; nothing where there is none."""
+        return self.connection.execute(statement, rows).rowcount if rows else 0
+
+    def insert_new(self, table: sa.Table, rows: Sequence[dict[str, Any]], *key: str) -> None:
+        """Insert rows, leaving out those whose ``key`` is there; ascending by it.
+
+        A row that another transaction is just inserting is waited for.
+        """
+        if rows:
+            rows = sorted(rows, key=lambda row: [row[name] for name in key])
+            self.connection.execute(_insert_new(table, key, self.kind), rows)
+
+    def insert_or_step(
+        self, table: sa.Table, rows: Sequence[dict[str, Any]], key: str, counter: str
+    ) -> None:
+        """Insert rows, counting up ``counter`` of those that are there; all end up locked."""
+        if rows:
+            rows = sorted(rows, key=lambda row: row[key])
+            self.connection.execute(_insert_new(table, (key,), self.kind, counter), rows)
+
+
+_inserts: dict[tuple[str, str, str], Any] = {}
+
+
+def _insert_new(table: sa.Table, key: tuple[str, ...], kind: str, counter: str = '') -> Any:
+    statement = _inserts.get((table.name, kind, counter))
+    if statement is None:
+        # A literal: PyMySQL sends many rows in one statement only where the rest has no values.
+        step = {counter: table.c[counter] + sa.literal_column('1')} if counter else {}
+        if kind == 'mysql':
+            # Not IGNORE, which hides other errors and takes a shared lock first.
+            statement = mysql.insert(table).on_duplicate_key_update(
+                step or {key[0]: table.c[key[0]]}
+            )
+        else:
+            insert = (postgresql if kind == 'postgresql' else sqlite).insert(table)
+            if counter:
+                statement = insert.on_conflict_do_update(index_elements=list(key), set_=step)
+            else:
+                statement = insert.on_conflict_do_nothing(index_elements=list(key))
+        _inserts[(table.name, kind, counter)] = statement
+    return statement
+
+
+def _ours(error: Exception) -> Exception:
+    """What callers are told of an error that trying again would not cure."""
+    root = retry.root_of(error)
+    module = type(root).__module__.partition('.')[0]
+    if module not in ('psycopg', 'pymysql', 'sqlite3'):
+        return error
+    if retry.is_full(root):
+        return exceptions.DatabaseFull(problem=retry.problem_of(error))
+    if retry.refusal_of(root):
+        return retry.unavailable(error)
+    kinds = {kind.__name__ for kind in type(root).__mro__}
+    if kinds & {'IntegrityError', 'ProgrammingError', 'DataError'}:
+        return exceptions.Bug(invariant=f'the database takes what it is given: {root}')
+    return retry.unavailable(error)
+
+
+def _discard(connection: sa.Connection) -> None:
+    """Close a connection that may be in any state, and the one to the server with it."""
+    with contextlib.suppress(Exception):
+        connection.invalidate()
+    with contextlib.suppress(Exception):
+        connection.close()
+
+
+class GivenUp(Exception):
+    """Work that ends its transaction itself: nothing is wrong with its connection."""
+
+
+class Database:
+    """Runs work in transactions, again where that helps, within bounds.
+
+    :param keep: how many connections are kept while nobody uses them
+    :param greeting: statements that its connections are told beside the usual ones
+    """
+
+    def __init__(
+        self,
+        engine: sa.Engine,
+        policy: retry.Policy | None = None,
+        keep: int = 8,
+        greeting: Sequence[str] = (),
+    ) -> None:
+        self.engine = engine
+        self.kind = family(engine)
+        self.policy = policy or retry.Policy()
+        self._keep = keep
+        self._greeting = greeting
+        #: How many connections broke: who answers since may be another server.
+        self.lost = 0
+        self._idle: list[sa.Connection] = []
+        self._lock = threading.Lock()
+        self._orphans: list[sa.Connection] = []
+        self._pid = os.getpid()
+        # SQLite has one writer anyway: queue for it instead of polling.
+        self._writer = threading.Lock() if self.kind == 'sqlite' else None
+
+    def write(
+        self,
+        work: Callable[[Tx], T],
+        settled: Callable[[Tx], T | None] | None = None,
+        *,
+        patient: bool = False,
+        once_locked: bool = False,
+    ) -> T:
+        """Run ``work`` in a transaction and commit.
+
+        :param settled: run first after a COMMIT whose outcome is not known:
+            the result where that transaction turns out to be committed, else None
+        :param patient: as in ``read``
+        :param once_locked: rows that stay locked are waited for once
+        :raises Busy: rows stay locked
+        :raises retry.Locked: the same, with ``once_locked``
+        :raises DatabaseUnavailable: it did not work within the bounds
+        """
+        unknown, lost = False, 0
+        for attempt in self.policy.rounds():
+            try:
+                if unknown and settled is not None:
+                    done = self._once(settled, False)
+                    if done is not None:
+                        return done
+                    unknown = False
+                return self._once(work, False, patient, lost >= LOST_AS_IDLE)
+            except Exception as e:
+                signal = retry.signal_of(e)
+                if signal is None:
+                    raise _ours(e) from e
+                lost += signal is retry.Signal.LOST
+                unknown = unknown or isinstance(e, retry.LostInCommit)
+                if once_locked and signal is retry.Signal.LOCKED:
+                    raise retry.Locked(retry.problem_of(e)) from e
+                attempt.failed(signal, e)
+        raise exceptions.Bug(invariant='the last round of a retry raises')
+
+    def read(self, work: Callable[[Tx], T], *, patient: bool = False) -> T:
+        """Run ``work`` in a transaction that only reads.
+
+        :param patient: its statements may take long: their answers are waited for longer,
+            and are no sign of a database that is silent
+        :raises DatabaseUnavailable: it did not work within the bounds
+        """
+        for attempt in self.policy.rounds():
+            try:
+                return self._once(work, True, patient)
+            except Exception as e:
+                signal = retry.signal_of(e)
+                if signal is None:
+                    raise _ours(e) from e
+                attempt.failed(signal, e)
+        raise exceptions.Bug(invariant='the last round of a retry raises')
+
+    def _once(
+        self, work: Callable[[Tx], T], reads: bool, patient: bool = False, slow: bool = False
+    ) -> T:
+        if self._writer is None or reads:
+            return self._on_connection(work, reads, patient, slow)
+        if not self._writer.acquire(timeout=self.policy.seconds):
+            raise retry.Again('another thread keeps the database')
+        try:
+            return self._on_connection(work, reads, patient, slow)
+        finally:
+            self._writer.release()
+
+    def _on_connection(self, work: Callable[[Tx], T], reads: bool, patient: bool, slow: bool) -> T:
+        with self.unhurried() if slow else self.connection() as connection:
+            if self.kind == 'sqlite':
+                connection.info['gantt_reads'] = reads
+            else:
+                watch.set_patient(connection, patient)
+            transaction = connection.begin()
+            tx = Tx(connection, self.kind)
+            try:
+                result = work(tx)
+            except BaseException:
+                # Broken connections cannot roll back; the error at hand says more.
+                with contextlib.suppress(Exception):
+                    transaction.rollback()
+                raise
+            try:
+                self.commit(transaction)
+            except Exception as e:
+                with contextlib.suppress(Exception):
+                    transaction.rollback()
+                if retry.signal_of(e) is retry.Signal.LOST:
+                    raise retry.LostInCommit(retry.problem_of(e)) from e
+                raise
+            for done in tx.after:
+                done()
+            return result
+
+    def commit(self, transaction: sa.Transaction) -> None:
+        """COMMIT; its own method so that a test can lose the answer to it."""
+        transaction.commit()
+
+    @contextlib.contextmanager
+    def connection(self) -> Any:
+        """A connection for one transaction; kept afterwards unless it failed."""
+        connection = self._take()
+        try:
+            yield connection
+        except BaseException as e:
+            sound = isinstance(e, exceptions.GanttError | retry.Again | GivenUp)
+            if sound or retry.signal_of(e) in (retry.Signal.CONFLICT, retry.Signal.LOCKED):
+                self._give(connection)
+                raise
+            _discard(connection)
+            if retry.signal_of(e) is retry.Signal.LOST:
+                # What broke it broke the others: each of them would use up a try.
+                self._forget_idle()
+                self.lost += 1
+            raise
+        self._give(connection)
+
+    @contextlib.contextmanager
+    def unhurried(self) -> Any:
+        """A connection whose transactions may be idle for long; closed afterwards."""
+        connection = self._open((*self._greeting, *unhurried(self.kind)))
+        try:
+            yield connection
+        finally:
+            _discard(connection)
+
+    def _take(self) -> sa.Connection:
+        with self._lock:
+            if self._pid != os.getpid():
+                # A fork: these belong to the parent and must not even be closed,
+                # which would say goodbye to the server in its name.
+                self._orphans += self._idle
+                self._pid, self._idle = os.getpid(), []
+            while self._idle:
+                connection = self._idle.pop()
+                if not (connection.closed or connection.invalidated):
+                    return connection
+        return self._open(self._greeting)
+
+    def _open(self, greeting: Sequence[str]) -> sa.Connection:
+        connection = self.engine.connect()
+        try:
+            if self.kind != 'sqlite':
+                watch.set_patient(connection, False)
+            if greeting:
+                with connection.begin():
+                    for statement in greeting:
+                        connection.exec_driver_sql(statement)
+        except BaseException:
+            _discard(connection)
+            raise
+        return connection
+
+    def _forget_idle(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            _discard(connection)
+
+    def _give(self, connection: sa.Connection) -> None:
+        with self._lock:
+            if len(self._idle) < self._keep:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def silent_for(self) -> float:
+        """Seconds that the longest wait for an answer has lasted, long statements left out.
+
+        Of all connections to this database; cheap, from any thread.
+        """
+        return watch.silent_for(self.engine)
+
+    def close(self) -> None:
+        """Give every connection back to the engine's pool; those in use follow."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            with contextlib.suppress(Exception):
+                connection.close()

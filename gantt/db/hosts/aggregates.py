@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Aggregates: named sets of hosts with metadata.
+
+Members are kept by host name in ``aggregate_members``; the uuids of a host's
+aggregates stand in its facts as well, so that a host is read without them.
+"""
+
+import uuid as uuids
+from collections.abc import Iterable
+
+import msgspec
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core.messages.base import derived_id
+from gantt.core.resources.host import Aggregate
+from gantt.db.engine import kinds, session
+from gantt.db.hosts import providers
+from gantt.db.hosts.hosts import Hosts
+from gantt.db.schema import models
+
+_a = models.aggregates
+_d = models.aggregate_metadata
+_m = models.aggregate_members
+
+READ = sa.select(_a).order_by(_a.c.id)
+METADATA = sa.select(_d)
+MEMBERS = sa.select(_m).order_by(_m.c.host)
+# Not against those who only refer to the row, as a new member of it does.
+LOCK = sa.select(_a).where(_a.c.name == sa.bindparam('name')).with_for_update(key_share=True)
+HOSTS_OF = sa.select(_m.c.host).where(_m.c.aggregate_id == sa.bindparam('id'))
+OF_HOSTS = (
+    sa.select(_m.c.host, _a.c.uuid)
+    .join(_a, _a.c.id == _m.c.aggregate_id)
+    .where(_m.c.host.in_(sa.bindparam('hosts', expanding=True)))
+)
+CHANGED = (
+    _a.update()
+    .where(_a.c.id == sa.bindparam('b_id'))
+    .values(generation=_a.c.generation + 1, uuid=sa.bindparam('uuid'))
+)
+
+
+def load(tx: session.Tx) -> list[Aggregate]:
+    """All aggregates, by id."""
+    metadata: dict[int, dict[str, str]] = {}
+    for row in tx.all(METADATA):
+        metadata.setdefault(row.aggregate_id, {})[row.key] = row.value
+    members: dict[int, list[str]] = {}
+    for row in tx.all(MEMBERS):
+        members.setdefault(row.aggregate_id, []).append(row.host)
+    return [
+        Aggregate(
+            id=row.id,
+            uuid=row.uuid,
+            name=row.name,
+            metadata=metadata.get(row.id, {}),
+            hosts=members.get(row.id, []),
+            generation=row.generation,
+        )
+        for row in tx.all(READ)
+    ]
+
+
+def save(
+    hosts: Hosts,
+    name: str,
+    metadata: dict[str, str | None],
+    members: list[str] | None,
+    uuid: str | None,
+) -> Aggregate:
+    """Create or change an aggregate.
+
+    :param metadata: merged into what is there; a None value removes its key
+    :param members: names of hosts, whole; None: as they are
+    """
+    tx = hosts.tx
+    made = {'uuid': uuid or str(uuids.uuid4()), 'name': name}
+    if uuid is not None:
+        _check_uuid(tx, name, uuid)
+    tx.insert_new(_a, [made], 'name')
+    row = tx.first(LOCK, name=name)
+    for key, value in sorted(metadata.items()):
+        tx.run(_d.delete().where(_d.c.aggregate_id == row.id, _d.c.key == key))
+        if value is not None:
+            tx.run(_d.insert().values(aggregate_id=row.id, key=key, value=value))
+    affected: set[str] = set()
+    if members is not None:
+        before = {found.host for found in tx.all(HOSTS_OF, id=row.id)}
+        affected = before ^ set(members)
+        _write_members(tx, row.id, before, set(members))
+    if uuid is not None and uuid != row.uuid:
+        affected |= {found.host for found in tx.all(HOSTS_OF, id=row.id)}
+    tx.many(CHANGED, [{'b_id': row.id, 'uuid': uuid or row.uuid}])
+    providers.announce(tx, 'aggregate', [row.id])
+    refresh(hosts, affected)
+    return next(one for one in load(tx) if one.id == row.id)
+
+
+def _check_uuid(tx: session.Tx, name: str, uuid: str) -> None:
+    other = tx.first(sa.select(_a.c.name).where(_a.c.uuid == uuid, _a.c.name != name))
+    if other is not None:
+        raise exceptions.Refused(f'aggregate {other.name!r} has the uuid {uuid} already', uuid=uuid)
+
+
+def _write_members(tx: session.Tx, aggregate_id: int, before: set[str], now: set[str]) -> None:
+    gone = sorted(before - now)
+    if gone:
+        tx.run(_m.delete().where(_m.c.aggregate_id == aggregate_id, _m.c.host.in_(gone)))
+    tx.many(
+        _m.insert(), [{'aggregate_id': aggregate_id, 'host': host} for host in sorted(now - before)]
+    )
+
+
+def remove(hosts: Hosts, name: str) -> None:
+    """Forget an aggregate.
+
+    :raises NotFound:
+    """
+    tx = hosts.tx
+    row = tx.first(LOCK, name=name)
+    if row is None:
+        raise exceptions.NotFound(kind='aggregate', name=name)
+    members = {found.host for found in tx.all(HOSTS_OF, id=row.id)}
+    for table in (_d, _m):
+        tx.run(table.delete().where(table.c.aggregate_id == row.id))
+    tx.run(_a.delete().where(_a.c.id == row.id))
+    providers.announce(tx, 'aggregate', [row.id])
+    refresh(hosts, members)
+
+
+def refresh(hosts: Hosts, names: Iterable[str]) -> None:
+    """Bring the uuids in the facts of these hosts in line with the members."""
+    tx = hosts.tx
+    wanted = sorted(set(names))
+    if not wanted:
+        return
+    known = providers.ids_by_name(tx, wanted)
+    locked = providers.lock(tx, hosts.memory, known.values())
+    of: dict[str, list[str]] = {name: [] for name in wanted}
+    for host, uuid in tx.all(OF_HOSTS, hosts=wanted):
+        of[host].append(uuid)
+    touched = []
+    for pid, template in sorted(locked.templates.items()):
+        uuids_now = sorted(of.get(template.name, []))
+        if pid in locked.counters and uuids_now != template.aggregates:
+            hosts.say(locked, msgspec.structs.replace(template, aggregates=uuids_now))
+            locked.counters[pid].generation += 1
+            touched.append(pid)
+    providers.save(tx, locked, touched)
+
+
+def resolve(tx: session.Tx, said: Iterable[list[str]]) -> dict[str, str]:
+    """Names and uuids as reporters say them -> uuid; a name never heard makes an aggregate."""
+    stored = {one: kinds.storable(one) for names in said for one in names}
+    if not stored:
+        return {}
+    found: dict[str, str] = {}
+    for row in tx.all(READ):
+        found.setdefault(row.uuid, row.uuid)
+        found[row.name] = row.uuid
+    unknown = sorted({name for name in stored.values() if name not in found})
+    if unknown:
+        made = [{'name': name, 'uuid': derived_id('aggregate', name)} for name in unknown]
+        tx.insert_new(_a, made, 'name')
+        new = [row for row in tx.all(READ) if row.name in set(unknown)]
+        found.update((row.name, row.uuid) for row in new)
+        providers.announce(tx, 'aggregate', [row.id for row in new])
+    return {name: found[kept] for name, kept in stored.items()}
+
+
+def join(tx: session.Tx, host: str, uuids_now: list[str]) -> None:
+    """Make ``host`` a member of exactly these aggregates."""
+    ids = {row.uuid: row.id for row in tx.all(READ)}
+    wanted = {ids[uuid] for uuid in uuids_now if uuid in ids}
+    query = sa.select(_m.c.aggregate_id).where(_m.c.host == host)
+    before = {row.aggregate_id for row in tx.all(query)}
+    gone = sorted(before - wanted)
+    if gone:
+        tx.run(_m.delete().where(_m.c.host == host, _m.c.aggregate_id.in_(gone)))
+    tx.many(_m.insert(), [{'aggregate_id': one, 'host': host} for one in sorted(wanted - before)])
+    providers.announce(tx, 'aggregate', sorted(before ^ wanted))

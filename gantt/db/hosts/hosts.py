@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts: registered, disabled, enabled, removed; and their long facts written."""
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core.claims import host_event, registration
+from gantt.core.claims.host_event import HostEvent
+from gantt.core.claims.reconcile import Registration, RegistrationFate
+from gantt.core.messages.base import derived_id
+from gantt.core.messages.report import Registered, RegisterHost
+from gantt.core.messages.resource_classes import HOT
+from gantt.core.resources.host import HostChange, HostFacts, HostRow
+from gantt.core.resources.host_keys import HostKey
+from gantt.db.claims.aside import Aside
+from gantt.db.engine import retry, session
+from gantt.db.engine.arrays import Update
+from gantt.db.engine.retry import Again
+from gantt.db.hosts import host_events, providers, rows
+from gantt.db.schema import models
+
+_p = models.providers
+_c = models.claims
+_f = models.provider_facts
+_i = models.inventories
+_t = models.provider_traits
+_m = models.aggregate_members
+_h = models.former_hosts
+
+NAMED = sa.select(_p.c.id).where(_p.c.name == sa.bindparam('name'))
+FORMER = sa.select(_h.c.epoch).where(_h.c.name == sa.bindparam('name'))
+#: Rarely asked: of hosts that come back under a name that is not used any more.
+WITH_JOURNAL = (
+    sa.select(_p.c.name)
+    .join(_f, _f.c.provider_id == _p.c.id)
+    .where(_f.c.journal == sa.bindparam('journal'))
+    .limit(1)
+)
+KEY = (
+    sa.select(_f.c.signing_key)
+    .join(_p, _p.c.id == _f.c.provider_id)
+    .where(_p.c.name == sa.bindparam('name'))
+)
+INCARNATION = sa.select(models.meta.c.incarnation)
+MEMBER_OF = (
+    sa.select(models.aggregates.c.uuid)
+    .join(_m, _m.c.aggregate_id == models.aggregates.c.id)
+    .where(_m.c.host == sa.bindparam('host'))
+    .order_by(models.aggregates.c.uuid)
+)
+_facts_columns = [c.name for c in _f.c if c.name != 'provider_id']
+WRITE_FACTS = Update(_f, {'b_id': 'provider_id'}, _facts_columns)
+#: Most of what hosts report anew are metrics: then nothing else of the row is written.
+WRITE_LONG_FACTS = Update(_f, {'b_id': 'provider_id'}, ['facts'])
+INVENTORIES = sa.select(_i).where(_i.c.provider_id == sa.bindparam('id'))
+TRAITS = sa.select(_t.c.trait_id).where(_t.c.provider_id == sa.bindparam('id'))
+LIVE_CLAIMS = sa.select(sa.func.count()).where(
+    sa.or_(
+        sa.and_(models.claims.c.provider_id == sa.bindparam('id'), models.claims.c.live == 1),
+        models.claims.c.id.in_(
+            sa.select(models.allocations.c.claim_id)
+            .join(models.claims, models.claims.c.id == models.allocations.c.claim_id)
+            .where(models.allocations.c.provider_id == sa.bindparam('id'))
+            .where(models.claims.c.live == 1)
+        ),
+    )
+)
+
+
+def load_key(tx: session.Tx, name: str) -> HostKey | None:
+    """The key of a host, None where it has none or is not known."""
+    found = tx.first(KEY, name=name)
+    return None if found is None else rows.key(found.signing_key)
+
+
+class Hosts:
+    """The verbs about hosts, within one transaction."""
+
+    def __init__(self, tx: session.Tx, memory: rows.Memory) -> None:
+        self.tx = tx
+        self.memory = memory
+        self._classes = providers.Ids(tx, models.resource_classes)
+        self._traits = providers.Ids(tx, models.traits)
+        self._facts: list[dict[str, Any]] = []
+        self._long_facts: list[dict[str, Any]] = []
+        #: Of the history: name of a host and what changed of it.
+        self.lines: list[tuple[str, HostEvent]] = []
+        self._by = ''
+
+    # -- verbs ------------------------------------------------------------------
+    def register(
+        self, messages: Sequence[RegisterHost], report_seconds: int, aside: Aside
+    ) -> list[RegistrationFate]:
+        """Hand out the next epochs, or say why not; the same nonce again gets the same one.
+
+        :param messages: of different hosts
+        """
+        refused: dict[str, exceptions.GanttError] = {}
+        known = providers.ids_by_name(self.tx, [one.name for one in messages])
+        # In the order of names: two schedulers that make the same hosts must not
+        # wait for each other.
+        for one in sorted(messages, key=operator.attrgetter('name')):
+            if one.name not in known:
+                try:
+                    registration.check_key(None, one)
+                    known[one.name] = self._make(one)
+                except exceptions.GanttError as e:
+                    refused[one.name] = e
+        locked = providers.lock(self.tx, self.memory, aside.without(set(known.values())))
+        for one in messages:
+            if known.get(one.name) in aside.left:
+                refused[one.name] = retry.busy(f'host {one.name} is')
+            if one.name not in refused:
+                try:
+                    self._register(locked, known[one.name], one, report_seconds)
+                except exceptions.Refused as e:
+                    refused[one.name] = e
+        self.write_noted()
+        ids = [known[one.name] for one in messages if one.name not in refused]
+        providers.save(self.tx, locked, ids)
+        changed = {
+            change.provider_id: change
+            for change in providers.changes_of(self.tx, self.memory, locked, ids)
+        }
+        incarnation = self.tx.first(INCARNATION).incarnation
+        return [
+            refused.get(one.name)
+            or _registration(changed[known[one.name]], incarnation, report_seconds)
+            for one in messages
+        ]
+
+    def _register(
+        self, locked: providers.Locked, host_id: int, message: RegisterHost, report_seconds: int
+    ) -> None:
+        counters = locked.counters.get(host_id)
+        if counters is None:
+            raise Again('the host was removed meanwhile')
+        before = locked.row(host_id)
+        if before.name != message.name:
+            raise exceptions.InvalidMessage(
+                field='register_host.name',
+                problem=f'the database takes it for {before.name!r}; expected another name',
+            )
+        row = registration.register(
+            before, message, provider_id=before.id, now=self.tx.now, report_seconds=report_seconds
+        )
+        if row.uuid != before.uuid:
+            self._check_uuid(row.uuid, row.name)
+            self.tx.run(_p.update().where(_p.c.id == row.id).values(uuid=row.uuid))
+        if registration.begins_lists_anew(before, row):
+            self.tx.run(
+                _c.update()
+                .where(_c.c.provider_id == row.id, _c.c.live == 1, _c.c.absences != 0)
+                .values(absences=0)
+            )
+        self.note(locked, msgspec.structs.replace(locked.templates[row.id], **_said(row)))
+        counters.epoch, counters.generation = row.epoch, row.generation
+        counters.sequence, counters.full_sequence = row.sequence, row.full_sequence
+
+    def _make(self, message: RegisterHost) -> int:
+        """Insert a host that is not known yet, at epoch 0; its id."""
+        former = self.tx.first(FORMER, name=message.name)
+        last_epoch = former.epoch if former is not None else 0
+        if former is not None and message.journal is not None:
+            renamed = self.tx.first(WITH_JOURNAL, journal=message.journal)
+            if renamed is not None:
+                raise exceptions.HostRenamed(name=message.name, new=renamed.name)
+        uuid = message.uuid or derived_id('host', message.name, last_epoch)
+        self._check_uuid(uuid, message.name)
+        self.tx.insert_new(
+            _p,
+            [
+                {
+                    'uuid': uuid,
+                    'name': message.name,
+                    'kind': 'host',
+                    'facts_stamp': self.tx.stamp,
+                    'epoch': last_epoch,
+                }
+            ],
+            'name',
+        )
+        row = self.tx.first(NAMED, name=message.name)
+        if row is None:
+            raise Again('the host was removed meanwhile')
+        member_of = [found.uuid for found in self.tx.all(MEMBER_OF, host=message.name)]
+        blank = HostRow(id=row.id, uuid=uuid, name=message.name, aggregates=member_of)
+        self.tx.insert_new(_f, [{'provider_id': row.id, **facts_values(blank)}], 'provider_id')
+        found: int = row.id
+        return found
+
+    def _check_uuid(self, uuid: str, name: str) -> None:
+        taken = self.tx.first(sa.select(_p.c.name).where(_p.c.uuid == uuid))
+        # Its own name: another scheduler has made it meanwhile, for a copy of this message.
+        if taken is not None and taken.name != name:
+            raise exceptions.InvalidMessage(
+                field='register_host.uuid',
+                problem=f'{uuid} is the uuid of host {taken.name!r}; expected one of its own',
+            )
+
+    def disable(self, name: str, reason: str, by: str) -> HostChange:
+        """Nothing new lands here."""
+        locked, row, template = self.lock_one(name)
+        self.say(locked, msgspec.structs.replace(template, disabled=reason, disabled_by=by))
+        return self.save(locked, row.id)
+
+    def enable(self, name: str, by: str = '') -> HostChange:
+        """Take an operator's disabling back."""
+        locked, row, template = self.lock_one(name)
+        self._by = by
+        self.say(locked, msgspec.structs.replace(template, disabled=None, disabled_by=None))
+        return self.save(locked, row.id)
+
+    def change_key(self, name: str, change: Callable[[HostKey], HostKey | None]) -> HostChange:
+        """An operator's verb on the key of a host.
+
+        :raises NotFound: the host is not known, or has no key
+        """
+        locked, row, template = self.lock_one(name)
+        if template.key is None:
+            raise exceptions.NotFound(kind='key of host', name=name)
+        self.say(locked, msgspec.structs.replace(template, key=change(template.key)))
+        return self.save(locked, row.id)
+
+    def remove(self, name: str) -> HostChange:
+        """Forget a host without live claims."""
+        locked, row, _ = self.lock_one(name)
+        count = self.tx.connection.execute(LIVE_CLAIMS, {'id': row.id}).scalar_one()
+        if count:
+            raise exceptions.Refused(
+                f'host {name!r} has {count} live claims; move or release what runs there first',
+                name=name,
+                claims=count,
+            )
+        removed = HostEvent(kind='removed', what='it was forgotten')
+        host_events.write(self.tx, [(name, removed)])
+        self.tx.run(_h.delete().where(_h.c.name == name))
+        self.tx.run(_h.insert().values(name=name, epoch=row.epoch))
+        for table in (_f, _i, _t):
+            self.tx.run(table.delete().where(table.c.provider_id == row.id))
+        self.tx.run(_p.delete().where(_p.c.id == row.id))
+        providers.announce(self.tx, 'host', [row.id])
+        return HostChange(provider_id=row.id, row=None)
+
+    # -- parts of them --------------------------------------------------------------
+    def lock_one(self, name: str) -> tuple[providers.Locked, rows.Counters, HostRow]:
+        """One host under lock.  :raises NotFound:"""
+        found = self.tx.first(NAMED, name=name)
+        locked = providers.lock(self.tx, self.memory, [found.id] if found else [])
+        if found is None or found.id not in locked.counters:
+            raise exceptions.NotFound(kind='host', name=name)
+        return locked, locked.counters[found.id], locked.templates[found.id]
+
+    def say(self, locked: providers.Locked, said: HostRow) -> None:
+        """Write what the host's row says beyond its counters, where it differs."""
+        self.note(locked, said)
+        self.write_noted()
+
+    def note(self, locked: providers.Locked, said: HostRow) -> None:
+        """The same, to be written by ``write_noted`` together with what others say."""
+        known = locked.templates[said.id]
+        if said == known:
+            return
+        self.lines += [(said.name, one) for one in host_event.changes(known, said, self._by)]
+        if said == msgspec.structs.replace(known, facts=said.facts):
+            self._long_facts.append({'b_id': said.id, 'facts': rows.text(said.facts)})
+        else:
+            self._facts.append({'b_id': said.id, **facts_values(said)})
+        locked.templates[said.id] = said
+        locked.counters[said.id].facts_stamp = self.tx.stamp
+        self.memory.keep(said, self.tx.stamp)
+
+    def write_noted(self) -> None:
+        """Write what was noted."""
+        if self._facts:
+            WRITE_FACTS.run(self.tx, self._facts)
+        if self._long_facts:
+            WRITE_LONG_FACTS.run(self.tx, self._long_facts)
+        self._facts, self._long_facts = [], []
+        if self.lines:
+            host_events.write(self.tx, self.lines)
+        self.lines = []
+
+    def save(self, locked: providers.Locked, provider_id: int) -> HostChange:
+        """Write the counters of a host as they became; the host as it is now."""
+        providers.save(self.tx, locked, [provider_id])
+        return providers.changes_of(self.tx, self.memory, locked, [provider_id])[0]
+
+    # -- what a report changes beyond counters ------------------------------------------
+    def write_inventories(
+        self, provider_id: int, facts: HostFacts, others: dict[str, list[int]]
+    ) -> int:
+        """Bring the inventories in line with the facts.
+
+        :param others: class -> [cap, used, foreign] of the classes that are not
+            hot; what is used without an inventory keeps a row of nothing
+        :returns: how many rows of such classes there are now
+        """
+        names = set(facts.inventories) | set(others)
+        ids = self._classes.of(names)
+        before = {row.class_id for row in self.tx.all(INVENTORIES, id=provider_id)}
+        values = [
+            inventory_values(provider_id, ids[name], facts, name, others.get(name))
+            for name in sorted(names)
+        ]
+        gone = before - {value['class_id'] for value in values}
+        if gone:
+            self.tx.run(
+                _i.delete().where(_i.c.provider_id == provider_id, _i.c.class_id.in_(sorted(gone)))
+            )
+        self.tx.many(_i.insert(), [value for value in values if value['class_id'] not in before])
+        self.tx.many(
+            UPDATE_INVENTORY,
+            [
+                {'b_provider': provider_id, 'b_class': value['class_id'],
+                 **{k: v for k, v in value.items() if k not in ('provider_id', 'class_id')}}
+                for value in values
+                if value['class_id'] in before
+            ],
+        )  # fmt: skip
+        return sum(name not in HOT for name in names)
+
+    def write_traits(self, provider_id: int, names: list[str]) -> None:
+        """Bring the traits in line with the facts."""
+        wanted = set(self._traits.of(names).values())
+        before = {row.trait_id for row in self.tx.all(TRAITS, id=provider_id)}
+        gone = sorted(before - wanted)
+        if gone:
+            self.tx.run(_t.delete().where(_t.c.provider_id == provider_id, _t.c.trait_id.in_(gone)))
+        self.tx.many(
+            _t.insert(),
+            [{'provider_id': provider_id, 'trait_id': one} for one in sorted(wanted - before)],
+        )
+
+
+UPDATE_INVENTORY = (
+    _i.update()
+    .where(_i.c.provider_id == sa.bindparam('b_provider'), _i.c.class_id == sa.bindparam('b_class'))
+    .values(
+        {c.name: sa.bindparam(c.name) for c in _i.c if c.name not in ('provider_id', 'class_id')}
+    )
+)
+
+
+def inventory_values(
+    provider_id: int, class_id: int, facts: HostFacts, name: str, other: list[int] | None
+) -> dict[str, Any]:
+    """A row of ``inventories``."""
+    inventory = facts.inventories.get(name)
+    values: dict[str, Any] = {
+        'provider_id': provider_id, 'class_id': class_id, 'total': 0, 'reserved': 0,
+        'min_unit': 1, 'max_unit': None, 'step_size': 1, 'allocation_ratio': 1.0, 'cap': 0,
+        'used': other[1] if other else 0, 'foreign_use': other[2] if other else 0,
+    }  # fmt: skip
+    if inventory is not None:
+        values.update(msgspec.structs.asdict(inventory), cap=inventory.cap)
+    return values
+
+
+def _registration(change: HostChange, incarnation: int, report_seconds: int) -> Registration:
+    row = change.row
+    assert row is not None
+    registered = Registered(
+        name=row.name, uuid=row.uuid, epoch=row.epoch, incarnation=incarnation,
+        report_seconds=report_seconds,
+    )  # fmt: skip
+    return registered, change
+
+
+def _said(row: HostRow) -> dict[str, Any]:
+    """What a registration says beyond counters."""
+    return {
+        'uuid': row.uuid, 'node': row.node, 'cell': row.cell, 'zone': row.zone,
+        'build_topic': row.build_topic, 'boot_nonce': row.boot_nonce, 'speaks_for': row.speaks_for,
+        'journal': row.journal, 'journal_count': row.journal_count, 'key': row.key,
+    }  # fmt: skip
+
+
+def facts_values(row: HostRow) -> dict[str, Any]:
+    """The columns of ``provider_facts``, without the provider's id."""
+    return {
+        'node': row.node,
+        'cell': row.cell,
+        'zone': row.zone,
+        'build_topic': row.build_topic,
+        'boot_nonce': row.boot_nonce,
+        'journal': row.journal,
+        'journal_count': row.journal_count,
+        'speaks_for': row.speaks_for,
+        'disabled': row.disabled,
+        'disabled_by': row.disabled_by,
+        'service_disabled': row.service_disabled,
+        'aggregates': rows.text(row.aggregates),
+        'facts': rows.text(row.facts),
+        'signing_key': None if row.key is None else rows.text(row.key),
+    }

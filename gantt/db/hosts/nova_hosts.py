@@ -1,0 +1,411 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an unmodified Nova says, folded into claims and aggregates: see ``core.nova.host_words``.
+
+A batch of broadcasts is one transaction.  Hosts are locked before any claim is
+read that is to be changed; what else turns out to be needed is locked in the
+next try, in the order of all locks.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from gantt.core.claims.claim import Claim
+from gantt.core.messages.base import derived_id
+from gantt.core.nova import host as nova_host
+from gantt.core.nova import host_words
+from gantt.core.nova.events import (
+    AggregateDeleted,
+    AggregatesUpdated,
+    Cast,
+    GuestSettled,
+    NovaAggregate,
+)
+from gantt.core.nova.host import NovaEffect
+from gantt.core.nova.host_words import Heard
+from gantt.db.claims import adopted, groups
+from gantt.db.claims.aside import Aside
+from gantt.db.claims.claims import Changes, load_claims, providers_of
+from gantt.db.engine import session
+from gantt.db.engine.retry import Again, Locked
+from gantt.db.hosts import aggregates, providers, rows
+from gantt.db.hosts.hosts import Hosts
+from gantt.db.schema import models
+from gantt.scheduler.ports import HeardResult, OpenMove
+
+_c = models.claims
+_f = models.provider_facts
+_a = models.aggregates
+_l = models.allocations
+_n = models.nova_heard
+
+_ids: Any = sa.bindparam('ids', expanding=True)
+READ = sa.select(_n).where(_n.c.id.in_(_ids))
+LOCK = READ.order_by(_n.c.id).with_for_update()
+WRITE = (
+    _n.update()
+    .where(_n.c.id == sa.bindparam('b_id'))
+    .values({name: sa.bindparam(name) for name in ('casts', 'unclaimed', 'synced_at')})
+)
+MOVED = (
+    sa.select(_c.c.consumer)
+    .where(
+        _c.c.move_id.is_not(None),
+        _c.c.live == 1,
+        _c.c.created_at < sa.bindparam('before'),
+    )
+    .order_by(_c.c.created_at)
+    .limit(sa.bindparam('most'))
+)
+# Of hosts of Nova alone: others, and groups that are planned, may have any number of such.
+AWAITED = (
+    sa.select(_c.c.consumer)
+    .join(_f, _f.c.provider_id == _c.c.provider_id)
+    .where(
+        _f.c.speaks_for == 'nova',
+        _c.c.lifecycle == 'host',
+        _c.c.state == 'reserved',
+        _c.c.live == 1,
+        _c.c.expires_at.is_not(None),
+        _c.c.created_at < sa.bindparam('before'),
+    )
+    .order_by(_c.c.created_at)
+    .limit(sa.bindparam('most'))
+)
+NAME_OF = sa.select(_a.c.name).where(_a.c.uuid == sa.bindparam('uuid'))
+UUID_OF = sa.select(_a.c.uuid).where(_a.c.name == sa.bindparam('name'))
+
+
+def key_of_host(name: str) -> str:
+    """The row of ``nova_heard`` for a host."""
+    return derived_id('nova host', name)
+
+
+class MoreLocks(Again):
+    """Rows are needed that are not locked: begin again with them."""
+
+
+class Hearing:
+    """A batch of words about guests.
+
+    :ivar beside: providers to lock beside the hosts that the words are of
+    """
+
+    def __init__(self, casts: Sequence[Cast]) -> None:
+        self.casts = casts
+        self.beside: set[int] = set()
+        self.groups: set[str] = set()
+        self.adopted: dict[str, dict[str, Any]] = {}
+
+    def run(self, changes: Changes, hosts: Hosts, aside: Aside) -> HeardResult:
+        """Fold the batch, but for the words of hosts that are locked.
+
+        :raises MoreLocks: to be run again in a new transaction
+        """
+        tx = changes.tx
+        ids = providers.ids_by_name(tx, {host_of(cast) for cast in self.casts})
+        keys = {host_of(cast): key_of_host(host_of(cast)) for cast in self.casts}
+        known = _read(tx, READ, keys.values())
+        casts = [
+            cast
+            for cast in self.casts
+            if host_of(cast) in ids and not _heard(known, keys[host_of(cast)]).knows(cast)
+        ]
+        if not casts:
+            return HeardResult()
+        groups.lock(tx, self.groups)
+        tx.insert_or_step(models.consumers, list(self.adopted.values()), 'uuid', 'generation')
+        changes.lock(aside.without({ids[host_of(cast)] for cast in casts} | self.beside))
+        locked = sorted({host_of(cast) for cast in casts if ids[host_of(cast)] in aside.left})
+        casts = [cast for cast in casts if ids[host_of(cast)] not in aside.left]
+        said = [(cast, _counts(changes, ids[host_of(cast)], cast)) for cast in casts]
+        casts = [cast for cast, counts in said if counts]
+        not_novas = [host_of(cast) for cast, counts in said if not counts]
+        if not casts:
+            return HeardResult(not_novas=not_novas, locked=locked)
+        desk = Desk(changes, casts, ids)
+        heard = _read(tx, READ, {keys[host_of(cast)] for cast in casts})
+        result = NovaEffect()
+        for cast in casts:
+            host = host_of(cast)
+            if ids[host] not in changes.locked.counters:
+                continue
+            before = _heard(heard, keys[host])
+            heard[keys[host]], effect = desk.fold(ids[host], before, cast)
+            result = _joined(result, effect)
+        self._demand_locks(changes, desk, aside)
+        mark(changes, hosts, {ids[host_of(cast)] for cast in casts})
+        desk.write(hosts)
+        _write(tx, heard)
+        groups.bump(tx, {claim.group for claim in desk.made if claim.group is not None})
+        return HeardResult(
+            confirmed=result.confirmed, released=result.released, adopted=result.adopted,
+            hosts=changes.result([]).hosts, not_novas=not_novas, locked=locked,
+        )  # fmt: skip
+
+    def _demand_locks(self, changes: Changes, desk: 'Desk', aside: Aside) -> None:
+        needed = providers_of(desk.now[claim_id] for claim_id in desk.changed)
+        if not needed.isdisjoint(aside.left):
+            raise Locked('a guest moves to or from a host whose row is locked')
+        people = rows.consumer_values(desk.made)
+        strange = [row for row in people if row['uuid'] not in self.adopted]
+        voided = {claim.group for claim in desk.made if claim.group is not None}
+        if strange or not needed <= set(changes.locked.counters) or not voided <= self.groups:
+            self.beside |= needed
+            self.groups |= voided
+            self.adopted.update((row['uuid'], row) for row in strange)
+            raise MoreLocks('a broadcast changes more than its host')
+
+
+class Desk:
+    """The claims that a batch is about, while it is folded."""
+
+    def __init__(self, changes: Changes, casts: Sequence[Cast], ids: Mapping[str, int]) -> None:
+        self._changes = changes
+        self.before: dict[str, Claim] = {}
+        self.now: dict[str, Claim] = {}
+        self._of: dict[str, dict[str, None]] = {}
+        self._on: dict[int, dict[str, None]] = {}
+        self._load(casts, ids)
+
+    def _load(self, casts: Sequence[Cast], ids: Mapping[str, int]) -> None:
+        tx = self._changes.tx
+        on = sorted({ids[host_of(cast)] for cast in casts})
+        here = load_claims(tx, provider_ids=on, live=True)
+        self._keep(here)
+        placed = {claim.consumer for claim in here}
+        placed_on = {(claim.provider_id, claim.consumer) for claim in here}
+        unplaced = {
+            consumer
+            for cast in casts
+            for consumer in host_words.consumers_of(cast)
+            if (ids[host_of(cast)], consumer) not in placed_on
+        }
+        # Of a guest with a claim here the live ones tell whether it moves; of one that its host
+        # names without, its history tells what it takes, and whether it has left since.  Not
+        # "live = 1": of a few consumers this is.
+        for consumers, live in ((placed - unplaced, True), (unplaced, False)):
+            for some in _parts(sorted(consumers)):
+                where = [_c.c.consumer.in_(some), *([_c.c.live != 0] if live else [])]
+                self._keep(load_claims(tx, where=where))
+
+    def _keep(self, claims: Iterable[Claim]) -> None:
+        for claim in claims:
+            self.before[claim.id] = claim
+            self._note(claim)
+
+    def fold(self, provider_id: int, heard: Heard, cast: Cast) -> tuple[Heard, NovaEffect]:
+        """One broadcast."""
+        host = self._changes.locked.row(provider_id)
+        about = set(host_words.consumers_of(cast))
+        about.update(self._on.get(host.id, ()))
+        claims = [self.now[one] for consumer in about for one in self._of.get(consumer, ())]
+        heard, effect = host_words.fold(host, heard, claims, cast, self._changes.tx.now)
+        self.take(effect)
+        return heard, effect
+
+    def take(self, effect: NovaEffect) -> None:
+        """Claims as they become."""
+        for claim in effect.claims:
+            self._note(claim)
+
+    def _note(self, claim: Claim) -> None:
+        self.now[claim.id] = claim
+        self._of.setdefault(claim.consumer, {})[claim.id] = None
+        self._on.setdefault(claim.provider_id, {})[claim.consumer] = None
+
+    @property
+    def changed(self) -> list[str]:
+        """Ids of claims that are new or not as they were."""
+        return sorted(one for one, claim in self.now.items() if self.before.get(one) != claim)
+
+    @property
+    def made(self) -> list[Claim]:
+        """Claims that are new."""
+        return [self.now[one] for one in self.changed if one not in self.before]
+
+    def write(self, hosts: Hosts) -> None:
+        """Claims, and what follows for the hosts."""
+        changes = self._changes
+        for claim_id in self.changed:
+            before, now = self.before.get(claim_id), self.now[claim_id]
+            if before is None:
+                if now.is_live:
+                    changes.count(now, 1)
+                changes.touch(now.provider_id)
+                continue
+            changes.change(before, now)
+            if now.is_live and now.allocations != before.allocations:
+                changes.count(before, -1)
+                changes.count(now, 1)
+                _rewrite_amounts(changes.tx, now)
+        adopted.insert(changes.tx, self.made)
+        adopted.flag(changes, hosts)
+        changes.write()
+
+
+def _counts(changes: Changes, provider_id: int, cast: Cast | None = None) -> bool:
+    """What is said of a host that was removed meanwhile is left to others."""
+    if provider_id not in changes.locked.counters:
+        return True
+    return host_words.counts(changes.locked.row(provider_id), cast)
+
+
+def mark(changes: Changes, hosts: Hosts, provider_ids: Iterable[int]) -> None:
+    """Note that Nova speaks for these hosts."""
+    for pid in sorted(set(provider_ids) & set(changes.locked.counters)):
+        template = changes.locked.templates[pid]
+        if template.speaks_for != 'nova':
+            hosts.note(changes.locked, msgspec.structs.replace(template, speaks_for='nova'))
+            changes.touched.add(pid)
+    hosts.write_noted()
+
+
+def host_of(cast: Cast) -> str:
+    """The host that a word about guests comes from."""
+    if isinstance(cast.word, AggregatesUpdated | AggregateDeleted):
+        raise TypeError('aggregates are no business of one host')
+    return cast.word.host
+
+
+def settle(changes: Changes, said: GuestSettled) -> HeardResult:
+    """End what a guest has where Nova's API says that it is not."""
+    tx = changes.tx
+    where = [_c.c.consumer == said.consumer, _c.c.live != 0]
+    before = load_claims(tx, where=where)
+    changes.lock(providers_of(before))
+    again = load_claims(tx, where=where)
+    if providers_of(again) - providers_of(before):
+        raise Again('a claim came to be meanwhile')
+    mine = [claim for claim in again if _counts(changes, claim.provider_id)]
+    effect = nova_host.settle(mine, said, tx.now)
+    was = {claim.id: claim for claim in again}
+    for claim in effect.claims:
+        changes.change(was[claim.id], claim)
+    changes.write()
+    return HeardResult(
+        confirmed=effect.confirmed,
+        released=effect.released,
+        hosts=changes.result([]).hosts,
+    )
+
+
+def open_moves(
+    tx: session.Tx, seconds: float, limit: int, reserved: bool = False
+) -> list[OpenMove]:
+    """Moves on hosts of Nova that have been open for longer, oldest first; see the port."""
+    late = nova_host.overdue_moves(_live_of(tx, MOVED, seconds, limit), tx.now, seconds)
+    late.sort(key=lambda move: (move.target.created_at, move.target.id))
+    if reserved:
+        found = nova_host.awaited(_live_of(tx, AWAITED, seconds, limit), tx.now, seconds)
+        found.sort(key=lambda claim: (claim.created_at, claim.id))
+        late += [nova_host.Move(source=claim, target=claim) for claim in found]
+    templates = providers.read(tx, rows.Memory(), {m.target.provider_id for m in late}).templates
+    return [
+        OpenMove(source=move.source, target=move.target, seconds=tx.now - move.target.created_at)
+        for move in late
+        if (host := templates.get(move.target.provider_id)) and host.speaks_for == 'nova'
+    ]
+
+
+def _live_of(tx: session.Tx, query: Any, seconds: float, limit: int) -> list[Claim]:
+    """All live claims of the guests that a query names."""
+    named = {row.consumer for row in tx.all(query, before=tx.now - seconds, most=limit)}
+    found: list[Claim] = []
+    for some in _parts(sorted(named)):
+        found += load_claims(tx, where=[_c.c.consumer.in_(some), _c.c.live != 0])
+    return found
+
+
+# -- aggregates -----------------------------------------------------------------------
+def hear_aggregates(hosts: Hosts, cast: Cast) -> bool:
+    """What Nova's API says of its aggregates; whether it was news."""
+    tx, word = hosts.tx, cast.word
+    if isinstance(word, AggregatesUpdated):
+        named = word.aggregates
+    elif isinstance(word, AggregateDeleted):
+        named = [word.aggregate]
+    else:
+        raise TypeError('this is about guests')
+    keys = [derived_id('nova aggregate', one.uuid) for one in named]
+    tx.insert_new(_n, [_values(key, Heard()) for key in sorted(set(keys))], 'id')
+    heard = _read(tx, LOCK, keys)
+    news = False
+    for key, one in zip(keys, named, strict=True):
+        if heard[key].knows(cast):
+            continue
+        news = True
+        heard[key] = host_words.noted(heard[key], cast)
+        if isinstance(word, AggregateDeleted):
+            _forget_aggregate(hosts, one)
+        else:
+            _save_aggregate(hosts, one)
+    _write(tx, heard)
+    return news
+
+
+def _save_aggregate(hosts: Hosts, said: NovaAggregate) -> None:
+    tx = hosts.tx
+    before = tx.first(NAME_OF, uuid=said.uuid)
+    if before is not None and before.name != said.name:
+        if tx.first(UUID_OF, name=said.name) is not None:
+            aggregates.remove(hosts, before.name)
+        else:
+            tx.run(_a.update().where(_a.c.uuid == said.uuid).values(name=said.name))
+    known = next((one for one in aggregates.load(tx) if one.name == said.name), None)
+    metadata: dict[str, str | None] = dict.fromkeys(known.metadata if known else ())
+    aggregates.save(hosts, said.name, metadata | said.metadata, sorted(set(said.hosts)), said.uuid)
+
+
+def _forget_aggregate(hosts: Hosts, said: NovaAggregate) -> None:
+    before = hosts.tx.first(NAME_OF, uuid=said.uuid)
+    if before is not None:
+        aggregates.remove(hosts, before.name)
+
+
+# -- rows ------------------------------------------------------------------------------
+def _heard(found: Mapping[str, Heard], key: str) -> Heard:
+    return found.get(key) or Heard()
+
+
+def _read(tx: session.Tx, query: Any, keys: Iterable[str]) -> dict[str, Heard]:
+    return {
+        row.id: Heard(
+            casts=msgspec.json.decode(row.casts, type=list[str]),
+            unclaimed=msgspec.json.decode(row.unclaimed, type=list[str]),
+            synced_at=row.synced_at,
+        )
+        for row in tx.all(query, ids=sorted(set(keys)))
+    }
+
+
+def _write(tx: session.Tx, heard: Mapping[str, Heard]) -> None:
+    written = [_values(key, heard[key]) for key in sorted(heard)]
+    tx.insert_new(_n, written, 'id')
+    tx.many(WRITE, [{'b_id': row.pop('id'), **row} for row in written])
+
+
+def _values(key: str, heard: Heard) -> dict[str, Any]:
+    return {
+        'id': key, 'casts': rows.text(heard.casts), 'unclaimed': rows.text(heard.unclaimed),
+        'synced_at': heard.synced_at,
+    }  # fmt: skip
+
+
+def _rewrite_amounts(tx: session.Tx, claim: Claim) -> None:
+    tx.run(_l.delete().where(_l.c.claim_id == claim.id))
+    tx.many(_l.insert(), rows.allocation_values(claim))
+
+
+def _joined(one: NovaEffect, other: NovaEffect) -> NovaEffect:
+    return NovaEffect(
+        confirmed=one.confirmed + other.confirmed,
+        released=one.released + other.released,
+        adopted=one.adopted + other.adopted,
+    )
+
+
+def _parts(ids: Sequence[str], size: int = 500) -> Iterable[Sequence[str]]:
+    return (ids[start : start + size] for start in range(0, len(ids), size))

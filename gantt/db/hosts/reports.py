@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports: a batch of them folded into hosts and claims in one transaction.
+
+What did not change is neither read nor written.  Most reports say nothing new
+about claims: the digest of the claims that a host lists tells so, and then
+neither claims nor allocations are read for it.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from gantt.core.claims.claim import Claim
+from gantt.core.claims.reconcile import APPLIED, Effect, apply_report, fold_facts, judge
+from gantt.core.messages.report import HostReport, Running
+from gantt.core.messages.resource_classes import HOT
+from gantt.core.resources.host import HostRow
+from gantt.db.claims import adopted, groups
+from gantt.db.claims.aside import Aside
+from gantt.db.claims.claims import Changes, load_claims
+from gantt.db.engine.retry import Again
+from gantt.db.hosts import aggregates, providers, rows
+from gantt.db.hosts.hosts import Hosts
+from gantt.db.schema import models
+from gantt.scheduler.ports import ReportFate, ReportResult
+
+
+class MoreLocks(Again):
+    """Rows are needed that come before those already locked: begin again with them."""
+
+
+class Fold:
+    """One batch of reports.
+
+    :ivar groups: groups to lock before the hosts; grows when a round finds more
+    :ivar beside: providers to lock beside the hosts
+    :ivar adopted: consumers to insert before the hosts are locked, as the commit does
+    """
+
+    def __init__(self, reports: Sequence[HostReport]) -> None:
+        self.reports = reports
+        self.groups: set[str] = set()
+        self.beside: set[int] = set()
+        self.adopted: dict[str, dict[str, Any]] = {}
+
+    def run(self, changes: Changes, hosts: Hosts, aside: Aside) -> ReportResult:
+        """Apply the batch, but for the reports of hosts that are locked.
+
+        :raises MoreLocks: to be run again in a new transaction
+        """
+        tx = changes.tx
+        names = aggregates.resolve(
+            tx, (r.aggregates for r in self.reports if r.aggregates is not UNSET)
+        )
+        groups.lock(tx, self.groups)
+        # Locked where they are there, too: a purge may just find that nothing is theirs.
+        tx.insert_or_step(models.consumers, list(self.adopted.values()), 'uuid', 'generation')
+        known = providers.ids_by_name(tx, (report.name for report in self.reports))
+        changes.lock(aside.without(set(known.values()) | self.beside))
+        desks = self._desks(changes, known)
+        fates = []
+        for report in self.reports:
+            if known.get(report.name) in aside.left:
+                fates.append(ReportFate(name=report.name, fate='locked'))
+                continue
+            desk = desks.get(known.get(report.name, -1))
+            if desk is None:
+                fates.append(ReportFate(name=report.name, fate='unknown_host'))
+                continue
+            if report.aggregates is not UNSET:
+                said = sorted({names[one] for one in report.aggregates})
+                report = msgspec.structs.replace(report, aggregates=said)
+            fates.append(desk.fold(report, tx.now))
+        written = [desk for _, desk in sorted(desks.items()) if desk.written]
+        self._demand_locks(written, aside)
+        for desk in written:
+            desk.write(changes, hosts)
+        hosts.write_noted()
+        adopted.insert(tx, [claim for desk in written for claim in desk.made])
+        changes.write()
+        groups.bump(tx, {group for desk in written for group in desk.groups})
+        result = changes.result([])
+        return ReportResult(fates=fates, hosts=result.hosts, now=tx.now)
+
+    def _desks(self, changes: Changes, known: dict[str, int]) -> dict[int, 'Desk']:
+        """One desk for each host that is there, with the claims that it will need."""
+        tx, locked = changes.tx, changes.locked
+        there = {pid for pid in known.values() if pid in locked.counters}
+        stamps = {pid: locked.counters[pid].claims_stamp for pid in sorted(there)}
+        digests = {}
+        for pid, stamp in stamps.items():
+            kept = changes.memory.placed(pid, stamp)
+            if kept is not None and kept[1] is not None:
+                digests[pid] = kept[1]
+        missing = [pid for pid in stamps if pid not in digests]
+        for pid, (placed, quiet) in providers.read_placed(tx, missing).items():
+            changes.memory.keep_placed(pid, stamps[pid], placed, quiet)
+            digests[pid] = quiet
+        desks = {pid: Desk(locked.row(pid), digests[pid]) for pid in stamps}
+        loud: dict[int, set[str]] = {}
+        for report in self.reports:
+            desk = desks.get(known.get(report.name, -1))
+            if desk is not None and not desk.is_quiet(report):
+                loud.setdefault(desk.row.id, set()).update(_named(report))
+        self._read_claims(changes, desks, loud)
+        return desks
+
+    @staticmethod
+    def _read_claims(changes: Changes, desks: dict[int, 'Desk'], loud: dict[int, set[str]]) -> None:
+        """Live claims of the hosts that say something new, and the others that they name."""
+        if not loud:
+            return
+        for pid in loud:
+            desks[pid].live = {}
+        for claim in load_claims(changes.tx, provider_ids=sorted(loud), live=True):
+            live = desks[claim.provider_id].live
+            if live is not None:
+                live[claim.id] = claim
+        named = {one for pid, ids in loud.items() for one in ids - set(desks[pid].live or ())}
+        if named:
+            found = {c.id: c for c in load_claims(changes.tx, ids=sorted(named))}
+            for pid, ids in loud.items():
+                desks[pid].known = {one: found[one] for one in ids if one in found}
+
+    def _demand_locks(self, written: Sequence['Desk'], aside: Aside) -> None:
+        voided = {group for desk in written for group in desk.groups}
+        beside: set[int] = set()
+        for desk in written:
+            needed = desk.beside()
+            beside |= needed
+            if not needed.isdisjoint(aside.left):
+                # A pool of it is locked: then the host waits as well.
+                aside.left.add(desk.row.id)
+        if any(desk.row.id in aside.left for desk in written):
+            raise MoreLocks('a report changes what others keep locked')
+        people = rows.consumer_values(claim for desk in written for claim in desk.made)
+        strange = [row for row in people if row['uuid'] not in self.adopted]
+        if strange or not (voided <= self.groups and beside <= self.beside):
+            self.groups |= voided
+            self.beside |= beside
+            self.adopted.update((row['uuid'], row) for row in strange)
+            raise MoreLocks('a report changes more than its host')
+
+
+def _named(report: HostReport) -> set[str]:
+    """Claims that a report names."""
+    both: Iterable[Running] = (*(report.running or ()), *(report.pending or ()))
+    return {one.claim_id for one in both if one.claim_id is not None}
+
+
+class Desk:
+    """One host while a batch of reports is folded into it.
+
+    :ivar live: its live claims by id; None: not read, nothing new is said about them
+    :ivar before: claims that changed, as they are in the database
+    :ivar made: adopted claims
+    :ivar groups: groups whose members changed in a way that nobody planned
+    """
+
+    def __init__(self, row: HostRow, quiet: bytes) -> None:
+        self.first = row
+        self.row = row
+        self.written = False
+        self.live: dict[str, Claim] | None = None
+        self.known: dict[str, Claim] = {}
+        self.before: dict[str, Claim] = {}
+        self.now: dict[str, Claim] = {}
+        self.made: list[Claim] = []
+        self.groups: set[str] = set()
+        self._quiet = quiet
+
+    def is_quiet(self, report: HostReport) -> bool:
+        """Whether the report lists exactly the claims here, all of them confirmed.
+
+        Then it cannot change a claim, whatever else it says.
+        """
+        if report.running is None:
+            return report.used is UNSET
+        if report.pending or not self._quiet:
+            return False
+        ids = [one.claim_id for one in report.running]
+        if None in ids:
+            return False
+        return providers.quiet_digest(sorted(map(str, ids))) == self._quiet
+
+    def fold(self, report: HostReport, now: float) -> ReportFate:
+        """Apply one report to what is on the desk."""
+        if self.live is None:
+            effect = _fold_quiet(self.row, report, now)
+        else:
+            effect = apply_report(self.row, list(self.live.values()), self.known, report, now)
+        self.groups.update(effect.groups)
+        if effect.row is not self.row:
+            self._take(effect)
+        return ReportFate(
+            name=self.row.name,
+            fate=effect.fate,
+            changed=effect.changed,
+            confirmed=effect.confirmed,
+            released=effect.released,
+            adopted=effect.adopted,
+            current_epoch=self.row.epoch,
+            current_sequence=self.row.sequence,
+        )
+
+    def beside(self) -> set[int]:
+        """Providers other than the host that its changed claims are on."""
+        changed = (*self.before.values(), *self.made)
+        return {pid for claim in changed for pid in claim.allocations if pid != self.row.id}
+
+    def _take(self, effect: Effect) -> None:
+        self.written = True
+        self.row = effect.row
+        made = {claim.id for claim in self.made}
+        for claim in effect.claims:
+            if self.live is None:
+                raise ValueError('a report that says nothing new changed a claim')
+            before = self.live.get(claim.id) or self.known.get(claim.id)
+            if claim.id in made or before is None:
+                self.made = [one for one in self.made if one.id != claim.id] + [claim]
+            else:
+                self.before.setdefault(claim.id, before)
+                self.now[claim.id] = claim
+            if claim.is_live and claim.provider_id == self.row.id:
+                self.live[claim.id] = claim
+            else:
+                self.live.pop(claim.id, None)
+                self.known[claim.id] = claim
+
+    def write(self, changes: Changes, hosts: Hosts) -> None:
+        """Counters, claims and facts as they became; ``changes`` writes the rows."""
+        pid = self.row.id
+        counters = changes.locked.counters[pid]
+        counters.epoch = self.row.epoch
+        counters.sequence = self.row.sequence
+        counters.full_sequence = self.row.full_sequence
+        counters.reported_at = self.row.reported_at
+        counters.over_committed = int(self.row.over_committed)
+        for claim_id, before in self.before.items():
+            changes.change(before, self.now[claim_id])
+        for claim in self.made:
+            changes.count(claim, 1)
+            changes.touch(pid)
+        # What the fold says holds for the host itself; its pools were counted above.
+        changes.grown.discard(pid)
+        counters.generation = self.row.generation
+        counters.used = [self.row.used.get(name, 0) for name in HOT]
+        counters.foreign = [self.row.foreign.get(name, 0) for name in HOT]
+        self._write_others(changes, hosts, counters)
+        self._write_facts(changes, hosts)
+        changes.touched.add(pid)
+
+    def _write_others(self, changes: Changes, hosts: Hosts, counters: rows.Counters) -> None:
+        others = {
+            name: [0, used, foreign]
+            for name in {*self.row.used, *self.row.foreign, *self.first.used, *self.first.foreign}
+            if name not in HOT
+            and ((used := self.row.used.get(name, 0)), (foreign := self.row.foreign.get(name, 0)))
+        }
+        for name, of in others.items():
+            of[0] = self.row.cap(name)
+        inventories = self.row.facts.inventories
+        same = inventories == self.first.facts.inventories
+        if same and set(others) <= changes.locked.others_read(self.row.id):
+            counters.others.update(others)
+            return
+        counters.cap = [self.row.cap(name) for name in HOT]
+        others = {name: of for name, of in others.items() if of[1] or of[2]}
+        counters.cold = hosts.write_inventories(self.row.id, self.row.facts, others)
+        counters.others = {
+            name: [inventory.cap, 0, 0]
+            for name, inventory in inventories.items()
+            if name not in HOT
+        }
+        counters.others.update(others)
+        changes.locked.forget_others(self.row.id)
+
+    def _write_facts(self, changes: Changes, hosts: Hosts) -> None:
+        first, row = self.first, self.row
+        hosts.note(
+            changes.locked,
+            msgspec.structs.replace(
+                changes.locked.templates[row.id],
+                node=row.node, cell=row.cell, zone=row.zone, build_topic=row.build_topic,
+                boot_nonce=row.boot_nonce, speaks_for=row.speaks_for,
+                service_disabled=row.service_disabled, aggregates=row.aggregates,
+                facts=row.facts,
+            ),
+        )  # fmt: skip
+        if row.facts.traits != first.facts.traits:
+            hosts.write_traits(row.id, row.facts.traits)
+        if row.aggregates != first.aggregates:
+            aggregates.join(changes.tx, row.name, row.aggregates)
+
+
+def _fold_quiet(row: HostRow, report: HostReport, now: float) -> Effect:
+    """The fold of a report that says nothing new about claims."""
+    fate = judge(row, report)
+    if fate != APPLIED:
+        return Effect(fate=fate, row=row)
+    folded = fold_facts(row, report, now, row.used, row.used)
+    return Effect(fate=fate, row=folded, changed=folded.generation != row.generation)

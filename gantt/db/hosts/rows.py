@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between rows and the core's types.
+
+Facts are decoded once for each provider and ``facts_stamp``, and what is
+placed on a host is read once for each ``claims_stamp``: under load only the
+counters of a row differ from one read to the next.
+"""
+
+import collections
+import hashlib
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from gantt.core.claims.claim import EXPIRES, LIVE, Claim, State
+from gantt.core.messages.layout import Layout, unsettled
+from gantt.core.messages.request import Lifecycle, Purpose
+from gantt.core.messages.resource_classes import HOT
+from gantt.core.resources.host import HostFacts, HostRow, Kind, Placed
+from gantt.core.resources.host_keys import HostKey
+from gantt.db.engine import kinds
+from gantt.db.schema import models
+from gantt.db.schema.models import HOT_COLUMNS
+
+#: The narrow part of a provider, in the order that ``Counters`` unpacks.
+COUNTERS = (
+    'id', 'generation', 'version', 'claims_stamp', 'facts_stamp', 'epoch', 'sequence',
+    'full_sequence', 'reported_at', 'over_committed', 'cold',
+    *(f'cap_{c}' for c in HOT_COLUMNS.values()),
+    *(f'used_{c}' for c in HOT_COLUMNS.values()),
+    *(f'foreign_{c}' for c in HOT_COLUMNS.values()),
+)  # fmt: skip
+
+#: Columns of ``Facts``: what a HostRow says that no claim changes.
+FACTS = (
+    'id', 'facts_stamp', 'uuid', 'name', 'kind', 'node', 'cell', 'zone', 'build_topic',
+    'boot_nonce', 'journal', 'journal_count', 'speaks_for', 'disabled', 'disabled_by',
+    'service_disabled', 'aggregates', 'facts', 'signing_key',
+)  # fmt: skip
+
+_names = msgspec.json.Decoder(list[str])
+_facts = msgspec.json.Decoder(HostFacts)
+_key = msgspec.json.Decoder(HostKey)
+_amounts = msgspec.json.Decoder(dict[str, int])
+encode = msgspec.json.encode
+decode_amounts, decode_facts = _amounts.decode, _facts.decode
+
+
+def key(text: str | None) -> HostKey | None:
+    """The key of a host, from JSON; None: it has none."""
+    return None if text is None else _key.decode(text)
+
+
+def layout(text: str | None) -> Layout | None:
+    """What a claim's layout takes, from JSON; None: nothing."""
+    return None if text is None else unsettled(msgspec.json.decode(text))
+
+
+def text(value: Any) -> str:
+    """A value as JSON text."""
+    try:
+        return encode(value).decode()
+    except UnicodeEncodeError:
+        return encode(_storable(msgspec.to_builtins(value))).decode()
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return kinds.storable(value)
+    if isinstance(value, dict):
+        return {_storable(key): _storable(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_storable(inner) for inner in value]
+    return value
+
+
+class Counters(msgspec.Struct, array_like=True):
+    """A provider's counters as they are in the database, or will be."""
+
+    id: int
+    generation: int
+    version: int
+    claims_stamp: int
+    facts_stamp: int
+    epoch: int
+    sequence: int
+    full_sequence: int
+    reported_at: float
+    over_committed: int
+    cold: int
+    cap: list[int]
+    used: list[int]
+    foreign: list[int]
+    #: class -> [cap, used, foreign], of the classes that are not hot
+    others: dict[str, list[int]]
+
+
+def counters(row: Sequence[Any]) -> Counters:
+    """From the columns of ``COUNTERS``."""
+    cap, used, foreign = list(row[11:15]), list(row[15:19]), list(row[19:23])
+    return Counters(*row[:11], cap, used, foreign, {})  # type: ignore[call-arg]
+
+
+#: Facts remembered for hosts that say the same, where there are few hosts.
+FACTS_MIN = 64
+
+
+class Memory:
+    """What this process has decoded: bounded, safe to use from any thread."""
+
+    def __init__(self, hosts: int = 32_768) -> None:
+        self._hosts = hosts
+        self._lock = threading.Lock()
+        self._templates: dict[int, tuple[int, HostRow]] = {}
+        self._decoded: collections.OrderedDict[bytes, HostFacts] = collections.OrderedDict()
+        self._placed: dict[int, tuple[int, tuple[Placed, ...], bytes | None]] = {}
+
+    def template(self, provider_id: int, facts_stamp: int) -> HostRow | None:
+        """The row as of that stamp, with counters of no meaning."""
+        found = self._templates.get(provider_id)
+        return found[1] if found is not None and found[0] == facts_stamp else None
+
+    def learn(self, row: Any) -> HostRow:
+        """From the columns of ``FACTS``."""
+        template = HostRow(
+            id=row.id,
+            uuid=row.uuid,
+            name=row.name,
+            kind=Kind(row.kind),
+            node=row.node,
+            cell=row.cell,
+            zone=row.zone,
+            build_topic=row.build_topic,
+            boot_nonce=row.boot_nonce,
+            journal=row.journal,
+            journal_count=row.journal_count,
+            speaks_for=row.speaks_for,
+            disabled=row.disabled,
+            disabled_by=row.disabled_by,
+            service_disabled=row.service_disabled,
+            aggregates=_names.decode(row.aggregates),
+            facts=self.decode(row.facts),
+            key=key(row.signing_key),
+        )
+        self.keep(template, row.facts_stamp)
+        return template
+
+    def keep(self, row: HostRow, facts_stamp: int) -> None:
+        """Remember ``row`` as what its provider says at that stamp."""
+        with self._lock:
+            if len(self._templates) >= self._hosts:
+                for provider_id in list(self._templates)[: self._hosts // 8]:
+                    del self._templates[provider_id]
+            self._templates[row.id] = (facts_stamp, row)
+
+    def decode(self, facts: str) -> HostFacts:
+        """Facts from JSON; hosts that say the same share one object."""
+        digest = hashlib.blake2b(facts.encode(), digest_size=16).digest()
+        with self._lock:
+            found = self._decoded.get(digest)
+            if found is not None:
+                self._decoded.move_to_end(digest)
+                return found
+        decoded = _facts.decode(facts)
+        with self._lock:
+            self._decoded[digest] = decoded
+            # With a metric in them nearly all facts are said once.
+            while len(self._decoded) > max(FACTS_MIN, len(self._templates) // 4):
+                self._decoded.popitem(last=False)
+        return decoded
+
+    def placed(
+        self, provider_id: int, stamp: int
+    ) -> tuple[tuple[Placed, ...], bytes | None] | None:
+        """What is placed there as of that stamp, and the digest of the quiet state.
+
+        The digest is empty where the state is not quiet, None where that is not known.
+        """
+        found = self._placed.get(provider_id)
+        return (found[1], found[2]) if found is not None and found[0] == stamp else None
+
+    def keep_placed(
+        self, provider_id: int, stamp: int, placed: tuple[Placed, ...], quiet: bytes | None
+    ) -> None:
+        """Remember what is placed on a host."""
+        with self._lock:
+            if len(self._placed) >= self._hosts:
+                for known in list(self._placed)[: self._hosts // 8]:
+                    del self._placed[known]
+            self._placed[provider_id] = (stamp, placed, quiet)
+
+
+def host_row(template: HostRow, row: Counters) -> HostRow:
+    """A provider, whole."""
+    used = {name: amount for name, amount in zip(HOT, row.used, strict=True) if amount}
+    foreign = {name: amount for name, amount in zip(HOT, row.foreign, strict=True) if amount}
+    for name, (_, taken, outside) in row.others.items():
+        if taken:
+            used[name] = taken
+        if outside:
+            foreign[name] = outside
+    return msgspec.structs.replace(
+        template,
+        generation=row.generation,
+        version=row.version,
+        epoch=row.epoch,
+        sequence=row.sequence,
+        full_sequence=row.full_sequence,
+        reported_at=row.reported_at,
+        over_committed=bool(row.over_committed),
+        used=used,
+        foreign=foreign,
+    )
+
+
+def room(row: Counters) -> dict[str, int]:
+    """Class -> cap - used - foreign."""
+    left = {
+        name: cap - used - foreign
+        for name, cap, used, foreign in zip(HOT, row.cap, row.used, row.foreign, strict=True)
+    }
+    for name, (cap, used, foreign) in row.others.items():
+        left[name] = cap - used - foreign
+    return left
+
+
+def add(row: Counters, amounts: Mapping[str, int], sign: int = 1) -> None:
+    """Add amounts to what is used."""
+    for name, amount in amounts.items():
+        column = HOT_INDEX.get(name)
+        if column is not None:
+            row.used[column] += sign * amount
+        else:
+            row.others.setdefault(name, [0, 0, 0])[1] += sign * amount
+
+
+HOT_INDEX = {name: index for index, name in enumerate(HOT)}
+
+
+# -- claims -----------------------------------------------------------------------
+CLAIM_COLUMNS = [
+    *models.claims.c,
+    models.consumers.c.project_id,
+    models.consumers.c.user_id,
+    models.consumers.c.type.label('consumer_type'),
+    models.providers.c.name.label('host'),
+]
+CLAIMS = sa.select(*CLAIM_COLUMNS).select_from(
+    models.claims.outerjoin(
+        models.consumers, models.consumers.c.uuid == models.claims.c.consumer
+    ).outerjoin(models.providers, models.providers.c.id == models.claims.c.provider_id)
+)
+
+
+def expires_at(claim: Claim) -> float | None:
+    """When the sweeper may end it, None: never."""
+    if claim.state is State.RESERVED and claim.lifecycle in EXPIRES:
+        return claim.lease_until
+    return None
+
+
+def claim_values(claim: Claim) -> dict[str, Any]:
+    """The columns of ``claims`` for a claim."""
+    return {
+        'id': claim.id,
+        'request_id': claim.request_id,
+        'attempt': claim.attempt,
+        'member': claim.member,
+        'consumer': claim.consumer,
+        'provider_id': claim.provider_id,
+        'state': claim.state.value,
+        'live': 1 if claim.state in LIVE else 0,
+        'lifecycle': claim.lifecycle.value,
+        'purpose': claim.purpose.value,
+        'lease_until': claim.lease_until,
+        'expires_at': expires_at(claim),
+        'group_uuid': claim.group,
+        'move_id': claim.move_id,
+        'parent_key': claim.parent_key,
+        'layout': None if claim.layout is None else text(claim.layout),
+        'image': claim.image,
+        'flavor': claim.flavor,
+        'adopted': int(claim.adopted),
+        'absences': claim.absences,
+        'reason': claim.reason,
+        'created_at': claim.created_at,
+        'updated_at': claim.updated_at,
+    }
+
+
+def consumer_values(claims: Iterable[Claim]) -> list[dict[str, Any]]:
+    """The columns of ``consumers`` for the consumers of these claims."""
+    rows = {
+        claim.consumer: {
+            'uuid': claim.consumer,
+            'project_id': claim.project_id,
+            'user_id': claim.user_id,
+            'type': claim.consumer_type,
+        }
+        for claim in claims
+    }
+    return [rows[uuid] for uuid in sorted(rows)]
+
+
+def allocation_values(claim: Claim) -> list[dict[str, Any]]:
+    """The rows of ``allocations`` for a claim."""
+    return [
+        {'claim_id': claim.id, 'provider_id': provider_id, **amount_values(amounts)}
+        for provider_id, amounts in sorted(claim.allocations.items())
+    ]
+
+
+def amount_values(amounts: Mapping[str, int]) -> dict[str, Any]:
+    """Hot classes as columns, the rest as JSON."""
+    values: dict[str, Any] = {column: amounts.get(name, 0) for name, column in HOT_COLUMNS.items()}
+    other = {name: amount for name, amount in amounts.items() if name not in HOT_COLUMNS}
+    values['other'] = text(other) if other else None
+    return values
+
+
+def amounts(row: Any) -> dict[str, int]:
+    """The amounts of one row of ``allocations``."""
+    found = {
+        name: amount for name, column in HOT_COLUMNS.items() if (amount := getattr(row, column))
+    }
+    if row.other is not None:
+        found.update(_amounts.decode(row.other))
+    return found
+
+
+def claim(row: Any, allocations: dict[int, dict[str, int]]) -> Claim:
+    """A claim from a row of ``CLAIMS``."""
+    return Claim(
+        id=row.id,
+        request_id=row.request_id,
+        attempt=row.attempt,
+        member=row.member,
+        consumer=row.consumer,
+        provider_id=row.provider_id,
+        host=row.host or '',
+        state=State(row.state),
+        lifecycle=Lifecycle(row.lifecycle),
+        purpose=Purpose(row.purpose),
+        lease_until=row.lease_until,
+        allocations=allocations,
+        group=row.group_uuid,
+        move_id=row.move_id,
+        parent_key=row.parent_key,
+        layout=None if row.layout is None else msgspec.json.decode(row.layout),
+        image=row.image,
+        flavor=row.flavor,
+        project_id=row.project_id,
+        user_id=row.user_id,
+        consumer_type=row.consumer_type or 'INSTANCE',
+        adopted=bool(row.adopted),
+        absences=row.absences,
+        reason=row.reason,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Promises P1 to P4, checked by query: a line for each violation.
+
+All of it looks at one moment, so that a running system does not look broken
+only because it moves.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+import sqlalchemy as sa
+
+from gantt.core.claims.claim import State, endless
+from gantt.core.messages.layout import Layout
+from gantt.core.messages.request import Lifecycle, Purpose
+from gantt.core.messages.resource_classes import HOT
+from gantt.core.topology.double_use import doubled, overdrawn
+from gantt.db.engine import session
+from gantt.db.hosts import rows
+from gantt.db.schema import models
+from gantt.db.schema.models import HOT_COLUMNS
+
+_p = models.providers
+_c = models.claims
+_a = models.allocations
+_i = models.inventories
+_r = models.requests
+_f = models.provider_facts
+
+#: Lines of one kind: the first ones tell the story.
+LINES_MAX = 200
+#: A sweep and one report after the lease.
+GRACE_SECONDS = 80.0
+
+_live = _c.c.live == 1
+_sums = (
+    sa.select(
+        _a.c.provider_id,
+        *[sa.func.coalesce(sa.func.sum(_a.c[c]), 0).label(c) for c in HOT_COLUMNS.values()],
+    )
+    .join(_c, _c.c.id == _a.c.claim_id)
+    .where(_live)
+    .group_by(_a.c.provider_id)
+    .subquery()
+)
+USAGE = sa.select(
+    _p.c.name, _p.c.over_committed,
+    *[_p.c[f'cap_{c}'] for c in HOT_COLUMNS.values()],
+    *[_p.c[f'used_{c}'] for c in HOT_COLUMNS.values()],
+    *[_p.c[f'foreign_{c}'] for c in HOT_COLUMNS.values()],
+    *[sa.func.coalesce(_sums.c[c], 0).label(f'sum_{c}') for c in HOT_COLUMNS.values()],
+).select_from(_p.outerjoin(_sums, _sums.c.provider_id == _p.c.id)).where(
+    sa.or_(
+        *[_p.c[f'used_{c}'] != sa.func.coalesce(_sums.c[c], 0) for c in HOT_COLUMNS.values()],
+        *[
+            sa.and_(
+                _p.c[f'used_{c}'] + _p.c[f'foreign_{c}'] > _p.c[f'cap_{c}'],
+                _p.c.over_committed == 0,
+            )
+            for c in HOT_COLUMNS.values()
+        ],
+    )
+)  # fmt: skip
+OTHERS = (
+    sa.select(
+        _p.c.id, _p.c.name, _p.c.over_committed, models.resource_classes.c.name.label('class_name'),
+        _i.c.cap, _i.c.used, _i.c.foreign_use,
+    )
+    .select_from(
+        _i.join(_p, _p.c.id == _i.c.provider_id).join(
+            models.resource_classes, models.resource_classes.c.id == _i.c.class_id
+        )
+    )
+    .where(models.resource_classes.c.name.not_in(HOT))
+)  # fmt: skip
+OTHER_AMOUNTS = (
+    sa.select(_a.c.provider_id, _a.c.other)
+    .join(_c, _c.c.id == _a.c.claim_id)
+    .where(_live, _a.c.other.is_not(None))
+)
+HOMELESS = (
+    sa.select(_c.c.id, _c.c.consumer, _c.c.provider_id)
+    .select_from(_c.outerjoin(_p, _p.c.id == _c.c.provider_id))
+    .where(_live, _p.c.id.is_(None))
+)
+ORPHANED = (
+    sa.select(_c.c.id, _c.c.consumer)
+    .select_from(_c.outerjoin(models.consumers, models.consumers.c.uuid == _c.c.consumer))
+    .where(_live, models.consumers.c.uuid.is_(None))
+)
+#: Words of a newer release, or damaged ones: whoever reads such a claim fails.
+STRANGE = sa.select(_c.c.id, _c.c.consumer, _c.c.state, _c.c.lifecycle, _c.c.purpose).where(
+    _live,
+    sa.or_(
+        _c.c.state.not_in([one.value for one in State]),
+        _c.c.lifecycle.not_in([one.value for one in Lifecycle]),
+        _c.c.purpose.not_in([one.value for one in Purpose]),
+    ),
+)
+EMPTY = (
+    sa.select(_c.c.id, _c.c.consumer)
+    .where(_live, _c.c.adopted == 0, ~sa.exists().where(_a.c.claim_id == _c.c.id))
+)  # fmt: skip
+_made = (
+    sa.select(_c.c.request_id, _c.c.attempt, sa.func.count().label('count'))
+    .group_by(_c.c.request_id, _c.c.attempt)
+    .subquery()
+)
+MISSING = (
+    sa.select(_r.c.id, _r.c.claims, sa.func.coalesce(_made.c.count, 0).label('found'))
+    .select_from(
+        _r.outerjoin(_made, sa.and_(_made.c.request_id == _r.c.id, _made.c.attempt == _r.c.attempt))
+    )
+    .where(_r.c.state == 'placed', sa.func.coalesce(_made.c.count, 0) < _r.c.claims)
+)
+LEAKED = (
+    sa.select(_c.c.id, _c.c.consumer, _c.c.expires_at)
+    .where(_c.c.expires_at < sa.bindparam('before'))
+    .order_by(_c.c.expires_at)
+)
+#: What the sweeper does not end, and what is no host's: few, see ``core.claims.claim.endless``.
+UNLEASED = sa.select(_c.c.id, _c.c.consumer, _c.c.state, _c.c.lifecycle, _c.c.expires_at).where(
+    _live,
+    _c.c.lifecycle.in_([one.value for one in Lifecycle if one is not Lifecycle.API]),
+    sa.or_(
+        sa.and_(_c.c.state == State.RESERVED.value, _c.c.expires_at.is_(None)),
+        sa.and_(_c.c.state != State.RESERVED.value, _c.c.lifecycle != Lifecycle.HOST.value),
+    ),
+)
+_moves = [purpose.value for purpose in Purpose if purpose.is_move]
+#: What a host was found running without our word is the world's doing, not ours.
+_asked_for = sa.and_(_live, _c.c.adopted == 0, _c.c.lifecycle != Lifecycle.API.value)
+TWICE = (
+    sa.select(_c.c.consumer, _c.c.purpose, sa.func.count().label('count'))
+    .where(_asked_for, _c.c.purpose.not_in(_moves))
+    .group_by(_c.c.consumer, _c.c.purpose)
+    .having(sa.func.count() > 1)
+)
+#: A move has a source and a destination, so only its open destinations count.
+MOVED_TWICE = (
+    sa.select(_c.c.consumer, sa.func.count().label('count'))
+    .where(_asked_for, _c.c.purpose.in_(_moves), _c.c.state == State.RESERVED.value)
+    .group_by(_c.c.consumer)
+    .having(sa.func.count() > 1)
+)
+TWICE_MADE = (
+    sa.select(_c.c.request_id, _c.c.member, sa.func.count().label('count'))
+    .where(_live, _c.c.request_id.is_not(None))
+    .group_by(_c.c.request_id, _c.c.member)
+    .having(sa.func.count() > 1)
+)
+
+
+def run(tx: session.Tx) -> dict[str, list[str]]:
+    """Violations by promise; empty lists are what one wants to see."""
+    tx.snapshot()
+    return {
+        'over_commit': _first(itertools.chain(_over(tx), _inside(tx))),
+        'lost': _first(_lost(tx)),
+        'leaked': _first(_leaked(tx)),
+        'doubled': _first(_doubled(tx)),
+    }
+
+
+def _first(lines: Iterable[str]) -> list[str]:
+    found = list(lines)
+    if len(found) > LINES_MAX:
+        return [*found[:LINES_MAX], f'and {len(found) - LINES_MAX} more']
+    return found
+
+
+#: Layouts of live claims, by host.
+LAYOUTS = (
+    sa.select(_p.c.name, _c.c.id, _c.c.layout)
+    .join(_p, _p.c.id == _c.c.provider_id)
+    .where(_live, _c.c.layout.is_not(None))
+    .order_by(_p.c.name, _c.c.id)
+)
+#: What the hosts of these are made of.
+INSIDES = (
+    sa.select(_p.c.name, _p.c.over_committed, _f.c.facts)
+    .join(_f, _f.c.provider_id == _p.c.id)
+    .where(_p.c.id.in_(sa.select(_c.c.provider_id).where(_live, _c.c.layout.is_not(None))))
+)
+
+
+def _over(tx: session.Tx) -> Iterable[str]:
+    for row in tx.all(USAGE):
+        for name, c in HOT_COLUMNS.items():
+            cap, used = getattr(row, f'cap_{c}'), getattr(row, f'used_{c}')
+            foreign, total = getattr(row, f'foreign_{c}'), int(getattr(row, f'sum_{c}'))
+            yield from _compare(row.name, name, bool(row.over_committed), cap, used, foreign, total)
+    sums: Counter[tuple[int, str]] = Counter()
+    for row in tx.all(OTHER_AMOUNTS):
+        for name, amount in rows.decode_amounts(row.other).items():
+            sums[(row.provider_id, name)] += amount
+    for row in tx.all(OTHERS):
+        total = sums[(row.id, row.class_name)]
+        flagged = bool(row.over_committed)
+        yield from _compare(
+            row.name, row.class_name, flagged, row.cap, row.used, row.foreign_use, total
+        )
+
+
+def _inside(tx: session.Tx) -> Iterable[str]:
+    layouts: dict[str, list[tuple[str, Layout]]] = {}
+    for row in tx.all(LAYOUTS):
+        try:
+            layout = rows.layout(row.layout)
+        except (ValueError, TypeError, msgspec.MsgspecError) as e:
+            yield f'{row.name}: the layout of claim {row.id} cannot be read: {e}'
+            continue
+        if layout is not None:
+            layouts.setdefault(row.name, []).append((row.id, layout))
+    for host, of in layouts.items():
+        yield from doubled(host, of)
+    for row in tx.all(INSIDES):
+        if not row.over_committed:
+            facts, laid = rows.decode_facts(row.facts), layouts.get(row.name, ())
+            yield from overdrawn(row.name, facts, [layout for _, layout in laid])
+
+
+def _compare(
+    host: str, name: str, flagged: bool, cap: int, used: int, foreign: int, total: int
+) -> Iterable[str]:
+    if used + foreign > cap and not flagged:
+        yield f'{host}: {name} used {used} and foreign {foreign} are more than its capacity {cap}'
+    if used != total:
+        yield f'{host}: {name} used is {used}, its live claims take {total}'
+
+
+def _lost(tx: session.Tx) -> Iterable[str]:
+    for row in tx.all(HOMELESS):
+        yield f'claim {row.id} of {row.consumer}: its host {row.provider_id} is not there'
+    for row in tx.all(ORPHANED):
+        yield f'claim {row.id} of {row.consumer}: its consumer has no row'
+    for row in tx.all(STRANGE):
+        words = f'{row.state}, {row.lifecycle}, {row.purpose}'
+        yield f'claim {row.id} of {row.consumer}: cannot be read: {words}'
+    for row in tx.all(EMPTY):
+        yield f'claim {row.id} of {row.consumer}: nothing is allocated to it'
+    for row in tx.all(MISSING):
+        yield f'request {row.id}: placed with {row.claims} claims, of which {row.found} are there'
+
+
+def _leaked(tx: session.Tx) -> Iterable[str]:
+    now = tx.now
+    for row in tx.all(LEAKED, before=now - GRACE_SECONDS):
+        age = now - row.expires_at
+        yield f'claim {row.id} of {row.consumer}: reserved, {age:.0f} s past its lease'
+    for row in tx.all(UNLEASED):
+        why = endless(State(row.state), Lifecycle(row.lifecycle), row.expires_at is not None)
+        if why:
+            yield f'claim {row.id} of {row.consumer}: nothing ends it: {why}'
+
+
+def _doubled(tx: session.Tx) -> Iterable[str]:
+    for row in tx.all(TWICE):
+        yield f'consumer {row.consumer}: {row.count} live claims for {row.purpose}'
+    for row in tx.all(MOVED_TWICE):
+        yield f'consumer {row.consumer}: {row.count} open destinations of a move'
+    for row in tx.all(TWICE_MADE):
+        yield f'request {row.request_id}: {row.count} live claims for member {row.member}'

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decisions as they are kept: columns to look for them by, and the packed rest.
+
+The hosts that a decision looked at are the same for thousands of decisions:
+they are stored once for each distinct list.
+"""
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from gantt.core.claims.commit import CONSUMERS_MOST, DecisionRecord
+from gantt.db.engine import session
+from gantt.db.schema import models
+
+_d = models.decisions
+_s = models.host_sets
+_w = models.decision_consumers
+_c = models.claims
+
+#: A stored list of hosts is written again after so long, which keeps it from
+#: being purged: one that nothing refers to goes after an hour without it.
+REFRESH_SECONDS = 600.0
+UNUSED_SECONDS = 3600.0
+
+_BRIEF = sa.select(
+    _d.c.number, _d.c.id, _d.c.request_id, _d.c.outcome, _d.c.project_id, _d.c.reason,
+    _d.c.worker, _d.c.table_seq, _d.c.host_set, _d.c.created_at, _d.c.origin,
+)  # fmt: skip
+_WHOLE = sa.select(_d.c.packed, _s.c.provider_ids, _d.c.created_at).select_from(
+    _d.outerjoin(_s, _s.c.digest == _d.c.host_set)
+)
+NUMBERED = sa.select(_d.c.number).where(_d.c.id == sa.bindparam('id'))
+TOUCH = (
+    _s.update().where(_s.c.digest == sa.bindparam('b_digest')).values(used_at=sa.bindparam('now'))
+)
+_clock = sa.select(session.Now().label('now')).subquery()
+FRESH = sa.select(_clock.c.now, _s.c.digest).select_from(
+    _clock.outerjoin(
+        _s,
+        sa.and_(
+            _s.c.digest.in_(sa.bindparam('digests', expanding=True)),
+            _s.c.used_at > _clock.c.now - REFRESH_SECONDS,
+        ),
+    )
+)
+#: Characters that a prefix of an id must have.
+PREFIX_MIN = 6
+#: Decisions about one consumer that are looked at, those that a commit made and others.
+DECISIONS_MOST = 1000
+
+#: Decisions about a consumer that no commit made, and requests that claimed for it.
+MADE_OF = (
+    sa.select(_d.c.number)
+    .join(_w, _w.c.decision_id == _d.c.id)
+    .where(_w.c.consumer == sa.bindparam('consumer'))
+    .order_by(_d.c.number.desc())
+    .limit(DECISIONS_MOST)
+)
+CLAIMED_FOR = (
+    sa.select(_c.c.request_id)
+    .where(_c.c.consumer == sa.bindparam('consumer'), _c.c.request_id.is_not(None))
+    .order_by(_c.c.created_at.desc())
+    .limit(DECISIONS_MOST)
+)
+
+
+class HostSets:
+    """Which lists of hosts were stored of late, as far as this process knows.
+
+    A guess: whoever goes by it looks, in the transaction that refers to them, whether
+    they are there, as in a database that went back they are not.
+    """
+
+    def __init__(self) -> None:
+        self._written: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def fresh(self) -> set[str]:
+        """Digests of lists that need not be written again yet."""
+        oldest = time.monotonic() - REFRESH_SECONDS
+        with self._lock:
+            return {digest for digest, at in self._written.items() if at >= oldest}
+
+    def stored(self, digests: Iterable[str]) -> None:
+        """They are committed."""
+        with self._lock:
+            if len(self._written) > 1000:
+                self._written.clear()
+            now = time.monotonic()
+            self._written.update((digest, now) for digest in digests)
+
+    def forget(self) -> None:
+        """One of them was not there."""
+        with self._lock:
+            self._written.clear()
+
+
+def values(record: DecisionRecord, now: float) -> dict[str, Any]:
+    """The columns of ``decisions``."""
+    return {
+        'id': record.id,
+        'request_id': record.request_id,
+        'outcome': record.outcome,
+        'project_id': record.project_id,
+        'reason': record.reason,
+        'worker': record.worker,
+        'table_seq': record.table_seq,
+        'host_set': record.host_set,
+        'packed': record.packed,
+        'created_at': now,
+        'origin': record.origin,
+    }
+
+
+def fresh_sets(tx: session.Tx, records: Iterable[DecisionRecord]) -> set[str]:
+    """Digests of the lists of hosts that are stored, and need not be written again yet.
+
+    Reads the database's clock on the way, in the one statement.
+    """
+    digests = sorted({record.host_set for record in records if record.host_set})
+    if not digests:
+        return set()
+    found = tx.all(FRESH, digests=digests)
+    tx.now = found[0].now
+    return {row.digest for row in found if row.digest is not None}
+
+
+def keep(tx: session.Tx, records: Sequence[DecisionRecord]) -> None:
+    """Keep decisions that no commit made."""
+    fresh = fresh_sets(tx, records)
+    save(tx, fresh, records, tx.now)
+    about = [
+        {'consumer': consumer, 'decision_id': record.id}
+        for record in records
+        for consumer in dict.fromkeys(record.consumers[:CONSUMERS_MOST])
+    ]
+    tx.insert_new(_w, about, 'consumer', 'decision_id')
+
+
+def save(tx: session.Tx, fresh: set[str], records: Sequence[DecisionRecord], now: float) -> None:
+    """Keep decisions; one that is kept already stays as it is.
+
+    :param fresh: digests of lists of hosts that need not be written
+    """
+    if not records:
+        return
+    save_sets(tx, fresh, records, now)
+    tx.insert_new(_d, [values(record, now) for record in records], 'id')
+
+
+def save_sets(
+    tx: session.Tx, fresh: set[str], records: Sequence[DecisionRecord], now: float
+) -> None:
+    """Keep the lists of hosts that these decisions looked at."""
+    missing = {
+        record.host_set: record.provider_ids
+        for record in records
+        if record.host_set and record.host_set not in fresh
+    }
+    if missing:
+        tx.insert_new(
+            _s,
+            [
+                {'digest': digest, 'provider_ids': ids, 'used_at': now}
+                for digest, ids in missing.items()
+            ],
+            'digest',
+        )
+        tx.many(TOUCH, [{'b_digest': digest, 'now': now} for digest in sorted(missing)])
+
+
+def load(
+    tx: session.Tx, wanted: str, project: str | None = None
+) -> tuple[bytes, bytes, float] | None:
+    """By id of a decision, by request (its newest), or by a unique prefix of either; else the
+    newest by the id that its request has elsewhere, or about a consumer.
+
+    :param project: only decisions of this project: others may have been given any request id
+    """
+    if not wanted.isascii() or not wanted or len(wanted) > 64:
+        return None
+    newest = _d.c.number.desc()
+    of = [] if project is None else [_d.c.project_id == project]
+    for condition in (_d.c.id == wanted, _d.c.request_id == wanted, _d.c.origin == wanted):
+        row = tx.first(_WHOLE.where(condition, *of).order_by(newest).limit(1))
+        if row is not None:
+            return _loaded(row)
+    row = tx.first(_WHOLE.where(_about(tx, wanted), *of).order_by(newest).limit(1))
+    if row is not None:
+        return _loaded(row)
+    if len(wanted) < PREFIX_MIN:
+        return None
+    # Ids are compared byte by byte, so a prefix is a range of the index.
+    end = wanted + '\x7f'
+    ids = tx.all(sa.select(_d.c.id).where(_d.c.id >= wanted, _d.c.id < end, *of).limit(2))
+    if len(ids) == 1:
+        return _loaded(tx.first(_WHOLE.where(_d.c.id == ids[0].id)))
+    requests = tx.all(
+        sa.select(_d.c.request_id)
+        .where(_d.c.request_id >= wanted, _d.c.request_id < end, *of)
+        .distinct()
+        .limit(2)
+    )
+    if len(ids) == 0 and len(requests) == 1:
+        same = _d.c.request_id == requests[0].request_id
+        return _loaded(tx.first(_WHOLE.where(same, *of).order_by(newest).limit(1)))
+    return None
+
+
+def _about(tx: session.Tx, consumer: str) -> Any:
+    """The condition that a decision is about a consumer."""
+    numbers = [row.number for row in tx.all(MADE_OF, consumer=consumer)]
+    requests = {row.request_id for row in tx.all(CLAIMED_FOR, consumer=consumer)}
+    return sa.or_(_d.c.number.in_(numbers), _d.c.request_id.in_(sorted(requests)))
+
+
+def _loaded(row: Any) -> tuple[bytes, bytes, float]:
+    return bytes(row.packed), bytes(row.provider_ids or b''), row.created_at
+
+
+def page(
+    tx: session.Tx,
+    outcome: str | None,
+    project: str | None,
+    limit: int,
+    marker: str | None,
+    consumer: str | None = None,
+) -> list[DecisionRecord]:
+    """Newest first, without the packed part, after the decision ``marker``."""
+    query = _BRIEF.order_by(_d.c.number.desc()).limit(limit)
+    if outcome is not None:
+        query = query.where(_d.c.outcome == outcome)
+    if project is not None:
+        query = query.where(_d.c.project_id == project)
+    if consumer is not None:
+        query = query.where(_about(tx, consumer))
+    if marker is not None:
+        number = tx.first(NUMBERED, id=marker)
+        if number is None:
+            return []
+        query = query.where(_d.c.number < number.number)
+    return [
+        DecisionRecord(
+            id=row.id,
+            request_id=row.request_id,
+            outcome=row.outcome,
+            project_id=row.project_id,
+            reason=row.reason,
+            worker=row.worker,
+            table_seq=row.table_seq,
+            host_set=row.host_set,
+            created_at=row.created_at,
+            origin=row.origin,
+        )
+        for row in tx.all(query)
+    ]

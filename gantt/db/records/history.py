@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happened lately, by query: decisions over time, claims by state.
+
+Nothing is indexed by time, it would cost every request more than looking costs:
+a time is found among the numbers of decisions, which grow with it.
+"""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from gantt.core.claims.claim import State
+from gantt.core.records.decision import Outcome
+from gantt.core.records.history import ClaimCounts, History
+from gantt.db.engine import session
+from gantt.db.schema import models
+
+_c = models.claims
+_d = models.decisions
+
+#: Placements, and claims of theirs, that are looked at for waiting times.
+PLACED_MAX = 2000
+WAITS_MAX = 10_000
+
+COUNTS = sa.select(
+    _c.c.state,
+    sa.func.count().label('claims'),
+    sa.func.sum(_c.c.adopted * _c.c.live).label('adopted'),
+).group_by(_c.c.state)
+ENDS = sa.select(sa.func.min(_d.c.number), sa.func.max(_d.c.number))
+NEXT = (
+    sa.select(_d.c.number, _d.c.created_at)
+    .where(_d.c.number >= sa.bindparam('number'))
+    .order_by(_d.c.number)
+    .limit(1)
+)
+
+
+def count_claims(tx: session.Tx) -> ClaimCounts:
+    """Claims by state, tombstones included, and how many live ones were adopted."""
+    rows = tx.all(COUNTS)
+    found = {row.state: row.claims for row in rows}
+    return ClaimCounts(
+        states={state.value: found.get(state.value, 0) for state in State},
+        adopted=int(sum(row.adopted for row in rows)),
+    )
+
+
+def read(tx: session.Tx, seconds: float, parts: int, most: int) -> History:
+    """The last ``seconds`` in equal parts; of the newest ``most`` decisions at most."""
+    now = tx.now
+    since, width = now - seconds, seconds / parts
+    low, high = tx.first(ENDS)
+    if high is None:
+        return History(now=now, since=since, outcomes={}, waits=[])
+    first = max(_first_since(tx, since, low, high), high - most + 1)
+    oldest = tx.first(NEXT, number=first)
+    if oldest is None or (oldest.created_at < since and first == high):
+        return History(now=now, since=since, outcomes={}, waits=[])
+    # What lies before the first that is kept, or read, is not known to have been empty.
+    if first in (low, high - most + 1):
+        since = max(since, oldest.created_at)
+    outcomes: dict[str, list[int]] = {}
+    for row in tx.all(_counts(tx.kind, first, now - seconds, width)):
+        counts = outcomes.setdefault(row.outcome, [0] * parts)
+        counts[min(parts - 1, int(row.part))] += row.decisions
+    waits = [(row.created_at, row.updated_at - row.created_at) for row in tx.all(_waits(first))]
+    return History(
+        now=now, since=since, outcomes=outcomes, waits=[w for w in waits if w[0] >= now - seconds]
+    )
+
+
+def _first_since(tx: session.Tx, since: float, low: int, high: int) -> int:
+    """The number of the first decision since a time, or the last one of all."""
+    while low < high:
+        middle = (low + high) // 2
+        row = tx.first(NEXT, number=middle)
+        if row is None or row.created_at >= since:
+            high = middle
+        else:
+            low = min(high, row.number + 1)
+    return low
+
+
+def _counts(kind: str, first: int, start: float, width: float) -> Any:
+    part: Any = (_d.c.created_at - start) / width
+    # SQLite has no floor everywhere; its cast cuts off, those of the others round.
+    part = sa.cast(part, sa.Integer) if kind == 'sqlite' else sa.func.floor(part)
+    inner = (
+        sa.select(_d.c.outcome, part.label('part'))
+        .where(_d.c.number >= first, _d.c.created_at >= start)
+        .subquery()
+    )
+    return sa.select(inner.c.outcome, inner.c.part, sa.func.count().label('decisions')).group_by(
+        inner.c.outcome, inner.c.part
+    )
+
+
+def _waits(first: int) -> Any:
+    placed = (
+        sa.select(_d.c.request_id)
+        .where(_d.c.number >= first, _d.c.outcome == Outcome.PLACED.value)
+        .order_by(_d.c.number.desc())
+        .limit(PLACED_MAX)
+        .subquery()
+    )
+    return (
+        sa.select(_c.c.id, _c.c.created_at, _c.c.updated_at)
+        .select_from(_c.join(placed, placed.c.request_id == _c.c.request_id))
+        .where(_c.c.state == State.CONFIRMED.value)
+        .distinct()
+        .limit(WAITS_MAX)
+    )

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The change logs of host tables, in parts; a checkpoint starts a part.
+
+A part is one compressed blob cut into chunks, so that no row is larger than a
+database's packet.  Of each worker everything since the last checkpoint before
+the retention is kept: what a decision within the retention needs.
+"""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from gantt.core.messages.base import derived_id
+from gantt.db.engine import session
+from gantt.db.schema import models
+
+_l = models.table_log
+
+LAST_CHECKPOINT = (
+    sa.select(sa.func.max(_l.c.first_event))
+    .where(_l.c.worker == sa.bindparam('worker'), _l.c.checkpoint == 1)
+    .where(_l.c.first_event < sa.bindparam('position'))
+)
+PARTS = (
+    sa.select(_l.c.first_event, _l.c.chunk)
+    .where(_l.c.worker == sa.bindparam('worker'))
+    .where(_l.c.first_event >= sa.bindparam('start'), _l.c.first_event < sa.bindparam('position'))
+    .order_by(_l.c.first_event, _l.c.number)
+)
+OLD_CHECKPOINTS = (
+    sa.select(_l.c.worker, sa.func.max(_l.c.first_event).label('first_event'))
+    .where(_l.c.checkpoint == 1, _l.c.created_at < sa.bindparam('before'))
+    .group_by(_l.c.worker)
+)
+SILENT = (
+    sa.select(_l.c.worker)
+    .group_by(_l.c.worker)
+    .having(sa.func.max(_l.c.created_at) < sa.bindparam('before'))
+)
+FORGET_BEFORE = _l.delete().where(
+    _l.c.worker == sa.bindparam('b_worker'), _l.c.first_event < sa.bindparam('b_first')
+)
+FORGET = _l.delete().where(_l.c.worker == sa.bindparam('b_worker'))
+
+
+def save(
+    tx: session.Tx, worker: str, first: int, last: int, checkpoint: bool, chunks: Sequence[bytes]
+) -> None:
+    """Keep a part."""
+    tx.insert_new(
+        _l,
+        [
+            {
+                'id': derived_id('table log', worker, first, number),
+                'worker': worker,
+                'first_event': first,
+                'number': number,
+                'last_event': last,
+                'checkpoint': int(checkpoint),
+                'chunk': chunk,
+                'created_at': tx.now,
+            }
+            for number, chunk in enumerate(chunks)
+        ],
+        'id',
+    )
+
+
+def load(tx: session.Tx, worker: str, position: int) -> list[list[bytes]]:
+    """The parts from the last checkpoint before ``position`` on; [] where it is gone."""
+    start = tx.first(LAST_CHECKPOINT, worker=worker, position=position)
+    if start is None or start[0] is None:
+        return []
+    parts: dict[int, list[bytes]] = {}
+    for row in tx.all(PARTS, worker=worker, start=start[0], position=position):
+        parts.setdefault(row.first_event, []).append(bytes(row.chunk))
+    return list(parts.values())
+
+
+def purge(tx: session.Tx, keep_seconds: float) -> int:
+    """Forget what no decision within the retention needs; how many logs were cut."""
+    before = tx.now - keep_seconds
+    silent = {row.worker for row in tx.all(SILENT, before=before)}
+    started = {row.worker: row.first_event for row in tx.all(OLD_CHECKPOINTS, before=before)}
+    for worker in sorted(silent):
+        tx.run(FORGET, b_worker=worker)
+    for worker in sorted(started.keys() - silent):
+        tx.run(FORGET_BEFORE, b_worker=worker, b_first=started[worker])
+    return len(started.keys() | silent)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The migrations: run by alembic through ``gantt.db.schema.migration``, never imported."""

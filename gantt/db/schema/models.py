@@ -1,0 +1,422 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables.
+
+Row locks are always taken in the order of this page: requests, group_rules,
+providers ascending by id, then everything that hangs off a provider.  The row
+of a provider is the lock for all rows of that provider.
+
+A provider's row is what every claim writes, so it is kept narrow: usage and
+capacity of the hot classes and the counters stand in it, the long facts stand
+in ``provider_facts``, and no column that a claim changes is indexed.
+
+``providers.generation`` grows with every change of usage or of a fact,
+``version`` with every write, ``claims_stamp`` with every change of a live
+claim there, ``facts_stamp`` with every change of what ``HostRow`` says beyond
+usage and counters.  The stamps let a process keep what it has decoded.
+"""
+
+import sqlalchemy as sa
+
+from gantt.core.messages.resource_classes import HOT
+from gantt.db.engine.kinds import Amount, Blob, Id, LongText, Name, Note, Seconds, Serial, Word
+from gantt.db.schema import fill
+
+#: Hot classes by the suffix of their columns.
+HOT_COLUMNS = {name: name.lower() for name in HOT}
+
+metadata = sa.MetaData(
+    naming_convention={
+        'ix': 'ix_%(table_name)s_%(column_0_N_name)s',
+        'uq': 'uq_%(table_name)s_%(column_0_N_name)s',
+        'fk': 'fk_%(table_name)s_%(column_0_N_name)s',
+        'pk': 'pk_%(table_name)s',
+    }
+)
+
+
+def _count(name: str) -> sa.Column:
+    return sa.Column(name, Amount, nullable=False, server_default='0')
+
+
+def _hot(prefix: str) -> list[sa.Column]:
+    return [_count(f'{prefix}_{suffix}') for suffix in HOT_COLUMNS.values()]
+
+
+meta = sa.Table(
+    'meta',
+    metadata,
+    sa.Column('id', sa.SmallInteger, primary_key=True, autoincrement=False),
+    sa.Column('incarnation', sa.BigInteger, nullable=False),
+)
+
+#: Every step of the schema that was taken: an older release reads whether those that it does
+#: not know only add, see ``migration``.
+schema_steps = sa.Table('schema_steps', metadata, sa.Column('revision', Id, primary_key=True))
+
+requests = sa.Table(
+    'requests',
+    metadata,
+    sa.Column('id', Id, primary_key=True),
+    sa.Column('fingerprint', Id, nullable=False),
+    sa.Column('state', Word, nullable=False),  # open | placed | cancelled
+    sa.Column('owner', Name, nullable=False),
+    sa.Column('attempt', sa.Integer, nullable=False),
+    sa.Column('deadline', Seconds, nullable=False),
+    # Of the transaction that wrote the row last: tells a lost COMMIT from a done one.
+    sa.Column('token', Id, nullable=False),
+    sa.Column('answer', Blob),
+    sa.Column('created_at', Seconds, nullable=False),
+    sa.Column('updated_at', Seconds, nullable=False),
+    _count('claims'),  # how many it made, for the audit
+)
+
+group_rules = sa.Table(
+    'group_rules',
+    metadata,
+    sa.Column('uuid', Id, primary_key=True),
+    sa.Column('name', Name, nullable=False),
+    sa.Column('policy', Word, nullable=False),
+    sa.Column('max_per_host', sa.Integer, nullable=False),
+    sa.Column('project_id', Name, index=True),
+    sa.Column('generation', sa.BigInteger, nullable=False),
+    sa.Column('members', LongText, nullable=False),  # as told, JSON; claims count beside
+)
+
+providers = sa.Table(
+    'providers',
+    metadata,
+    sa.Column('id', Serial, primary_key=True),
+    sa.Column('uuid', Id, nullable=False, unique=True),
+    sa.Column('name', Name, nullable=False, unique=True),
+    sa.Column('kind', Word, nullable=False),
+    sa.Column('root_id', sa.BigInteger),  # null: it is a root itself
+    sa.Column('parent_id', sa.BigInteger),
+    _count('generation'),
+    _count('version'),
+    _count('claims_stamp'),
+    _count('facts_stamp'),
+    _count('epoch'),
+    _count('sequence'),
+    _count('full_sequence'),
+    sa.Column('reported_at', Seconds, nullable=False, server_default='0'),
+    sa.Column('over_committed', sa.SmallInteger, nullable=False, server_default='0'),
+    # Classes other than the hot ones: how many rows of inventories to read beside.
+    _count('cold'),
+    _count('refusals'),
+    *_hot('cap'),
+    *_hot('used'),
+    *_hot('foreign'),
+    sqlite_autoincrement=True,  # an id that is gone never comes again
+)
+
+provider_facts = sa.Table(
+    'provider_facts',
+    metadata,
+    sa.Column(
+        'provider_id', sa.BigInteger, sa.ForeignKey('providers.id', ondelete='CASCADE'),
+        primary_key=True, autoincrement=False,
+    ),
+    sa.Column('node', Name, nullable=False),
+    sa.Column('cell', Id),
+    sa.Column('zone', Name),
+    sa.Column('build_topic', Name, nullable=False),
+    sa.Column('boot_nonce', Name, nullable=False),
+    sa.Column('journal', Id),
+    _count('journal_count'),
+    sa.Column('speaks_for', Word, nullable=False),
+    sa.Column('disabled', Note),
+    sa.Column('disabled_by', Name),
+    sa.Column('service_disabled', Note),
+    sa.Column('aggregates', LongText, nullable=False),  # uuids, JSON
+    sa.Column('facts', LongText, nullable=False),  # HostFacts, JSON
+    sa.Column('signing_key', LongText),  # HostKey, JSON
+)  # fmt: skip
+
+# Of hosts that were removed: an epoch is never handed out twice.
+former_hosts = sa.Table(
+    'former_hosts',
+    metadata,
+    sa.Column('name', Name, primary_key=True),
+    sa.Column('epoch', sa.BigInteger, nullable=False),
+)
+
+resource_classes = sa.Table(
+    'resource_classes',
+    metadata,
+    sa.Column('id', Serial, primary_key=True),
+    sa.Column('name', Name, nullable=False, unique=True),
+)
+
+inventories = sa.Table(
+    'inventories',
+    metadata,
+    sa.Column(
+        'provider_id', sa.BigInteger, sa.ForeignKey('providers.id', ondelete='CASCADE'),
+        primary_key=True, autoincrement=False,
+    ),
+    sa.Column(
+        'class_id', Serial, sa.ForeignKey('resource_classes.id'),
+        primary_key=True, autoincrement=False,
+    ),
+    sa.Column('total', Amount, nullable=False),
+    sa.Column('reserved', Amount, nullable=False),
+    sa.Column('min_unit', Amount, nullable=False),
+    sa.Column('max_unit', Amount),
+    sa.Column('step_size', Amount, nullable=False),
+    sa.Column('allocation_ratio', Seconds, nullable=False),
+    sa.Column('cap', Amount, nullable=False),
+    # Of the hot classes both stand in the provider's row, and are 0 here.
+    _count('used'),
+    _count('foreign_use'),
+)  # fmt: skip
+
+declared_metrics = sa.Table(
+    'declared_metrics',
+    metadata,
+    sa.Column('id', Serial, primary_key=True),
+    sa.Column('name', Name, nullable=False, unique=True),
+    sa.Column('unit', Note, nullable=False),
+    sa.Column('lower', Seconds),
+    sa.Column('upper', Seconds),
+    sa.Column('stale_seconds', Seconds),
+    sa.Column('description', Note, nullable=False),
+)
+
+traits = sa.Table(
+    'traits',
+    metadata,
+    sa.Column('id', Serial, primary_key=True),
+    sa.Column('name', Name, nullable=False, unique=True),
+)
+
+provider_traits = sa.Table(
+    'provider_traits',
+    metadata,
+    sa.Column(
+        'provider_id', sa.BigInteger, sa.ForeignKey('providers.id', ondelete='CASCADE'),
+        primary_key=True, autoincrement=False,
+    ),
+    sa.Column('trait_id', Serial, sa.ForeignKey('traits.id'), primary_key=True,
+              autoincrement=False, index=True),
+)  # fmt: skip
+
+aggregates = sa.Table(
+    'aggregates',
+    metadata,
+    sa.Column('id', Serial, primary_key=True),
+    sa.Column('uuid', Id, nullable=False, unique=True),
+    sa.Column('name', Name, nullable=False, unique=True),
+    _count('generation'),
+    sqlite_autoincrement=True,  # an id that is gone never comes again
+)
+
+aggregate_metadata = sa.Table(
+    'aggregate_metadata',
+    metadata,
+    sa.Column('aggregate_id', Serial, sa.ForeignKey('aggregates.id', ondelete='CASCADE'),
+              primary_key=True, autoincrement=False),
+    sa.Column('key', Name, primary_key=True),
+    sa.Column('value', LongText, nullable=False),
+)  # fmt: skip
+
+# By name, so that a host may be put into an aggregate before it is known.
+aggregate_members = sa.Table(
+    'aggregate_members',
+    metadata,
+    sa.Column('aggregate_id', Serial, sa.ForeignKey('aggregates.id', ondelete='CASCADE'),
+              primary_key=True, autoincrement=False),
+    sa.Column('host', Name, primary_key=True, index=True),
+)  # fmt: skip
+
+consumers = sa.Table(
+    'consumers',
+    metadata,
+    sa.Column('id', Serial, primary_key=True),
+    sa.Column('uuid', Id, unique=True),  # null: a plan's member that nobody has created yet
+    _count('generation'),
+    sa.Column('project_id', Note),
+    sa.Column('user_id', Note),
+    sa.Column('type', Name, nullable=False),
+    # Ids of projects are short; a hash takes one of any length.
+    sa.Index('ix_consumers_project_id', 'project_id', mysql_length=64, mariadb_length=64,
+             postgresql_using='hash'),
+)  # fmt: skip
+
+# project_id: of a project, or ``default``; see core.quota.
+quotas = sa.Table(
+    'quotas',
+    metadata,
+    sa.Column('project_id', Name, primary_key=True),
+    sa.Column('name', Name, primary_key=True),
+    sa.Column('hard_limit', sa.BigInteger, nullable=False),
+)
+
+claims = sa.Table(
+    'claims',
+    metadata,
+    sa.Column('id', Id, primary_key=True),
+    sa.Column('request_id', Id, index=True),
+    sa.Column('attempt', sa.Integer, nullable=False),
+    sa.Column('member', sa.Integer, nullable=False),
+    sa.Column('consumer', Id, nullable=False, index=True),
+    sa.Column('provider_id', sa.BigInteger, nullable=False),
+    sa.Column('state', Word, nullable=False),
+    # 1 while reserved or confirmed: unlike the state it changes once in a life.
+    sa.Column('live', sa.SmallInteger, nullable=False),
+    sa.Column('lifecycle', Word, nullable=False),
+    sa.Column('purpose', Word, nullable=False),
+    sa.Column('lease_until', Seconds, nullable=False),
+    # lease_until where the sweeper may end the claim, else null: a small index.
+    sa.Column('expires_at', Seconds),
+    sa.Column('group_uuid', Id),
+    sa.Column('move_id', Id),
+    sa.Column('parent_key', Name),
+    sa.Column('layout', LongText),
+    sa.Column('image', LongText), sa.Column('flavor', Name),  # the image's properties, JSON
+    sa.Column('adopted', sa.SmallInteger, nullable=False, server_default='0'),
+    sa.Column('absences', sa.Integer, nullable=False, server_default='0'),
+    sa.Column('reason', Note, nullable=False),
+    sa.Column('created_at', Seconds, nullable=False),
+    sa.Column('updated_at', Seconds, nullable=False),
+    sa.Index('ix_claims_provider_id_live', 'provider_id', 'live'),
+    sa.Index('ix_claims_expires_at', 'expires_at',
+             postgresql_where=sa.text('expires_at IS NOT NULL'),
+             sqlite_where=sa.text('expires_at IS NOT NULL')),
+    sa.Index('ix_claims_group_uuid', 'group_uuid',
+             postgresql_where=sa.text('group_uuid IS NOT NULL'),
+             sqlite_where=sa.text('group_uuid IS NOT NULL')),
+    sa.Index('ix_claims_move_id', 'move_id',
+             postgresql_where=sa.text('move_id IS NOT NULL'),
+             sqlite_where=sa.text('move_id IS NOT NULL')),
+)  # fmt: skip
+
+allocations = sa.Table(
+    'allocations',
+    metadata,
+    sa.Column('claim_id', Id, primary_key=True),
+    sa.Column('provider_id', sa.BigInteger, primary_key=True, autoincrement=False),
+    *[_count(suffix) for suffix in HOT_COLUMNS.values()],
+    sa.Column('other', LongText),  # class -> amount, JSON
+)
+
+decisions = sa.Table(
+    'decisions',
+    metadata,
+    sa.Column('number', Serial, primary_key=True),  # newest first, and the bound
+    sa.Column('id', Id, nullable=False, unique=True),
+    sa.Column('request_id', Id, nullable=False, index=True),
+    sa.Column('outcome', Word, nullable=False),
+    sa.Column('project_id', Note),
+    sa.Column('reason', LongText, nullable=False),
+    sa.Column('worker', Name, nullable=False),
+    sa.Column('table_seq', sa.BigInteger, nullable=False),
+    sa.Column('host_set', Id, nullable=False),
+    sa.Column('packed', Blob, nullable=False),
+    sa.Column('created_at', Seconds, nullable=False),
+    sa.Column('origin', Id),  # the id that its request has elsewhere
+    sa.Index('ix_decisions_origin_number', 'origin', 'number',
+             postgresql_where=sa.text('origin IS NOT NULL'),
+             sqlite_where=sa.text('origin IS NOT NULL')),
+    sqlite_autoincrement=True,  # an id that is gone never comes again
+)  # fmt: skip
+
+# Whom decisions were about that no commit made: of others the claims tell.
+decision_consumers = sa.Table(
+    'decision_consumers',
+    metadata,
+    sa.Column('consumer', Id, primary_key=True),
+    sa.Column('decision_id', Id, primary_key=True, index=True),
+)
+
+host_sets = sa.Table(
+    'host_sets',
+    metadata,
+    sa.Column('digest', Id, primary_key=True),
+    sa.Column('provider_ids', Blob, nullable=False),
+    sa.Column('used_at', Seconds, nullable=False),
+)
+
+# Changes of the host tables of workers, for replay: parts in chunks.
+table_log = sa.Table(
+    'table_log',
+    metadata,
+    sa.Column('id', Id, primary_key=True),
+    sa.Column('worker', Name, nullable=False),
+    sa.Column('first_event', sa.BigInteger, nullable=False),
+    sa.Column('number', sa.Integer, nullable=False),
+    sa.Column('last_event', sa.BigInteger, nullable=False),
+    sa.Column('checkpoint', sa.SmallInteger, nullable=False),
+    sa.Column('chunk', Blob, nullable=False),
+    sa.Column('created_at', Seconds, nullable=False),
+    sa.Index('ix_table_log_worker_first', 'worker', 'first_event'),
+)
+
+# What was heard of a host or an aggregate of Nova, by a digest of its name or uuid.
+nova_heard = sa.Table(
+    'nova_heard',
+    metadata,
+    sa.Column('id', Id, primary_key=True),
+    sa.Column('casts', LongText, nullable=False),  # ids of the last ones, JSON
+    sa.Column('unclaimed', LongText, nullable=False),  # uuids of guests, JSON
+    sa.Column('synced_at', Seconds, nullable=False),
+)
+
+# What Nova chose beside what was decided here.
+shadows = sa.Table(
+    'shadows',
+    metadata,
+    sa.Column('number', Serial, primary_key=True),  # newest first, and the bound
+    sa.Column('id', Id, nullable=False, unique=True),
+    sa.Column('request_id', Id, nullable=False),
+    sa.Column('origin', Name, nullable=False),  # id of the API request
+    sa.Column('consumer', Id, nullable=False),
+    sa.Column('purpose', Word, nullable=False),
+    sa.Column('verdict', Word, nullable=False),
+    sa.Column('ours', Name),
+    sa.Column('theirs', Name),
+    sa.Column('why', Note, nullable=False),
+    sa.Column('created_at', Seconds, nullable=False),
+    sqlite_autoincrement=True,  # an id that is gone never comes again
+)
+
+# Processes of the site, as they note themselves.
+services = sa.Table(
+    'services',
+    metadata,
+    sa.Column('name', Name, primary_key=True),
+    sa.Column('kind', Word, nullable=False),  # scheduler | api
+    sa.Column('host', Name, nullable=False),
+    sa.Column('version', Name, nullable=False),
+    sa.Column('configuration', Id, nullable=False),
+    sa.Column('problem', Note, nullable=False),
+    sa.Column('started_at', Seconds, nullable=False),
+    sa.Column('configured_at', Seconds, nullable=False),
+    sa.Column('seen_at', Seconds, nullable=False),
+    sa.Column('alarm', Note),  # releases before schema 0015 write none
+)
+
+# What changed of hosts, by name: a line each.
+host_events = sa.Table(
+    'host_events',
+    metadata,
+    sa.Column('number', Serial, primary_key=True),  # newest first
+    sa.Column('host', Name, nullable=False),
+    sa.Column('kind', Word, nullable=False),
+    sa.Column('what', Note, nullable=False),
+    sa.Column('actor', Name, nullable=False),
+    sa.Column('created_at', Seconds, nullable=False),
+    sa.Index('ix_host_events_host_number', 'host', 'number'),
+    sqlite_autoincrement=True,  # an id that is gone never comes again
+)
+
+# Kinds: host (ref: provider id), aggregate (id), group (uuid), metric (id).
+changes = sa.Table(
+    'changes',
+    metadata,
+    sa.Column('id', Serial, primary_key=True),
+    sa.Column('kind', Word, nullable=False),
+    sa.Column('ref', Id, nullable=False),
+    sqlite_autoincrement=True,  # an id that is gone never comes again
+)
+
+fill.set_on_create(metadata)

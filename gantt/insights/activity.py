@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the database keeps of the last while, summed up: rates, waits, what refused.
+
+How long a scheduler takes to answer is known to its own metrics only; what is
+kept tells how many decisions there were, and how long hosts took to confirm.
+"""
+
+import collections
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.records.decision import Decision, MemberDecision, Outcome
+from gantt.core.records.decision_codec import unpack
+from gantt.core.records.history import History
+from gantt.insights.explain import explaining
+from gantt.insights.views import View
+from gantt.scheduler.ports import Clock, Store
+
+T = TypeVar('T')
+
+#: Parts that a stretch of time is shown in.
+PARTS = 60
+#: Decisions that are looked at, newest first.
+DECISIONS_MAX = 50_000
+REFUSALS_MAX = 100
+#: How old an answer may be that is given again: whoever watches, one query is made.
+SECONDS_KEPT = 5.0
+SECONDS_KEPT_CLAIMS = 30.0
+_REMEMBERED_MAX = 1000
+_WINDOWS_MAX = 100
+
+
+class Activity(View, frozen=True, kw_only=True):
+    """The last while in equal parts, the newest last.
+
+    :ivar end_age_seconds: how old this is: the last part ended so long ago
+    :ivar known_seconds: of the window, what the decisions that are kept reach back to
+    :ivar outcomes: outcome -> decisions, by part
+    :ivar confirmed: claims made in the part that their host has confirmed since
+    :ivar confirm_median_seconds: from the claim to that, None: there was none; and the
+        time that 95 of 100 took no longer than
+    :ivar claims: all that are kept, by state
+    :ivar adopted: live claims that nobody asked for
+    """
+
+    window_seconds: float
+    part_seconds: float
+    end_age_seconds: float
+    known_seconds: float
+    outcomes: dict[str, list[int]]
+    confirmed: list[int]
+    confirm_median_seconds: list[float | None]
+    confirm_p95_seconds: list[float | None]
+    claims: dict[str, int]
+    claims_age_seconds: float
+    adopted: int
+
+
+class FilterSum(View, frozen=True, kw_only=True):
+    """What one filter removed over several decisions.
+
+    :ivar left: hosts that were left after it
+    :ivar decisions: of how many it removed any host
+    :ivar reason: the one that removed most
+    """
+
+    filter: str
+    removed: int
+    left: int
+    decisions: int
+    reason: str
+
+
+class RefusedFunnel(View, frozen=True, kw_only=True):
+    """What removed the hosts of the latest refused requests.
+
+    :ivar decisions: how many are summed up
+    :ivar truncated: there were more of them within the window
+    :ivar hosts: looked at, over all of them; less what is removed it is ``left`` of the last
+    :ivar funnel: filters that removed any host, as they ran
+    """
+
+    window_seconds: float
+    decisions: int
+    truncated: bool
+    hosts: int
+    funnel: list[FilterSum]
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    """Of one decision: hosts, and by filter what was removed and why."""
+
+    hosts: int
+    steps: list[tuple[str, int, str]]
+
+
+class _Entry:
+    """A place for one answer, or for what came instead."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.made_at = float('-inf')
+        self.value: Any = None
+        self.error: exceptions.GanttError | None = None
+
+
+class Remembered:
+    """Answers that are given again while they are young; one thread at a time makes one.
+
+    So are refusals of the database: those who waited for one need not all try as well.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._entries: collections.defaultdict[object, _Entry] = collections.defaultdict(_Entry)
+
+    def get(self, key: object, seconds: float, make: Callable[[], T]) -> tuple[T, float]:
+        """The answer and its age in seconds.
+
+        :raises GanttError: whatever ``make`` raises
+        """
+        if len(self._entries) > _WINDOWS_MAX:
+            self._entries.clear()
+        entry = self._entries[key]
+        with entry.lock:
+            if self._clock.monotonic() - entry.made_at > seconds:
+                self._make(entry, make)
+            if entry.error is not None:
+                raise entry.error
+            return entry.value, max(0.0, self._clock.monotonic() - entry.made_at)
+
+    def _make(self, entry: _Entry, make: Callable[[], Any]) -> None:
+        began = self._clock.monotonic()
+        try:
+            entry.value, entry.error, entry.made_at = make(), None, began
+        except exceptions.Unavailable as e:
+            entry.value, entry.error, entry.made_at = None, e, self._clock.monotonic()
+
+
+class ActivityReader:
+    """Sums up what a store keeps.  All methods may be called from any thread."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._remembered = Remembered(clock)
+        self._refusals: dict[str, _Refusal] = {}
+
+    def activity(self, window: int) -> Activity:
+        """The last ``window`` seconds."""
+
+        def read() -> History:
+            return self._store.history(seconds=window, parts=PARTS, most=DECISIONS_MAX)
+
+        history, age = self._remembered.get(('history', window), SECONDS_KEPT, read)
+        counts, claims_age = self._remembered.get(
+            'claims', SECONDS_KEPT_CLAIMS, self._store.count_claims
+        )
+        waits = _by_part(history, window)
+        return Activity(
+            window_seconds=window,
+            part_seconds=window / PARTS,
+            end_age_seconds=round(age, 3),
+            known_seconds=round(history.now - history.since, 3),
+            outcomes=history.outcomes,
+            confirmed=[len(part) for part in waits],
+            confirm_median_seconds=[quantile(part, 0.5) for part in waits],
+            confirm_p95_seconds=[quantile(part, 0.95) for part in waits],
+            claims=counts.states,
+            claims_age_seconds=round(claims_age, 3),
+            adopted=counts.adopted,
+        )
+
+    def refused(self, window: int) -> RefusedFunnel:
+        """What removed the hosts of requests that no host was found for."""
+        return self._remembered.get(
+            ('refused', window), SECONDS_KEPT, lambda: self._refused(window)
+        )[0]
+
+    def _refused(self, window: int) -> RefusedFunnel:
+        outcome = Outcome.NO_VALID_HOST.value
+        found = self._store.decisions(outcome=outcome, limit=REFUSALS_MAX + 1)
+        since = self._store.ping() - window
+        ids = [record.id for record in found if record.created_at >= since]
+        refusals = [self._refusal(decision_id) for decision_id in ids[:REFUSALS_MAX]]
+        hosts = sum(refusal.hosts for refusal in refusals)
+        return RefusedFunnel(
+            window_seconds=window,
+            decisions=len(refusals),
+            truncated=len(ids) > REFUSALS_MAX,
+            hosts=hosts,
+            funnel=_sums(hosts, [refusal.steps for refusal in refusals]),
+        )
+
+    def _refusal(self, decision_id: str) -> _Refusal:
+        """A kept refusal in short; decisions never change, so it is remembered."""
+        known = self._refusals.get(decision_id)
+        if known is not None:
+            return known
+        found = self._store.load_decision(decision_id)
+        refusal = _in_short(unpack(found[0]).decision) if found else _Refusal(0, [])
+        if len(self._refusals) >= _REMEMBERED_MAX:
+            self._refusals.clear()
+        self._refusals[decision_id] = refusal
+        return refusal
+
+
+def quantile(values: Sequence[float], share: float) -> float | None:
+    """The smallest of sorted values that ``share`` of them are not above; None of none."""
+    if not values:
+        return None
+    return round(values[max(0, math.ceil(share * len(values)) - 1)], 6)
+
+
+def _by_part(history: History, window: float) -> list[list[float]]:
+    parts: list[list[float]] = [[] for _ in range(PARTS)]
+    start = history.now - window
+    for made, seconds in history.waits:
+        part = int((made - start) / window * PARTS)
+        parts[min(PARTS - 1, max(0, part))].append(seconds)
+    return [sorted(part) for part in parts]
+
+
+def _in_short(decision: Decision) -> _Refusal:
+    """Of a refusal only the member that found no host counts: the others did."""
+    failed = [member for member in decision.members if member.selection is None]
+    if not failed:
+        return _Refusal(0, [])
+    member: MemberDecision = failed[-1]
+    steps = explaining.funnel(decision.hosts, member)
+    return _Refusal(decision.hosts, [(s.filter, s.removed, s.reason) for s in steps])
+
+
+def _sums(hosts: int, funnels: Sequence[list[tuple[str, int, str]]]) -> list[FilterSum]:
+    """Filters in the order in which they ran, on the average where it differed."""
+    places: dict[str, list[float]] = collections.defaultdict(list)
+    removed: collections.Counter[str] = collections.Counter()
+    counted: collections.Counter[str] = collections.Counter()
+    reasons: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for steps in funnels:
+        for place, (name, number, reason) in enumerate(steps):
+            places[name].append(place)
+            removed[name] += number
+            counted[name] += number > 0
+            reasons[name][reason] += number
+    order = sorted(places, key=lambda name: (sum(places[name]) / len(places[name]), name))
+    sums, left = [], hosts
+    for name in order:
+        left -= removed[name]
+        if removed[name]:
+            sums.append(
+                FilterSum(
+                    filter=name,
+                    removed=removed[name],
+                    left=left,
+                    decisions=counted[name],
+                    reason=reasons[name].most_common(1)[0][0],
+                )
+            )
+    return sums

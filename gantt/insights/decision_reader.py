@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kept decisions for those who ask: listed, explained, made again."""
+
+import time
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.placement.host_trace import HostStep, steps_of
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.place import Pause
+from gantt.core.records.decision import Outcome, Score
+from gantt.core.records.decision_codec import PREFIX_MIN, Kept, unpack
+from gantt.core.table.host_table import HostTable
+from gantt.insights import side_by_side, views
+from gantt.insights.explain import explaining, redacting
+from gantt.insights.host_views import HostReader
+from gantt.insights.replaying import Gone, Otherwise, Replayer, differences
+from gantt.insights.views import DecisionSummary, Explanation, View
+from gantt.scheduler.ports import Store
+from gantt.scheduler.settings import Settings
+
+#: For so long a decision is made again; what reads the log of the table comes before.
+SECONDS_MAX = 10.0
+#: Differences that the lines of a replay name.
+_DIFFERENCES_SHOWN = 8
+
+
+class Replayed(View, frozen=True, kw_only=True):
+    """A decision made again on the table that it saw.
+
+    :ivar same: every byte of it is the same, ids of claims aside
+    :ivar otherwise: settings that were changed for it, a line each
+    :ivar config_then: digest of the settings that it was made with; ``config_again``: now
+    """
+
+    decision_id: str
+    same: bool
+    otherwise: list[str]
+    differences: list[str]
+    config_then: str
+    config_again: str
+    then: Explanation
+    again: Explanation
+    lines: list[str]
+
+
+class DecisionReader:
+    """Reads decisions of a store."""
+
+    def __init__(self, store: Store, pipeline: Pipeline, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+        self._replayer = Replayer(store, pipeline, settings.default_zone)
+        self._public = redacting.words_of(pipeline.filters)
+
+    def summaries(
+        self, outcome: str | None, project: str | None, limit: int, marker: str | None, now: float,
+        consumer: str | None = None,
+    ) -> list[DecisionSummary]:  # fmt: skip
+        """Decisions, newest first; of one project, or of all."""
+        found = self._store.decisions(
+            outcome=outcome, project=project, limit=limit, marker=marker, consumer=consumer
+        )
+        return [
+            DecisionSummary(
+                id=record.id,
+                request_id=record.request_id,
+                outcome=record.outcome,
+                reason=record.reason,
+                project_id=record.project_id,
+                worker=record.worker,
+                created_at=views.when(record.created_at),
+                age_seconds=round(max(0.0, now - record.created_at), 3),
+                origin=record.origin,
+            )
+            for record in found
+        ]
+
+    def public(self, decision_id: str, now: float, project: str | None = None) -> Explanation:
+        """A decision for those who may not see hosts; as :meth:`explain` otherwise."""
+        kept, provider_ids, created_at = self._load(decision_id, project)
+        return redacting.redacted(
+            explaining.explain(kept, created_at, now, provider_ids), self._public
+        )
+
+    def explain(
+        self, decision_id: str, table: HostTable, host: str | None = None,
+        project: str | None = None,
+    ) -> Explanation:  # fmt: skip
+        """A decision, explained; by its id, a request id, or a unique prefix of either.
+
+        Else by the id that its request has elsewhere, or by one of its consumers: the newest.
+
+        :param table: as it is now
+        :param project: only a decision of this project
+        :param host: say the verdict of this host as well, and what each filter says of it
+        :raises NotFound: no such decision, or no longer kept
+        :raises InvalidMessage: too short a prefix
+        """
+        kept, provider_ids, created_at = self._load(decision_id, project)
+        if host is None:
+            return explaining.explain(kept, created_at, table.now, provider_ids)
+        reader = HostReader(table, self._settings.stale_after_seconds)
+        row = reader.row(host)
+        wanted = (host, table.hosts[row].id)
+        steps = self._steps(kept, table, row)
+        return explaining.explain(
+            kept, created_at, table.now, provider_ids, wanted, steps=steps
+        )  # fmt: skip
+
+    def scores(self, decision_id: str, member: int) -> list[Score]:
+        """Of all hosts that no filter removed for a member, best first.
+
+        Of no host where the table that the decision saw is not kept any more.
+
+        :raises NotFound: see :meth:`explain`
+        """
+        kept, _, _ = self._load(decision_id)
+        try:
+            again = self._replayer.scores(kept)
+        except (Gone, exceptions.PluginError):
+            return []
+        return next((one.scores for one in again.members if one.member == member), [])
+
+    def replay(
+        self, decision_id: str, table: HostTable, otherwise: Otherwise | None = None
+    ) -> Replayed:
+        """A decision made again on the table that it saw.
+
+        :param otherwise: settings to change; nothing: with those in force, and then it
+            is the same unless these have changed since
+        :raises NotFound: see :meth:`explain`; ``Gone`` where only the table is
+        :raises PluginError: a setting that does not exist
+        :raises Expired: it takes longer than a trial may
+        """
+        kept, provider_ids, created_at = self._load(decision_id)
+        otherwise = otherwise or Otherwise()
+        end = time.monotonic() + SECONDS_MAX
+        again = self._replayer.again(
+            kept, otherwise, lambda: Pause.OVER if time.monotonic() >= end else Pause.GO_ON
+        )
+        if again.outcome is Outcome.EXPIRED:
+            raise exceptions.Expired(again.reason)
+        found = differences(kept.decision, again)
+        then = explaining.explain(kept, created_at, table.now, provider_ids)
+        made = Kept(again, kept.request)
+        now = explaining.explain(made, created_at, table.now, again.provider_ids, is_kept=False)
+        replayed = Replayed(
+            decision_id=kept.decision.id,
+            same=not found,
+            otherwise=otherwise.words(),
+            differences=found,
+            config_then=kept.decision.config_digest,
+            config_again=again.config_digest,
+            then=then,
+            again=now,
+            lines=[],
+        )
+        return msgspec.structs.replace(replayed, lines=_lines(replayed))
+
+    def _load(self, decision_id: str, project: str | None = None) -> tuple[Kept, bytes, float]:
+        if len(decision_id) < PREFIX_MIN:
+            raise exceptions.InvalidMessage(
+                field='decision id', problem=f'expected at least {PREFIX_MIN} characters of it'
+            )
+        found = self._store.load_decision(decision_id, project)
+        if found is None:
+            raise exceptions.NotFound(
+                f'decision {decision_id!r} is not known here: it is no decision or request id, '
+                'not enough of one, no consumer (server) and no request of Nova (req-...) that '
+                'was decided here, or past the time that decisions are kept',
+                kind='decision',
+                name=decision_id,
+            )
+        packed, provider_ids, created_at = found
+        return unpack(packed), provider_ids, created_at
+
+    def _steps(self, kept: Kept, table: HostTable, row: int) -> tuple[str, list[HostStep]] | None:
+        """Of the host as it was, else of the host as it is now."""
+        if kept.request is None or not kept.decision.members:
+            return None
+        try:
+            found = self._replayer.steps(kept, table.hosts[row].id)
+            return ('then', found[1]) if found else None
+        except Gone:
+            consumer = kept.decision.members[-1].consumer
+            pipeline = self._replayer.pipeline
+            return 'now', steps_of(table, kept.request.spec, consumer, pipeline, row)
+        except exceptions.PluginError:
+            return None
+
+
+def _lines(found: Replayed) -> list[str]:
+    lines = []
+    if found.otherwise:
+        lines += explaining.wrap(f'replayed with {"; ".join(found.otherwise)}')
+    elif found.config_then != found.config_again:
+        lines += explaining.wrap(
+            f'the configuration has changed since: {found.config_then} then, '
+            f'{found.config_again} now'
+        )
+    if found.same:
+        lines.append('the same, bit for bit')
+    else:
+        lines.append('it comes out otherwise:')
+        for line in found.differences[:_DIFFERENCES_SHOWN]:
+            lines += explaining.wrap(f'  {line}', 4)
+        more = len(found.differences) - _DIFFERENCES_SHOWN
+        if more > 0:
+            lines.append(f'  and {more} more; -f json has them all')
+    lines += ['', *side_by_side.lines(('then', 'replayed'), found.then, found.again), '']
+    lines.append(f'decision {found.decision_id}')
+    return lines

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to hosts and their claims, for who follows it.
+
+The change feed says which hosts changed; of these the lines and claims of the last minute are
+read, and what was not seen before is an event.  The feed leaves out no commit, however late it
+appears, so neither does this.  Nothing is read while nobody asks.
+
+A process remembers the newest events, from the first time on that somebody asks; of a host that
+changes then also those of the minute before.  A cursor names the last one by its number here, and
+the moment when the database was read: by it another process of the site goes on, from a second
+before at most, so that an event may come twice and none is left out.  Who asks for what is not
+remembered is told so, lists what it needs anew, and goes on from there; as with ``watch`` and
+``410 Gone`` of Kubernetes.
+"""
+
+import collections
+import re
+import secrets
+import threading
+from collections.abc import Callable
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.claims.host_event import HostEvent
+from gantt.insights import views
+from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.ports import Store
+
+#: Events that are remembered, and that one look reads at most.
+REMEMBERED, READ_MAX = 10_000, 5_000
+#: Hosts whose changes one look reads; where more changed it begins anew.
+HOSTS_MAX = 1_000
+#: Seconds: how old a commit may be that appears, between two looks, and what the clocks of two
+#: processes differ by, who know the database's.
+LATE_SECONDS, LOOK_SECONDS, SLACK_SECONDS = 60.0, 0.5, 1.0
+#: Which events somebody wants.
+Wanted = Callable[[views.EventEntry], bool]
+_CURSOR = re.compile(r'([0-9a-f]{8})-(\d{1,15})-(\d{1,12}\.\d{3})')
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """An event here.
+
+    :ivar since, until: when it came to be seen, by the database's clock
+    """
+
+    number: int
+    since: float
+    until: float
+    host: str
+    event: HostEvent
+
+
+class EventLog:
+    """The events of one process.  All methods may be called from any thread.
+
+    :param cache: of a follower: it reads the feed when its table is asked for
+    """
+
+    def __init__(self, store: Store, cache: HostCache) -> None:
+        self._store = store
+        self._cache = cache
+        self._lock = threading.Lock()
+        self._stamp = secrets.token_hex(4)
+        self._names: dict[int, str] = {}
+        self._changed: dict[int, str | None] = {}  # and not read yet
+        self._stopping = threading.Event()
+        self._looked_at = float('-inf')  # by our clock
+        self._begin(float('-inf'))
+
+    def _begin(self, now: float, number: int = 0) -> None:
+        """Forget everything: what happens from now on is remembered."""
+        self._covers = now  # what was committed since is here
+        self._number = self._forgotten = self._began = number
+        self._events: collections.deque[_Seen] = collections.deque()
+        self._known: dict[tuple[str, HostEvent], float] = {}
+        self._read_at = now  # by the database's clock, as everything here
+
+    def stop(self) -> None:
+        """Whoever waits is answered soon."""
+        self._stopping.set()
+
+    def wait(
+        self, cursor: str | None, limit: int, seconds: float, wanted: Wanted
+    ) -> views.EventPage:
+        """The same as ``after`` where there is something, or the time is over.
+
+        :param wanted: of the others nothing is answered
+        """
+        end = self._cache.clock.monotonic() + seconds
+        while True:
+            page = self.after(cursor, limit)
+            events = [one for one in page.events if wanted(one)]
+            left = end - self._cache.clock.monotonic()
+            if events or cursor is None or left <= 0 or self._stopping.is_set():
+                return msgspec.structs.replace(page, events=events)
+            cursor = page.cursor
+            if not page.events:
+                self._stopping.wait(min(left, LOOK_SECONDS))
+
+    def after(self, cursor: str | None, limit: int) -> views.EventPage:
+        """The events after a cursor, oldest first; without one none, and the newest cursor.
+
+        :raises InvalidMessage: this is no cursor
+        :raises EventsGone: what happened since is not remembered
+        :raises DatabaseUnavailable: nothing was ever read
+        """
+        said = _parsed(cursor) if cursor is not None else None
+        with self._lock:
+            self._look()
+            if said is None:
+                return self._page([], self._number, self._read_at)
+            found = self._since(*said)
+            if found is None:
+                raise exceptions.EventsGone(after=cursor)
+            shown = found[:limit]
+            if len(shown) == len(found):
+                return self._page(shown, self._number, self._read_at)
+            # What is left was committed after both.
+            return self._page(shown, shown[-1].number, max(shown[-1].since, said[2]))
+
+    def _since(self, stamp: str, number: int, read_at: float) -> list[_Seen] | None:
+        if stamp == self._stamp:
+            known = self._forgotten <= number <= self._number
+            return [one for one in self._events if one.number > number] if known else None
+        first = read_at - SLACK_SECONDS
+        is_covered = self._covers <= first and (
+            self._forgotten == self._began or self._events[0].until < first
+        )
+        return [one for one in self._events if one.until > first] if is_covered else None
+
+    def _page(self, events: list[_Seen], last: int, read_at: float) -> views.EventPage:
+        return views.EventPage(
+            events=[
+                views.EventEntry(
+                    host=one.host,
+                    kind=one.event.kind,
+                    what=one.event.what,
+                    by=one.event.by,
+                    claim_id=one.event.claim_id,
+                    at=views.when(one.event.at),
+                )
+                for one in events
+            ],
+            cursor=f'{self._stamp}-{last}-{read_at:.3f}',
+        )
+
+    def _look(self) -> None:
+        """Read what changed, where that is some time ago."""
+        cache = self._cache
+        started = cache.clock.monotonic()
+        if started - self._looked_at < LOOK_SECONDS:
+            return
+        is_first = self._covers == float('-inf')
+        if is_first:
+            cache.take_changed()  # from here on the changes are noted
+        table = cache.table(LOOK_SECONDS)
+        self._changed |= cache.take_changed()
+        read_at = table.now - cache.read_seconds_ago
+        if is_first or len(self._changed) > HOSTS_MAX:
+            self._begin(table.now, self._number + 1)
+            self._names = {host.id: host.name for host in table.hosts}
+        elif self._changed:
+            names = {self._names.get(pid) for pid in self._changed}
+            self._read({name for name in (*names, *self._changed.values()) if name}, read_at)
+            for pid, name in self._changed.items():
+                if name is None:
+                    self._names.pop(pid, None)
+                else:
+                    self._names[pid] = name
+        self._changed = {}
+        self._read_at = max(read_at, self._covers)
+        self._looked_at = started
+
+    def _read(self, hosts: set[str], read_at: float) -> None:
+        found = self._store.recent_events(hosts, self._read_at - LATE_SECONDS, READ_MAX)
+        now = self._cache.database_now
+        if len(found) >= READ_MAX:
+            self._begin(now, self._number + 1)
+            return
+        for host, event in found:
+            if (host, event) not in self._known:
+                self._known[host, event] = event.at
+                self._number += 1
+                self._events.append(_Seen(self._number, self._read_at, now, host, event))
+        while len(self._events) > REMEMBERED:
+            self._forgotten = self._events.popleft().number
+        old = read_at - 2 * LATE_SECONDS
+        if self._known and next(iter(self._known.values())) < old:
+            self._known = {key: at for key, at in self._known.items() if at >= old}
+
+
+def _parsed(cursor: str) -> tuple[str, int, float]:
+    found = _CURSOR.fullmatch(cursor)
+    if found is None:
+        raise exceptions.InvalidMessage(
+            field='query.after', problem='expected the cursor of an answer, as it was given'
+        )
+    return found[1], int(found[2]), float(found[3])

@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kept decision as an explanation: structured, and in lines for people.
+
+Nothing is reconstructed here: every count, reason and score was written down
+while deciding.
+"""
+
+import collections
+import textwrap
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.placement.host_trace import HostStep
+from gantt.core.records.decision import CHOSEN, PASSED, Decision, FilterCount, MemberDecision
+from gantt.core.records.decision_codec import Kept
+from gantt.core.records.rules_in_words import told
+from gantt.insights import views
+from gantt.insights.explain import wording
+from gantt.insights.views import Explanation, MemberExplanation, ScoreRow, Step
+
+WIDTH = 80
+#: Members and finalists that the lines show; the structured form has them all.
+MEMBERS_SHOWN = 3
+FINALISTS_SHOWN = 5
+HOSTS_SHOWN = 10
+CONFLICTS_SHOWN = 5
+#: Columns of the screen that a weigher takes in the score table.
+_ACROSS = 11
+
+
+def shape_of(request: SelectDestinations | None) -> str:
+    """The flavor's name, where it has one, and what it needs."""
+    if request is None:
+        return 'unknown shape'
+    needs = wording.shape(request.spec.resources)
+    name = request.spec.flavor.name
+    return f'{name} ({needs})' if name else needs
+
+
+def explain(
+    kept: Kept,
+    created_at: float,
+    now: float,
+    provider_ids: bytes = b'',
+    host: tuple[str, int] | None = None,
+    is_kept: bool = True,
+    steps: tuple[str, list[HostStep]] | None = None,
+) -> Explanation:
+    """The explanation of a kept decision.
+
+    :param now: the clock that ``created_at`` is of
+    :param provider_ids: hosts in the order of the verdicts, packed int64
+    :param host: name and provider id of a host to say the verdict of
+    :param is_kept: False: made just now and stored nowhere
+    :param steps: what every filter says of that host, and whether ``then`` or ``now``
+    """
+    decision, request = kept.decision, kept.request
+    verdicts = list(_verdicts(decision, provider_ids, host, steps)) if host else []
+    found = Explanation(
+        id=decision.id,
+        request_id=decision.request_id,
+        outcome=decision.outcome.value,
+        reason=decision.reason,
+        shape=shape_of(request),
+        count=len(request.consumers) if request else len(decision.members),
+        hosts=decision.hosts,
+        weighers=decision.weighers,
+        seed=decision.seed,
+        spread=decision.spread,
+        table_seq=decision.table_seq,
+        table_age_seconds=round(decision.age_seconds, 3),
+        oldest_report_age_seconds=round(decision.age_seconds, 3),
+        config_digest=decision.config_digest,
+        attempts=decision.attempts,
+        conflicts=decision.conflicts,
+        relaxed=decision.relaxed,
+        added=decision.added,
+        nearest=decision.nearest,
+        contradiction=decision.contradiction,
+        worker=decision.worker,
+        project_id=decision.project_id,
+        origin=kept.origin,
+        created_at=views.when(created_at),
+        age_seconds=round(max(0.0, now - created_at), 3),
+        members=[_member(decision, member, request) for member in decision.members],
+        host_verdicts=verdicts,
+        host_filters=steps[1] if steps else [],
+        host_filters_when=steps[0] if steps else '',
+        lines=[],
+    )
+    return msgspec.structs.replace(
+        found, lines=list(_lines(found, bool(request and request.dry_run), is_kept))
+    )
+
+
+def funnel(hosts: int, member: MemberDecision) -> list[Step]:
+    """What each filter removed and left, in the order of running."""
+    steps, left = [], hosts
+    for count in member.filters:
+        left -= count.removed
+        steps.append(Step(filter=count.name, removed=count.removed, left=left, reason=_why(count)))
+    return steps
+
+
+def _why(count: FilterCount) -> str:
+    """The reason; of a removal with several parts each with its number."""
+    parts = count.detail.get('parts')
+    if not parts or sum(parts.values()) != count.removed:
+        return count.reason
+    if len(parts) == 1:
+        return next(iter(parts))
+    return ', '.join(f'{n} {text}' for text, n in sorted(parts.items(), key=lambda kv: -kv[1]))
+
+
+def _member(
+    decision: Decision, member: MemberDecision, request: SelectDestinations | None
+) -> MemberExplanation:
+    chosen = member.selection
+    return MemberExplanation(
+        member=member.member,
+        consumer=member.consumer,
+        host=chosen.host if chosen else None,
+        alternates=[s.host for s in member.alternates],
+        resources=request.spec.resources if request else (chosen.resources if chosen else {}),
+        funnel=funnel(decision.hosts, member),
+        survivors=member.survivors,
+        level=member.level,
+        given_up=member.given_up,
+        scores=[
+            ScoreRow(
+                host=score.host,
+                total=score.total,
+                raw=score.raw,
+                normalized=score.normalized,
+                weighted=score.weighted,
+                chosen=chosen is not None and score.provider_id == chosen.provider_id,
+            )
+            for score in member.scores
+        ],
+    )
+
+
+def _verdicts(
+    decision: Decision,
+    provider_ids: bytes,
+    host: tuple[str, int],
+    steps: tuple[str, list[HostStep]] | None,
+) -> Iterable[str]:
+    name, provider_id = host
+    # What the filters say of the host alone, where it is said of the host as it was.
+    alone = {step.filter: step.why for step in steps[1]} if steps and steps[0] == 'then' else {}
+    ids = np.frombuffer(provider_ids, np.int64)
+    found = np.flatnonzero(ids == provider_id)
+    if not len(found):
+        yield f'{name} was not looked at: it was not known when this was decided'
+        return
+    for member in decision.members:
+        if len(member.verdicts) != len(ids):
+            yield f'member {member.member}: no verdict of {name} is kept'
+            continue
+        verdict = member.verdicts[int(found[0])]
+        if verdict == CHOSEN:
+            said = 'was chosen'
+        elif verdict == PASSED:
+            said = 'passed every filter, another host was chosen'
+            if member.selection is None:
+                said = 'passed every filter, but the request was not placed'
+        elif verdict < len(member.filters):
+            step = member.filters[verdict]
+            said = f'was removed by {step.name}: {alone.get(step.name) or step.reason}'
+        else:
+            said = f'has a verdict that is not known here ({verdict})'
+        yield f'member {member.member}: {name} {said}'
+
+
+# -- lines ---------------------------------------------------------------------
+def _lines(found: Explanation, dry_run: bool, is_kept: bool) -> Iterable[str]:
+    said = [
+        found.outcome.replace('_', ' '),
+        'dry run' if dry_run else '',
+        f'{wording.age(found.age_seconds)} ago' if is_kept else '',
+    ]
+    yield f'{", ".join(filter(None, said))}: {found.count} × {found.shape}'
+    if found.reason:
+        yield from wrap(found.reason)
+    if found.contradiction is not None and any(r != told(r) for r in found.contradiction.rules):
+        # The reason is in words for who asked, which name an operator's rule alone.
+        yield from wrap(f'rules:   {"; ".join(found.contradiction.rules)}')
+    for line in found.added:
+        yield from wrap(f'added:   {line}')
+    for line in _nearest(found):
+        yield from wrap(f'nearest: {line}')
+    for line in found.host_verdicts:
+        yield from wrap(line)
+    yield from _host_filters(found)
+    yield ''
+    yield from _where(found.members)
+    # What has no host is what one looks for.
+    groups = sorted(_alike(found.members), key=lambda group: group[0].host is not None)
+    for members in groups[:MEMBERS_SHOWN]:
+        yield from _about(found, members)
+    more = sum(map(len, groups[MEMBERS_SHOWN:]))
+    if more:
+        yield f'and {wording.count(more, "more member")}; -f json has them all'
+        yield ''
+    for line in found.relaxed:
+        yield from wrap(f'given up: {line}')
+    yield from _races(found)
+    if is_kept:
+        yield f'decision {found.id}'
+        yield f'request  {found.request_id}'
+        yield from [f'asked as {found.origin}'] if found.origin else []
+    facts = (
+        f'by {found.worker}' if found.worker else '',
+        f'attempt {found.attempts}',
+        f'table {found.table_seq}',
+        f'seed {found.seed}',
+    )
+    yield from wrap(f'decided  {", ".join(filter(None, facts))}', 9)
+    of = f', configuration {found.config_digest}' if found.config_digest else ''
+    yield from wrap(f'         oldest report {found.oldest_report_age_seconds:.1f} s old{of}', 9)
+
+
+def _nearest(found: Explanation) -> Iterable[str]:
+    """The smallest changes; whom they help where that is not yet the whole request."""
+    if not found.members:
+        return found.nearest
+    failed = found.members[-1].member + 1
+    if failed == found.count:
+        return found.nearest
+    # That fewer of them fit is said of the request, by the first line.
+    fewer = min(len(found.members) - 1, 1)
+    said = [f'member {failed} of {found.count} {line}' for line in found.nearest[fewer:]]
+    return [*found.nearest[:fewer], *said]
+
+
+def _host_filters(found: Explanation) -> Iterable[str]:
+    if not found.host_filters:
+        return
+    when = {
+        'then': 'each filter on its own, on the host as it was then',
+        'now': 'each filter on its own, on the host as it is now (the table of then is gone)',
+    }
+    yield from wrap(f'  {when[found.host_filters_when]}', 4)
+    asked = [step for step in found.host_filters if step.passes is not None]
+    size = max((len(step.filter) for step in asked), default=0)
+    for step in asked:
+        head = f'  {"passes" if step.passes else "REMOVES"}'
+        facts = ', '.join(step.facts)
+        said = facts if step.passes else step.why
+        if not step.passes and facts and not any(map(str.isdigit, step.why)):
+            said = f'{step.why} ({facts})'
+        yield from wrap(f'{head:<9}  {step.filter:<{size}}  {said}'.rstrip(), size + 13)
+    silent = len(found.host_filters) - len(asked)
+    if silent:
+        yield f'  {wording.count(silent, "further filter")} did not concern the request'
+
+
+def _where(members: Sequence[MemberExplanation]) -> Iterable[str]:
+    """Of many members: how many have a host, and which hosts have how many."""
+    if len(members) <= MEMBERS_SHOWN:
+        return
+    hosts = collections.Counter(m.host for m in members if m.host)
+    placed = sum(hosts.values())
+    have = f'all {placed} members' if placed == len(members) else f'{placed} of {len(members)}'
+    shown = [f'{name} × {n}' if n > 1 else name for name, n in hosts.most_common(HOSTS_SHOWN)]
+    more = f' and {len(hosts) - HOSTS_SHOWN} more' if len(hosts) > HOSTS_SHOWN else ''
+    if placed:
+        yield from wrap(f'{have} on {wording.count(len(hosts), "host")}: {", ".join(shown)}{more}')
+    else:
+        yield f'none of {len(members)} members has a host'
+    yield ''
+
+
+def _races(found: Explanation) -> Iterable[str]:
+    for line in found.conflicts[:CONFLICTS_SHOWN]:
+        yield from wrap(f'lost a race and planned again: {line}')
+    if len(found.conflicts) > CONFLICTS_SHOWN:
+        yield f'and {len(found.conflicts) - CONFLICTS_SHOWN} more lost races'
+    if found.spread > 1:
+        yield from wrap(f'picked by the seed among the best {found.spread}: races were lost')
+
+
+def _alike(members: Sequence[MemberExplanation]) -> list[list[MemberExplanation]]:
+    """Refused members with the same funnel are told once."""
+    groups: list[list[MemberExplanation]] = []
+    for member in members:
+        last = groups[-1][-1] if groups else None
+        same = (
+            last is not None
+            and last.host is None
+            and member.host is None
+            and last.funnel == member.funnel
+        )
+        if same:
+            groups[-1].append(member)
+        else:
+            groups.append([member])
+    return groups
+
+
+def _about(found: Explanation, members: Sequence[MemberExplanation]) -> Iterable[str]:
+    one = members[0]
+    if len(found.members) > 1 or one.host:
+        which = f'member {one.member}'
+        if len(members) > 1:
+            which = f'members {one.member} to {members[-1].member}'
+        where = f' on {one.host}' if one.host else ': no host'
+        yield from wrap(f'{which}{where}')
+    yield from _funnel(found.hosts, one)
+    if one.scores:
+        yield from _scores(found.weighers, one)
+    if one.alternates:
+        yield from wrap(f'  alternates: {", ".join(one.alternates)}', 14)
+    yield ''
+
+
+def _funnel(hosts: int, member: MemberExplanation) -> Iterable[str]:
+    steps = [step for step in member.funnel if step.removed]
+    size = max((len(step.filter) for step in steps), default=0)
+    digits = len(str(hosts))
+    yield f'  {hosts:>{digits}} {"host" if hosts == 1 else "hosts"}'
+    for step in steps:
+        removed = f'-{step.removed}'
+        head = f'  {step.left:>{digits}} left  {removed:>{digits + 1}} {step.filter:<{size}}  '
+        yield from wrap(head + step.reason, len(head))
+    silent = len(member.funnel) - len(steps)
+    if silent:
+        yield f'  {wording.count(silent, "further filter")} removed none'
+
+
+def _scores(weighers: Sequence[str], member: MemberExplanation) -> Iterable[str]:
+    shown = list(member.scores[:FINALISTS_SHOWN])
+    chosen = next((score for score in member.scores if score.chosen), None)
+    if chosen is not None and chosen not in shown:
+        shown[-1] = chosen
+    useful = [
+        i
+        for i in range(len(weighers))
+        if any(i < len(score.weighted) and score.weighted[i] for score in member.scores)
+    ]
+    size = min(30, max(4, *(len(score.host) for score in shown)))
+    # The heaviest where there is no room for all; below the table all of them stand.
+    weight = {i: max(abs(score.weighted[i]) for score in shown) for i in useful}
+    heaviest = sorted(useful, key=lambda i: -weight[i])[: (WIDTH - size - 13) // _ACROSS]
+    across = sorted(heaviest)
+    of = f' of {member.survivors}' if member.survivors > len(shown) else ''
+    best = f'{len(shown)}'
+    if chosen is not None and chosen not in member.scores[:FINALISTS_SHOWN]:
+        best = f'{len(shown) - 1} and the chosen one'
+    yield f'  best {best}{of} that passed, by weighted score'
+    titles = ''.join(f'  {_short(weighers[i]):>9}' for i in across)
+    yield f'    {"HOST":<{size}}    TOTAL{titles}'
+    for score in shown:
+        mark = '>' if score.chosen else ' '
+        parts = ''.join(f'  {score.weighted[i] + 0.0:>9.4g}' for i in across)  # never "-0"
+        yield f'  {mark} {score.host[:size]:<{size}}  {score.total:>7.4g}{parts}'
+    if not useful:
+        yield '    no weigher preferred any of them; the tie is broken by the seed'
+    if chosen is not None and useful:
+        yield from wrap(f'  {chosen.host}: raw → normalized → weighted', 4)
+        names = [_short(weighers[i]) for i in useful]
+        pad = max(map(len, names))
+        for i, name in zip(useful, names, strict=True):
+            raw, normalized, weighted = chosen.raw[i], chosen.normalized[i], chosen.weighted[i]
+            yield f'    {name:<{pad}}  {raw:.7g} → {normalized:.4g} → {weighted + 0.0:.4g}'
+
+
+def _short(weigher: str) -> str:
+    name = weigher.removesuffix('Weigher')
+    for long, short in (('ServerGroup', 'Grp'), ('Soft', ''), ('AntiAffinity', 'Anti')):
+        name = name.replace(long, short)
+    return name[:9]
+
+
+def wrap(text: str, indent: int = 2) -> list[str]:
+    """A line as so many as it takes, the further ones indented."""
+    if len(text) <= WIDTH:
+        return [text]
+    kept = len(text) - len(text.lstrip())
+    lines = textwrap.wrap(
+        text.lstrip(), WIDTH, initial_indent=' ' * kept, subsequent_indent=' ' * indent,
+        break_on_hyphens=False, break_long_words=True,
+    )  # fmt: skip
+    return lines or ['']

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An explanation for those who may not know hosts, numbers of hosts, or other users.
+
+What is left is what became of the request, and what in it was in the way in the
+public words of the filters; a filter without such words tells nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.claims import quota
+from gantt.core.claims.claim import State
+from gantt.core.filters.base import Filter
+from gantt.core.records.decision import Answer, Selection
+from gantt.core.records.rules_in_words import told
+from gantt.insights.explain import wording
+from gantt.insights.views import ClaimView, Explanation, MemberExplanation
+
+OTHER = 'what only operators see'
+#: Outcome -> what is said of it to everybody; of others its name.
+OUTCOMES = {
+    'no_valid_host': 'no host fits',
+    'conflict': 'others were faster; ask again under a new id',
+    'busy': 'more is asked for just now than can be answered, or this very request is worked at',
+    'expired': 'there was no answer within the budget',
+    'unknown': 'it is not known just now whether there is room',
+    'failed': 'the service cannot answer now',
+}
+#: State of a claim -> why it has ended: in their reasons hosts and operators name hosts,
+#: paths and others.
+ENDS = {
+    State.RELEASED.value: 'released',
+    State.EXPIRED.value: 'not confirmed before its lease ran out',
+    State.REFUSED.value: 'refused by its host',
+}
+
+
+def words_of(filters: Iterable[Filter]) -> dict[str, str]:
+    """Filter name -> its public words."""
+    return {rule.name: rule.public_reason for rule in filters}
+
+
+def redacted(found: Explanation, words: Mapping[str, str]) -> Explanation:
+    """The same without what only operators see."""
+    reason = _reason(found, words)
+    brief = msgspec.structs.replace(
+        found,
+        reason=reason,
+        hosts=0,
+        weighers=[],
+        seed=0,
+        spread=1,
+        table_seq=0,
+        config_digest='',
+        conflicts=[],
+        relaxed=[],
+        added=[],
+        nearest=[],
+        contradiction=None,
+        worker='',
+        members=[_member(member) for member in found.members],
+        host_verdicts=[],
+        host_filters=[],
+        host_filters_when='',
+    )
+    outcome = found.outcome.replace('_', ' ')
+    lines = [f'{outcome}, {wording.age(found.age_seconds)} ago: {found.count} × {found.shape}']
+    lines += [reason] if reason else []
+    return msgspec.structs.replace(brief, lines=[*lines, f'decision {found.id}'])
+
+
+def answer(found: Answer) -> Answer:
+    """An answer without the hosts: which consumer has which claim, no alternates."""
+    chosen = [[_selection(of[0])] for of in found.selections if of]
+    return msgspec.structs.replace(found, selections=chosen, reason='')
+
+
+def _selection(found: Selection) -> Selection:
+    return Selection(
+        host='',
+        node='',
+        uuid='',
+        provider_id=0,
+        consumer=found.consumer,
+        claim_id=found.claim_id,
+        zone=found.zone,
+        resources=found.resources,
+        lease_seconds=found.lease_seconds,
+    )
+
+
+def claim(found: ClaimView) -> ClaimView:
+    """A claim without its host, and without what that or an operator says of it."""
+    return msgspec.structs.replace(found, host='', reason=ENDS.get(found.state, ''))
+
+
+def error(found: exceptions.GanttError) -> exceptions.GanttError:
+    """A refusal of the schedulers in general words.
+
+    What the request itself is told to be wrong stays as it is: it names its fields.
+    """
+    kind, known = type(found), found.kwargs
+    if kind is exceptions.NoValidHost:
+        return kind(reason=OUTCOMES['no_valid_host'], decision_id=known.get('decision_id', ''))
+    if kind is exceptions.HostsUnknown:
+        return kind(problem=OUTCOMES['unknown'])
+    if kind is exceptions.Busy:
+        return kind(reason=OUTCOMES['busy'], retry_after_ms=known.get('retry_after_ms', 1000))
+    outcome = _OF_ERRORS.get(kind)
+    return kind(OUTCOMES[outcome]) if outcome else found
+
+
+_OF_ERRORS: dict[type[exceptions.GanttError], str] = {
+    exceptions.Conflict: 'conflict',
+    exceptions.Expired: 'expired',
+    exceptions.Unavailable: 'failed',
+}
+
+
+def _reason(found: Explanation, words: Mapping[str, str]) -> str:
+    if found.outcome == 'placed':
+        return ''
+    if found.outcome == 'refused' and found.reason.startswith(quota.WORD):
+        return found.reason  # it is about the project of who reads it
+    if found.outcome != 'no_valid_host' or not found.members:
+        return OUTCOMES.get(found.outcome, found.outcome.replace('_', ' '))
+    removed = [step for step in found.members[-1].funnel if step.removed]
+    removed.sort(key=lambda step: -step.removed)
+    said = list(dict.fromkeys(words.get(step.filter) or OTHER for step in removed))
+    said.sort(key=lambda text: text == OTHER)
+    return f'no host fits; in the way: {", ".join(said)}' if said else 'no host fits'
+
+
+def _member(member: MemberExplanation) -> MemberExplanation:
+    return msgspec.structs.replace(
+        member, host=None, alternates=[], funnel=[], survivors=0, scores=[],
+        given_up=[told(rule) for rule in member.given_up],
+    )  # fmt: skip

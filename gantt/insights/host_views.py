@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts as operators are shown them: lists, details, sums over all of them.
+
+Everything here reads one snapshot of the host table; only the claims of a
+single host are asked of the database.
+"""
+
+import collections
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.messages import resource_classes
+from gantt.core.messages.near import did_you_mean, near
+from gantt.core.resources import host_keys
+from gantt.core.resources.host import HostRow, topic_of
+from gantt.core.resources.host_keys import HostKey
+from gantt.core.table.host_table import HostTable
+from gantt.insights.explain import wording
+from gantt.insights.views import (
+    ClaimView,
+    ClassUsage,
+    HostCondition,
+    HostDetail,
+    HostSummary,
+    ResourceUse,
+)
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """Which hosts, and in which order.
+
+    :ivar part: of the name
+    :ivar sort: name, zone, condition, claims, report_age or ``free:CLASS``; a
+        ``-`` before it turns the order round
+    :ivar marker: name of the last host of the page before
+    """
+
+    condition: HostCondition | None = None
+    zone: str | None = None
+    aggregate: str | None = None
+    part: str | None = None
+    sort: str = 'name'
+    limit: int = 100
+    marker: str | None = None
+
+
+class HostPage(msgspec.Struct, frozen=True):
+    """A page of hosts; ``total`` counts the pages before and after as well."""
+
+    hosts: list[HostSummary]
+    total: int
+    table_age_seconds: float
+    next_marker: str | None
+
+
+class HostReader:
+    """Views of the hosts of one table.
+
+    :param stale_after: seconds after which a host without a report is stale
+    """
+
+    def __init__(self, table: HostTable, stale_after: float) -> None:
+        self.table = table
+        self._stale_after = stale_after
+
+    # -- one host ---------------------------------------------------------------
+    def row(self, name: str) -> int:
+        """The row of a host.
+
+        :raises NotFound: naming hosts of a similar name
+        """
+        row = self.table.row_of(name)
+        if row is not None:
+            return row
+        meant = near(name, self.table.names)
+        raise exceptions.NotFound(
+            f'host {name!r} is not known here{did_you_mean(meant)}',
+            kind='host',
+            name=name,
+            near=meant,
+        )
+
+    def condition(self, row: int) -> HostCondition:
+        """The one word for how a host is."""
+        host = self.table.hosts[row]
+        if host.disabled is not None or host.service_disabled is not None:
+            return HostCondition.DISABLED
+        if host.over_committed:
+            return HostCondition.OVER_COMMITTED
+        if not host.reported_at:
+            return HostCondition.NEW
+        if self.table.now - host.reported_at > self._stale_after:
+            return HostCondition.STALE
+        return HostCondition.UP
+
+    def summary(self, row: int) -> HostSummary:
+        """A host as a list shows it."""
+        host = self.table.hosts[row]
+        reason = host.disabled if host.disabled is not None else host.service_disabled
+        names = wording.in_order(host.facts.inventories)
+        return HostSummary(
+            name=host.name,
+            node=host.node or host.name,
+            uuid=host.uuid,
+            condition=self.condition(row),
+            reason=reason or '',
+            disabled_by=(host.disabled_by or '') if host.disabled is not None else '',
+            zone=self.table.zone_name(row) or None,
+            aggregates=self._aggregates(host),
+            report_age_seconds=self._report_age(host),
+            free={name: self._free(name, row) for name in names},
+            cap={name: host.cap(name) for name in names},
+            claims=int(self.table.instances[row]),
+        )
+
+    def detail(self, row: int, claims: Sequence[ClaimView], truncated: bool) -> HostDetail:
+        """A host with everything that is known of it.
+
+        :param claims: its live claims
+        :param truncated: it has more of them
+        """
+        host = self.table.hosts[row]
+        facts = host.facts
+        use = self._use(host, row, claims)
+        return HostDetail(
+            host=self.summary(row),
+            kind=host.kind.value,
+            cell=host.cell,
+            location=facts.location,
+            build_topic=topic_of(host.name),
+            epoch=host.epoch,
+            sequence=host.sequence,
+            full_sequence=host.full_sequence,
+            generation=host.generation,
+            speaks_for='nova' if host.speaks_for == 'nova' else 'host',
+            key=_key(host.key),
+            service_disabled=host.service_disabled,
+            traits=sorted(facts.traits),
+            hypervisor_type=facts.hypervisor.type,
+            hypervisor_version=facts.hypervisor.version,
+            numa_cells=len(facts.numa),
+            devices=sum(pool.count for pool in facts.devices),
+            metrics={name: metric.value for name, metric in sorted(facts.metrics.items())},
+            use=use,
+            differences=list(self._differences(host, row, use, claims, truncated)),
+            claims=list(claims),
+            claims_truncated=truncated,
+        )
+
+    def _aggregates(self, host: HostRow) -> list[str]:
+        known = self.table.known_aggregates
+        uuids = self.table.aggregates_of(host)
+        return [known[uuid].name if uuid in known else uuid for uuid in uuids]
+
+    def _report_age(self, host: HostRow) -> float | None:
+        if not host.reported_at:
+            return None
+        return round(max(0.0, self.table.now - host.reported_at), 3)
+
+    def _free(self, name: str, row: int) -> int:
+        code = self.table.class_code(name)
+        return 0 if code is None else int(self.table.free_of(code)[row])
+
+    def _use(self, host: HostRow, row: int, claims: Iterable[ClaimView]) -> list[ResourceUse]:
+        claimed: collections.Counter[str] = collections.Counter()
+        reserved: collections.Counter[str] = collections.Counter()
+        for claim in claims:
+            claimed.update(claim.resources)
+            if claim.state == 'reserved':
+                reserved.update(claim.resources)
+        names = wording.in_order({*host.facts.inventories, *host.used, *host.foreign})
+        return [
+            ResourceUse(
+                resource_class=name,
+                total=inventory.total if inventory else 0,
+                reserved=inventory.reserved if inventory else 0,
+                allocation_ratio=inventory.allocation_ratio if inventory else 1.0,
+                cap=host.cap(name),
+                claimed=claimed[name],
+                reserved_claims=reserved[name],
+                foreign=host.foreign.get(name, 0),
+                reported=claimed[name] - reserved[name] + host.foreign.get(name, 0),
+                believed=host.used.get(name, 0) + host.foreign.get(name, 0),
+                free=self._free(name, row),
+            )
+            for name in names
+            for inventory in [host.facts.inventories.get(name)]
+        ]
+
+    def _differences(
+        self,
+        host: HostRow,
+        row: int,
+        use: Sequence[ResourceUse],
+        claims: Sequence[ClaimView],
+        truncated: bool,
+    ) -> Iterable[str]:
+        """Why believed, reported and claimed differ, a sentence each."""
+        waiting = [claim for claim in claims if claim.state == 'reserved']
+        if waiting:
+            amounts = {u.resource_class: u.reserved_claims for u in use if u.reserved_claims}
+            first = min(claim.lease_seconds or 0.0 for claim in waiting)
+            ends = (
+                f'the first lease ends in {wording.age(first)}' if first > 0 else 'a lease is over'
+            )
+            yield (
+                f'claimed but not confirmed by the host yet: {wording.shape(amounts)} '
+                f'in {wording.count(len(waiting), "claim")}; {ends}'
+            )
+        foreign = {u.resource_class: u.foreign for u in use if u.foreign}
+        if foreign:
+            yield f'runs outside any claim, as the host reports: {wording.shape(foreign)}'
+        adopted = sum(claim.adopted for claim in claims)
+        if adopted:
+            yield (
+                f'{wording.count(adopted, "claim")} adopted: the host was found running '
+                'what nobody asked for here'
+            )
+        if not truncated:
+            yield from _drift(host, use)
+        over = {u.resource_class: -u.free for u in use if u.free < 0}
+        if over:
+            yield (
+                f'over-committed by {wording.shape(over)}: nothing new lands here, '
+                'nothing is killed'
+            )
+        if self.condition(row) is HostCondition.STALE:
+            said = wording.age(self._report_age(host))
+            yield f'the last report is {said} old: what the host runs may have changed since'
+
+    # -- many hosts -------------------------------------------------------------------
+    def page(self, asked: Asked, table_age: float) -> HostPage:
+        """The hosts that match, in order.
+
+        :raises InvalidMessage: an unknown sort key, or a marker that is no host
+        :raises NotFound: the aggregate is not known
+        """
+        found = {row for row in range(len(self.table)) if self._matches(row, asked)}
+        total = len(found)
+        marker = None if asked.marker is None else self.table.row_of(asked.marker)
+        if marker is None and asked.marker is not None:
+            raise exceptions.InvalidMessage(
+                field='query.marker',
+                problem=f'no host {asked.marker!r} is known, or not any more; begin without a '
+                'marker',
+            )
+        # A host that matches no more since the last page still says where that ended.
+        order = sorted(found | ({marker} if marker is not None else set()), key=self._name)
+        descending = asked.sort.startswith('-')
+        order.sort(key=self._sort_key(asked.sort.removeprefix('-')), reverse=descending)
+        start = 0 if marker is None else order.index(marker) + 1
+        rows = order[start : start + asked.limit]
+        more = start + len(rows) < len(order)
+        return HostPage(
+            hosts=[self.summary(row) for row in rows],
+            total=total,
+            table_age_seconds=round(table_age, 3),
+            next_marker=self.table.names[rows[-1]] if more and rows else None,
+        )
+
+    def _name(self, row: int) -> str:
+        return self.table.names[row]
+
+    def _matches(self, row: int, asked: Asked) -> bool:
+        if asked.part is not None and asked.part.lower() not in self.table.names[row].lower():
+            return False
+        if asked.zone is not None and self.table.zone_name(row) != asked.zone:
+            return False
+        if asked.aggregate is not None and not self._in_aggregate(row, asked.aggregate):
+            return False
+        return asked.condition is None or self.condition(row) is asked.condition
+
+    def _in_aggregate(self, row: int, aggregate: str) -> bool:
+        host = self.table.hosts[row]
+        return aggregate in self._aggregates(host) or aggregate in self.table.aggregates_of(host)
+
+    def _sort_key(self, name: str) -> Callable[[int], Any]:
+        hosts = self.table.hosts
+        keys: dict[str, Callable[[int], Any]] = {
+            'name': lambda row: self.table.names[row],
+            'zone': lambda row: self.table.zone_name(row) or '',
+            'condition': lambda row: self.condition(row).value,
+            'claims': lambda row: int(self.table.instances[row]),
+            'report_age': lambda row: -hosts[row].reported_at,
+        }
+        if name.startswith('free:'):
+            code = self.table.class_code(name.removeprefix('free:'))
+            if code is not None:
+                free = self.table.free_of(code)
+                return lambda row: int(free[row])
+        elif name in keys:
+            return keys[name]
+        raise exceptions.InvalidMessage(
+            field='query.sort',
+            problem=f'expected one of {", ".join(keys)} or free:CLASS of a class that a host has, '
+            f'with or without "-" before it; got {name!r}',
+        )
+
+    @functools.cached_property
+    def conditions(self) -> dict[str, int]:
+        """How many hosts are in each condition, every condition named."""
+        counts = collections.Counter(self.condition(row) for row in range(len(self.table)))
+        order = (
+            HostCondition.UP,
+            HostCondition.STALE,
+            HostCondition.NEW,
+            HostCondition.DISABLED,
+            HostCondition.OVER_COMMITTED,
+        )
+        return {condition.value: counts[condition] for condition in order}
+
+    def usage(self) -> list[ClassUsage]:
+        """Sums by class over the hosts that may take claims."""
+        cap: collections.Counter[str] = collections.Counter()
+        used: collections.Counter[str] = collections.Counter()
+        foreign: collections.Counter[str] = collections.Counter()
+        for row in range(len(self.table)):
+            host = self.table.hosts[row]
+            if self.condition(row) is not HostCondition.UP:
+                continue
+            for name, inventory in host.facts.inventories.items():
+                cap[name] += inventory.cap
+            used.update(host.used)
+            foreign.update(host.foreign)
+        return [
+            ClassUsage(
+                resource_class=name,
+                cap=cap[name],
+                claimed=used[name],
+                foreign=foreign[name],
+                free=cap[name] - used[name] - foreign[name],
+                unit=resource_classes.UNITS.get(name, ''),
+            )
+            for name in wording.in_order({*cap, *used, *foreign})
+        ]
+
+
+def _drift(host: HostRow, use: Iterable[ResourceUse]) -> Iterable[str]:
+    for one in use:
+        counted = host.used.get(one.resource_class, 0)
+        if counted != one.claimed:
+            yield (
+                f'{one.resource_class}: {counted} counted as claimed, but the live claims sum to '
+                f'{one.claimed}; if it stays so, run "gantt-manage audit"'
+            )
+
+
+def _key(key: HostKey | None) -> str | None:
+    if key is None or not key.public:
+        return None
+    return host_keys.fingerprint(key.public) + (' (revoked)' if key.is_revoked else '')

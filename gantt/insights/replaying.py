@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kept decisions made again: on the table that they saw, with the same or other settings.
+
+The table is built from the log of the scheduler that decided (``table_log``);
+past the log's retention there is no table, and the answer says so.
+"""
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+from msgspec.structs import replace
+
+from gantt import exceptions, plugin_loader
+from gantt.core.messages.base import Message, Name, Text
+from gantt.core.messages.request import Names, SelectDestinations
+from gantt.core.placement.host_trace import HostStep, steps_of
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.place import Pause, place
+from gantt.core.records.decision import Decision, MemberDecision, Outcome
+from gantt.core.records.decision_codec import Kept
+from gantt.core.table.host_table import HostTable
+from gantt.insights.explain import wording
+from gantt.scheduler import table_log
+from gantt.scheduler.ports import Store
+
+_encode = msgspec.msgpack.Encoder().encode
+
+Value = bool | int | float | Text
+
+
+class Otherwise(Message, frozen=True, kw_only=True):
+    """Settings that a replay has instead of those in force; nothing: the very same.
+
+    :ivar options: options of filters and weighers, by name
+    """
+
+    filters: Names | None = None
+    weighers: Names | None = None
+    options: Annotated[dict[Name, Value], msgspec.Meta(max_length=256)] = {}
+    host_subset_size: Annotated[int, msgspec.Meta(ge=1, le=100_000)] | None = None
+    shuffle_best: bool | None = None
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**62)] | None = None
+
+    def words(self) -> list[str]:
+        """What is otherwise, a line each."""
+        said = [f'{name} {value}' for name, value in self.options.items()]
+        for name in ('filters', 'weighers'):
+            listed = getattr(self, name)
+            if listed is not None:
+                said.append(f'{name} {", ".join(listed) or "none"}')
+        for name in ('host_subset_size', 'shuffle_best', 'seed'):
+            value = getattr(self, name)
+            if value is not None:
+                said.append(f'{name} {value}')
+        return said
+
+
+class Gone(exceptions.NotFound):
+    """What a replay needs is no longer kept, or not yet written."""
+
+    code = 'gantt.replay.gone'
+    template = (
+        'decision {name} can be explained but not replayed: the table that it saw is no longer '
+        'kept, or its log is not written yet'
+    )
+
+
+class Replayer:
+    """Makes decisions again; remembers the last table that it built, and what it began with."""
+
+    def __init__(self, store: Store, pipeline: Pipeline, default_zone: str) -> None:
+        self.pipeline = pipeline
+        self._store = store
+        self._default_zone = default_zone
+        self._lock = threading.Lock()
+        self._last: tuple[tuple[str, int], HostTable] | None = None
+        self._start: tuple[tuple[str, int], HostTable] | None = None
+
+    def table_of(self, decision: Decision) -> HostTable:
+        """A writable copy of the table that a decision saw.
+
+        :raises Gone: it cannot be built any more
+        """
+        wanted = (decision.worker, decision.table_seq)
+        with self._lock:
+            if self._last is None or self._last[0] != wanted:
+                parts = self._store.load_table_log(*wanted)
+                events = table_log.read(parts)
+                made = functools.partial(self._made, decision.worker)
+                table = table_log.rebuild(events, decision.table_seq, made=made)
+                if table is None:
+                    raise Gone(kind='table', name=decision.id)
+                self._last = (wanted, table)
+            return self._last[1].copy()
+
+    def _made(self, worker: str, at: int, checkpoint: table_log.Checkpoint) -> HostTable:
+        """The table of a checkpoint: decisions of some minutes begin at the same one."""
+        wanted = (worker, at)
+        if self._start is None or self._start[0] != wanted:
+            table = checkpoint.table(self._default_zone)
+            self._start = (wanted, table)
+        return self._start[1].copy()
+
+    def again(
+        self, kept: Kept, otherwise: Otherwise, pause: Callable[[], Pause] | None = None
+    ) -> Decision:
+        """Make a decision again.
+
+        :param pause: see ``place.place``
+        :raises Gone: see :meth:`table_of`
+        :raises InvalidMessage: the settings name a plugin or option that is not there, or a
+            value that cannot be
+        """
+        decision, request = kept.decision, _request_of(kept)
+        pipeline = self.pipeline_for(decision, otherwise)
+        seed = decision.seed if otherwise.seed is None else otherwise.seed
+        members = _planned(decision, len(request.consumers))
+        table = self.table_of(decision)
+        return _place(table, decision, request, pipeline, seed, members, pause)
+
+    def scores(self, kept: Kept) -> Decision:
+        """A decision made again as it was, with the scores of all hosts that no filter removed.
+
+        :raises Gone: see :meth:`table_of`
+        """
+        decision, table = kept.decision, self.table_of(kept.decision)
+        request = msgspec.structs.replace(_request_of(kept), alternates=len(table))
+        members = _planned(decision, len(request.consumers))
+        pipeline = self.pipeline_for(decision, Otherwise())
+        return _place(table, decision, request, pipeline, decision.seed, members)
+
+    def pipeline_for(self, decision: Decision, otherwise: Otherwise) -> Pipeline:
+        """The pipeline in force, its filters in the order that they ran in then, or another."""
+        if otherwise == Otherwise():
+            ran = [count.name for count in decision.members[0].filters] if decision.members else []
+            return self.pipeline.in_order(ran)
+        settings = {
+            'subset_size': otherwise.host_subset_size,
+            'shuffle_best': otherwise.shuffle_best,
+        }
+        try:
+            return plugin_loader.changed(
+                self.pipeline,
+                otherwise.filters,
+                otherwise.weighers,
+                otherwise.options,
+                **{name: value for name, value in settings.items() if value is not None},
+            )
+        except exceptions.InvalidMessage as e:
+            field, problem = f'body.{e.kwargs["field"]}', e.kwargs['problem']
+            raise exceptions.InvalidMessage(field=field, problem=problem) from None
+
+    def steps(self, kept: Kept, host: int) -> tuple[MemberDecision, list[HostStep]] | None:
+        """What every filter said of a host, by provider id, as the member that failed saw it.
+
+        Of a request that was placed: as its first member saw it.  None: the host was not
+        there.
+
+        :raises Gone: see :meth:`table_of`
+        """
+        decision, request = kept.decision, _request_of(kept)
+        table = self.table_of(decision)
+        row = table.row_of_id(host)
+        if row is None or not decision.members:
+            return None
+        pipeline = self.pipeline_for(decision, Otherwise())
+        at = next((i for i, m in enumerate(decision.members) if m.selection is None), 0)
+        failed = decision.outcome is not Outcome.PLACED
+        if failed:
+            at = len(decision.members) - 1  # the last one found no host
+            before = [m.member for m in decision.members[:at]]
+            if before:
+                _place(table, decision, request, pipeline, decision.seed, before)
+        member = decision.members[at]
+        return member, steps_of(table, request.spec, member.consumer, pipeline, row)
+
+
+def _planned(decision: Decision, count: int) -> list[int]:
+    """The members that were to be placed: those decided, then as many others as were left."""
+    decided = [m.member for m in decision.members]
+    left = [i for i in range(count) if i not in set(decided)]
+    return decided + left[: max(0, decision.planned - len(decided))]
+
+
+def _place(
+    table: HostTable,
+    decision: Decision,
+    request: SelectDestinations,
+    pipeline: Pipeline,
+    seed: int,
+    members: list[int],
+    pause: Callable[[], Pause] | None = None,
+) -> Decision:
+    return place(
+        table,
+        request,
+        pipeline,
+        seed=seed,
+        decision_id=decision.id,
+        members=members or None,
+        attempt=decision.attempt,
+        worker=decision.worker,
+        spread=decision.spread,
+        pause=pause,
+    )
+
+
+def _request_of(kept: Kept) -> SelectDestinations:
+    if kept.request is None:
+        raise exceptions.NotFound(
+            f'decision {kept.decision.id!r} is kept without its request',
+            kind='request',
+            name=kept.decision.id,
+        )
+    # A dry run leaves no picks on its table; here nobody else uses the table.
+    return replace(kept.request, dry_run=False)
+
+
+def differences(then: Decision, again: Decision) -> list[str]:
+    """In what two decisions of one request differ, by the bytes; [] where in nothing."""
+    found = []
+    # "Do not know" was found out after placing, by the age of the table.
+    if then.outcome is not Outcome.UNKNOWN:
+        for name in ('outcome', 'reason'):
+            found += _differs(name, getattr(then, name), getattr(again, name))
+    for name in ('hosts', 'weighers', 'nearest', 'relaxed'):
+        found += _differs(name, getattr(then, name), getattr(again, name))
+    if len(then.members) != len(again.members):
+        found.append(f'{wording.count(len(again.members), "member")}, {len(then.members)} then')
+    for one, two in zip(then.members, again.members, strict=False):
+        found += _member(one, two)
+    return found
+
+
+def _member(one: MemberDecision, two: MemberDecision) -> list[str]:
+    one, two = (_without_claim(m) for m in (one, two))
+    if _encode(one) == _encode(two):
+        return []
+    found = []
+    for name in one.__struct_fields__:
+        was, now = getattr(one, name), getattr(two, name)
+        if _encode(was) != _encode(now):
+            hosts = ''
+            if name == 'selection':
+                hosts = f': {now.host if now else "nowhere"}, then {was.host if was else "nowhere"}'
+            found.append(f'member {one.member}: other {name}{hosts}')
+    return found
+
+
+def _without_claim(member: MemberDecision) -> MemberDecision:
+    """Of a dry run no claim is kept; the place is what counts."""
+    if member.selection is None or member.selection.claim_id is None:
+        return member
+    return replace(member, selection=replace(member.selection, claim_id=None))
+
+
+def _differs(name: str, was: object, now: object) -> list[str]:
+    return [] if _encode(was) == _encode(now) else [f'{name} {now!r}, then {was!r}']

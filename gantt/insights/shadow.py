@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shadow mode: hear what another scheduler is asked, decide too, compare, change nothing.
+
+    heard: a request → decide it as a dry run → remember
+    heard: guests of a host, that the other one began and ended → remember
+    both known, or time is up → compare, with what a kept decision explains → keep, count
+
+A dry run claims nothing and answers nobody.  What is remembered is bounded in
+number and in time.
+"""
+
+import logging
+import math
+import queue
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.messages.base import derived_id
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.records.decision import Answer, Score
+from gantt.core.records.shadow import Asked, Begun, Compared, Ended, Heard, Seen, Verdict
+from gantt.insights.views import Explanation, ScoreRow
+from gantt.scheduler.ports import Clock
+
+LOG = logging.getLogger(__name__)
+
+IDLE_SECONDS = 0.5
+#: Comparisons that are written at once, and those that wait for the database.
+BATCH, WAITING_MOST = 100, 10_000
+#: A decision is written a moment after it is made: its explanation is waited for so long.
+EXPLAINED_SECONDS = 5.0
+#: Weighers that are named where two hosts differ.
+WEIGHERS_SHOWN = 3
+#: Scores that differ by less than this are the same: sums of the same numbers in another order.
+SAME_SCORE = 1e-9
+#: In the sentence about a host that a filter removed.
+_REMOVED = ' was removed by '
+
+
+class ShadowStore(Protocol):
+    """Where comparisons are kept."""
+
+    def save_shadows(self, found: Sequence[Compared], keep: int) -> None:
+        """Keep comparisons, and of all the newest ``keep``."""
+
+    def shadows(self, verdicts: Sequence[Verdict] | None, limit: int) -> list[Compared]:
+        """Newest first."""
+
+    def count_shadows(self) -> dict[Verdict, int]:
+        """How many of those that are kept have which verdict."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of [shadow].
+
+    :ivar outcome_seconds: how long it is listened for what became of a request
+    :ivar pending_most: requests that are remembered meanwhile
+    :ivar kept: comparisons that are kept
+    :ivar threads: decisions that are asked for at once
+    """
+
+    outcome_seconds: float = 300.0
+    pending_most: int = 10_000
+    kept: int = 10_000
+    threads: int = 4
+
+
+class _Pending:
+    """A request, and what is known of it so far.
+
+    :ivar ours: consumer -> host, once it is decided; a consumer without a place is not in it
+    :ivar problem: why nothing was decided
+    """
+
+    __slots__ = ('asked', 'begun', 'decided_at', 'decision', 'due', 'ended', 'ours', 'problem',
+                 'theirs')  # fmt: skip
+
+    def __init__(self, asked: Asked, due: float) -> None:
+        self.asked = asked
+        self.due = due
+        self.begun = self.ended = False
+        self.ours: dict[str, str] | None = None
+        self.decision = ''
+        self.decided_at = 0.0
+        self.problem = ''
+        self.theirs: dict[str, str] = {}
+
+    @property
+    def is_whole(self) -> bool:
+        heard = len(self.theirs) == len(self.asked.request.consumers)
+        return heard and (self.ours is not None or bool(self.problem))
+
+
+class Shadow:
+    """Hears, decides, compares.
+
+    :param decide: a dry run as a real request goes; raises GanttError as a call does
+    :param explain: a kept decision, and what it says of a host
+    :param scores: of a kept decision and a member, of all hosts that no filter removed; none
+        where that is not known any more
+    :param count: adds to a counter
+    """
+
+    def __init__(
+        self, store: ShadowStore, decide: Callable[[SelectDestinations], Answer],
+        explain: Callable[[str, str | None], Explanation],
+        scores: Callable[[str, int], Sequence[Score]], count: Callable[..., None],
+        clock: Clock, settings: Settings,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._decide = decide
+        self._explain = explain
+        self._scores = scores
+        self._count = count
+        self._clock = clock
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._pending: OrderedDict[str, _Pending] = OrderedDict()
+        self._of_guest: dict[str, _Pending] = {}
+        self._asked: queue.Queue[_Pending | None] = queue.Queue(settings.pending_most)
+        self._waiting: list[Compared] = []
+        self._hears_of_both = False
+        self._stopping = threading.Event()
+        names = [f'shadow-{n}' for n in range(settings.threads)]
+        self._threads = [
+            threading.Thread(target=self._run_decisions, name=name, daemon=True) for name in names
+        ]
+        self._threads.append(threading.Thread(target=self._run_looks, name='shadow', daemon=True))
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, seconds: float) -> bool:
+        """Compare no more; what is not compared yet is forgotten.  Whether all ended in time."""
+        self._stopping.set()
+        end = self._clock.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.1, end - self._clock.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    @property
+    def pending(self) -> int:
+        """Requests that are not compared yet."""
+        return len(self._pending)
+
+    # -- hearing: by the listening thread, never waits -------------------------------------
+    def hear(self, word: Heard) -> None:
+        """Take note."""
+        with self._lock:
+            if isinstance(word, Asked):
+                self._hear_request(word)
+            elif isinstance(word, Seen):
+                self._hear_guests(word)
+            else:
+                self._hear_notice(word)
+
+    def _hear_request(self, asked: Asked) -> None:
+        request = asked.request
+        if request.request_id in self._pending:
+            return
+        self._count('gantt_shadow_requests_total', fate='heard')
+        pending = _Pending(asked, self._clock.monotonic() + self._settings.outcome_seconds)
+        try:
+            if len(self._pending) >= self._settings.pending_most:
+                raise queue.Full
+            self._asked.put_nowait(pending)
+        except queue.Full:
+            self._count('gantt_shadow_requests_total', fate='dropped')
+            return
+        self._pending[request.request_id] = pending
+        for consumer in request.consumers:
+            self._of_guest[consumer] = pending
+
+    def _hear_guests(self, seen: Seen) -> None:
+        few, many = sorted((set(seen.consumers), self._of_guest.keys()), key=len)
+        for consumer in [one for one in few if one in many]:
+            pending = self._of_guest[consumer]
+            if _tells(pending.asked, seen.host):
+                pending.theirs.setdefault(consumer, seen.host)
+
+    def _hear_notice(self, word: Begun | Ended) -> None:
+        self._hears_of_both = True
+        pending = self._of_guest.get(word.consumer) or next(
+            (
+                one
+                for one in reversed(self._pending.values())
+                if word.origin and one.asked.origin == word.origin and not one.ended
+            ),
+            None,
+        )
+        if pending is not None:
+            pending.begun = True
+            pending.ended |= isinstance(word, Ended)
+
+    # -- deciding --------------------------------------------------------------------------
+    def _run_decisions(self) -> None:
+        while not self._stopping.is_set():
+            self.decide_one(IDLE_SECONDS)
+
+    def decide_one(self, idle_seconds: float = 0.0) -> bool:
+        """Decide the next request; whether there was one."""
+        try:
+            pending = self._asked.get(timeout=idle_seconds) if idle_seconds else self._next()
+        except queue.Empty:
+            return False
+        if pending is not None:
+            self._decided(pending)
+        return True
+
+    def _next(self) -> '_Pending | None':
+        return self._asked.get_nowait()
+
+    def _decided(self, pending: _Pending) -> None:
+        request = pending.asked.request
+        ours: dict[str, str] = {}
+        problem, decision = '', ''
+        try:
+            answer = self._decide(request)
+            decision = answer.decision_id
+            ours = {hosts[0].consumer: hosts[0].host for hosts in answer.selections if hosts}
+        except exceptions.NoValidHost as e:
+            decision = str(e.kwargs.get('decision_id') or '')
+        except exceptions.GanttError as e:
+            problem = f'{e.message} ({e.code})'
+        except Exception:
+            LOG.exception('request %s was not decided', request.request_id)
+            problem = 'it met a defect'
+        self._count('gantt_shadow_requests_total', fate='failed' if problem else 'decided')
+        with self._lock:
+            pending.decided_at = self._clock.monotonic()
+            pending.decision, pending.problem = decision, problem
+            pending.ours = None if problem else ours
+
+    # -- comparing -------------------------------------------------------------------------
+    def _run_looks(self) -> None:
+        while not self._stopping.wait(IDLE_SECONDS):
+            try:
+                self.look()
+            except Exception:
+                LOG.exception('what was heard could not be compared')
+
+    def look(self) -> int:
+        """Compare what is ready or overdue, and keep it; how many comparisons were kept."""
+        now = self._clock.monotonic()
+        with self._lock:
+            ready = [
+                pending
+                for pending in self._pending.values()
+                if now >= pending.due
+                or (pending.is_whole and now >= pending.decided_at + EXPLAINED_SECONDS)
+            ][:BATCH]
+            for pending in ready:
+                del self._pending[pending.asked.request.request_id]
+                for consumer in pending.asked.request.consumers:
+                    if self._of_guest.get(consumer) is pending:
+                        del self._of_guest[consumer]
+        for pending in ready:
+            self._waiting += self._compared(pending)
+        return self._write()
+
+    def _write(self) -> int:
+        del self._waiting[:-WAITING_MOST]
+        batch = self._waiting[:BATCH]
+        if not batch:
+            return 0
+        try:
+            self._store.save_shadows(batch, self._settings.kept)
+        except exceptions.Unavailable as e:
+            LOG.warning('%d comparisons wait for the database: %s', len(self._waiting), e)
+            return 0
+        del self._waiting[: len(batch)]
+        for one in batch:
+            self._count('gantt_shadow_compared_total', verdict=one.verdict.value)
+        return len(batch)
+
+    def _compared(self, pending: _Pending) -> list[Compared]:
+        asked = pending.asked
+        found = []
+        for number, consumer in enumerate(asked.request.consumers):
+            ours = (pending.ours or {}).get(consumer)
+            theirs = pending.theirs.get(consumer)
+            verdict, why = self._judged(pending, number, ours, theirs)
+            found.append(
+                Compared(
+                    id=derived_id('compared', asked.request.request_id, consumer),
+                    request_id=asked.request.request_id, origin=asked.origin[:255],
+                    consumer=consumer, purpose=asked.request.spec.purpose.value,
+                    verdict=verdict, ours=ours, theirs=theirs, why=why,
+                )
+            )  # fmt: skip
+        return found
+
+    def _judged(
+        self, pending: _Pending, number: int, ours: str | None, theirs: str | None
+    ) -> tuple[Verdict, str]:
+        if pending.ours is None:
+            return Verdict.NOT_DECIDED, pending.problem or 'there was no answer in time'
+        if theirs is None:
+            refused = self._hears_of_both and pending.begun and not pending.ended
+            if not refused:
+                return Verdict.NOT_HEARD, 'it was placed' if pending.ended else ''
+            return (Verdict.NOVA_NONE, '') if ours else self._neither(pending)
+        if ours == theirs:
+            return Verdict.SAME, ''
+        return self._why_not(pending, number, ours, theirs)
+
+    def _neither(self, pending: _Pending) -> tuple[Verdict, str]:
+        try:
+            return Verdict.NEITHER, self._explain(pending.decision, None).reason
+        except exceptions.GanttError:
+            return Verdict.NEITHER, ''
+
+    def _why_not(
+        self, pending: _Pending, number: int, ours: str | None, theirs: str
+    ) -> tuple[Verdict, str]:
+        """Why another host was chosen here."""
+        try:
+            found = self._explain(pending.decision, theirs)
+        except exceptions.NotFound as e:
+            if e.kwargs.get('kind') == 'host':
+                return Verdict.NOT_KNOWN, f'{theirs} is not known here'
+            return Verdict.OTHER, f'it could not be explained: {e.message}'
+        except exceptions.GanttError as e:
+            return Verdict.OTHER, f'it could not be explained: {e.message}'
+        said = next(
+            (one for one in found.host_verdicts if one.startswith(f'member {number}: ')), ''
+        ).removeprefix(f'member {number}: ')
+        if _REMOVED in said:
+            return Verdict.REMOVED, said
+        member = next((one for one in found.members if one.member == number), None)
+        if member is None or ours is None:
+            return Verdict.OTHER, said
+        rows: Sequence[ScoreRow | Score] = member.scores
+        if not {ours, theirs} <= {row.host for row in rows}:
+            rows = self._all_scores(pending, number) or rows
+        return ranked(rows, found.weighers, ours, theirs)
+
+    def _all_scores(self, pending: _Pending, number: int) -> Sequence[Score]:
+        """A decision keeps the scores of some of the best hosts only."""
+        try:
+            return self._scores(pending.decision, number)
+        except exceptions.GanttError as e:
+            LOG.info('decision %s cannot be made again: %s', pending.decision, e)
+            return []
+
+
+def _tells(asked: Asked, host: str) -> bool:
+    """Whether a guest that is on a host says where it was placed."""
+    if not asked.request.spec.purpose.is_move:
+        return True
+    # Of one that may stay on its host nothing tells before from after.
+    return asked.source is not None and host != asked.source
+
+
+def ranked(
+    scores: Sequence[ScoreRow | Score], weighers: Sequence[str], ours: str, theirs: str
+) -> tuple[Verdict, str]:
+    """Whether the other host is as good, else which weighers make the difference.
+
+    :param scores: best first
+    """
+    rows = {row.host: (place, row) for place, row in enumerate(scores, 1)}
+    if theirs not in rows or ours not in rows:
+        return Verdict.OTHER, f'{theirs} fits, and is not among the best {len(scores)}'
+    place, row = rows[theirs]
+    mine = rows[ours][1]
+    if math.isclose(row.total, mine.total, rel_tol=SAME_SCORE, abs_tol=SAME_SCORE):
+        return Verdict.TIE, f'{theirs} is as good: {row.total:.3g} each'
+    apart = sorted(
+        zip(weighers, mine.weighted, row.weighted, strict=False),
+        key=lambda one: -abs(one[1] - one[2]),
+    )
+    named = ', '.join(
+        f'{name} {a:.3g} against {b:.3g}' for name, a, b in apart[:WEIGHERS_SHOWN] if a != b
+    )
+    of = len(scores)
+    why = f'{theirs} is number {place} of {of}: {row.total:.3g}, not {mine.total:.3g} ({named})'
+    return Verdict.OTHER, why

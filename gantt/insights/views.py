@@ -1,0 +1,549 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators are shown, as types: HTTP, the command line and metrics share them.
+
+Every key is always there, so that programs can rely on the form.  Times are
+given twice: as UTC text, and as an age by the database's clock, so that a
+reader's own clock does not matter.
+"""
+
+import datetime
+import enum
+from typing import Annotated, Generic, TypeVar
+
+import msgspec
+
+from gantt.core.claims.claim import Claim
+from gantt.core.messages.since import since
+from gantt.core.placement.host_trace import HostStep
+from gantt.core.records.decision import Contradiction
+from gantt.scheduler.ports import RequestLine
+
+T = TypeVar('T')
+
+
+class HostCondition(enum.StrEnum):
+    """The one word for how a host is; the first that holds, in this order."""
+
+    DISABLED = 'disabled'  # by an operator, or by the service itself
+    OVER_COMMITTED = 'over_committed'
+    NEW = 'new'  # registered, has not reported yet
+    STALE = 'stale'  # has not reported lately enough
+    UP = 'up'
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the views."""
+
+
+class ResourceUse(View, frozen=True, kw_only=True):
+    """One resource class of a host, side by side.
+
+    :ivar cap: floor((total - reserved) * allocation_ratio): what may be promised
+    :ivar claimed: sum of the live claims
+    :ivar reserved_claims: the part of ``claimed`` that no compute has confirmed yet
+    :ivar foreign: use by what runs outside any claim, as the host reports
+    :ivar reported: what the host's own word accounts for: confirmed claims and foreign use
+    :ivar believed: what placing counts as used
+    """
+
+    resource_class: str
+    total: int
+    reserved: int
+    allocation_ratio: float
+    cap: int
+    claimed: int
+    reserved_claims: int
+    foreign: int
+    reported: int
+    believed: int
+    free: int
+
+
+class HostSummary(View, frozen=True, kw_only=True):
+    """A host in a list.
+
+    :ivar reason: why it is disabled, else empty
+    :ivar report_age_seconds: None: it never reported
+    :ivar free: cap less use, by class; negative where over-committed
+    :ivar claims: live claims on it
+    """
+
+    name: str
+    node: str
+    uuid: str
+    condition: HostCondition
+    reason: str
+    disabled_by: str
+    zone: str | None
+    aggregates: list[str]
+    report_age_seconds: float | None
+    free: dict[str, int]
+    cap: dict[str, int]
+    claims: int
+
+
+class ClaimView(View, frozen=True, kw_only=True):
+    """A claim as it is shown.
+
+    :ivar lease_seconds: what is left of the lease of a reserved claim, else None
+    """
+
+    id: str
+    request_id: str | None
+    attempt: int
+    member: int
+    consumer: str
+    consumer_type: str
+    host: str
+    state: str
+    lifecycle: str
+    purpose: str
+    resources: dict[str, int]
+    lease_seconds: float | None
+    group: str | None
+    move_id: str | None
+    project_id: str | None
+    user_id: str | None
+    adopted: bool
+    absences: int
+    reason: str
+    created_at: str
+    updated_at: str
+    age_seconds: float
+
+
+class RequestSummary(View, frozen=True, kw_only=True):
+    """A request in a list.
+
+    :ivar state: open | placed | cancelled
+    :ivar claims: how many it made, those that have ended included
+    :ivar age_seconds: since it last changed
+    """
+
+    request_id: str
+    state: str
+    attempt: int
+    claims: int
+    updated_at: str
+    age_seconds: float
+
+
+class HostDetail(View, frozen=True, kw_only=True):
+    """A host with everything that is known of it.
+
+    :ivar key: fingerprint of the key that its words are signed with, None where it has none
+    :ivar differences: why believed, reported and claimed differ, a sentence each
+    """
+
+    host: HostSummary
+    kind: str
+    cell: str | None
+    location: str
+    build_topic: str
+    epoch: int
+    sequence: int
+    full_sequence: int
+    generation: int
+    speaks_for: str
+    key: Annotated[str | None, since(3)] = None
+    service_disabled: str | None
+    traits: list[str]
+    hypervisor_type: str
+    hypervisor_version: int
+    numa_cells: int
+    devices: int
+    metrics: dict[str, float]
+    use: list[ResourceUse]
+    differences: list[str]
+    claims: list[ClaimView]
+    claims_truncated: bool
+
+
+class ObstacleKind(enum.StrEnum):
+    """Why a live claim is still there; what needs somebody to act comes first."""
+
+    RUNNING = 'running'  # a guest that nobody has begun to move
+    ALLOCATED = 'allocated'  # written through the API, whose word alone ends it
+    MOVING = 'moving'  # its consumer has a claim on another host as well
+    IN_FLIGHT = 'in_flight'  # of a request whose guest the host has not confirmed yet
+
+
+class Obstacle(View, frozen=True, kw_only=True):
+    """A live claim on a host that is being emptied.
+
+    :ivar remedy: what it waits for, a sentence
+    """
+
+    kind: ObstacleKind
+    claim: ClaimView
+    remedy: str
+
+
+class HostDrain(View, frozen=True, kw_only=True):
+    """How far a host is from being empty.
+
+    :ivar is_draining: an operator has disabled it: nothing new lands
+    :ivar is_empty: it has no live claim
+    :ivar remaining: kind of obstacle -> how many claims
+    :ivar foreign: resource class -> use by what runs outside any claim, which no drain ends
+    :ivar obstacles: a sample where there are more than are read
+    """
+
+    host: HostSummary
+    is_draining: bool
+    is_empty: bool
+    claims: int
+    remaining: dict[str, int]
+    foreign: dict[str, int]
+    obstacles: list[Obstacle]
+    obstacles_truncated: bool
+
+
+class HistoryEntry(View, frozen=True, kw_only=True):
+    """One thing that happened to a host.
+
+    :ivar kind: registered | disabled | enabled | service | facts | key | renamed | removed |
+        claimed | confirmed | released | expired | refused
+    :ivar by: who did it, where it was an operator and that is known
+    :ivar claim_id: of the claim that it is about, where it is about one
+    """
+
+    kind: str
+    what: str
+    by: str
+    claim_id: str | None
+    at: str
+    age_seconds: float
+
+
+class HostHistory(View, frozen=True, kw_only=True):
+    """What happened to a host lately, newest first.
+
+    :ivar truncated: there is more than was asked for
+    """
+
+    host: str
+    entries: list[HistoryEntry]
+    truncated: bool
+
+
+class EventEntry(View, frozen=True, kw_only=True):
+    """One thing that happened to a host; see ``HistoryEntry``."""
+
+    host: str
+    kind: str
+    what: str
+    by: str
+    claim_id: str | None
+    at: str
+
+
+class EventPage(View, frozen=True, kw_only=True):
+    """What happened since, oldest first.
+
+    :ivar cursor: to ask with for what comes after these
+    """
+
+    events: list[EventEntry]
+    cursor: str
+
+
+class ClassUsage(View, frozen=True, kw_only=True):
+    """One resource class over all hosts."""
+
+    resource_class: str
+    cap: int
+    claimed: int
+    foreign: int
+    free: int
+    unit: str
+
+
+class RefusalGroup(View, frozen=True, kw_only=True):
+    """Refusals of one shape that the same decided, within the window.
+
+    :ivar reason: of the latest of them, as are its age and its decision
+    """
+
+    shape: str
+    count: int
+    outcome: str
+    reason: str
+    last_age_seconds: float
+    decision_id: str
+
+
+class Configuration(View, frozen=True, kw_only=True):
+    """Filters, weighers and their options that workers decided with last.
+
+    :ivar digest: as in the decisions
+    :ivar workers: their names
+    :ivar is_here: what this API explains with, and dry runs are decided with
+    """
+
+    digest: str
+    workers: list[str]
+    is_here: bool
+    last_age_seconds: float
+
+
+class ServiceView(View, frozen=True, kw_only=True):
+    """A process of the site.
+
+    :ivar kind: scheduler | api | source; a source reports for hosts of others, and is known by
+        these reports alone
+    :ivar is_silent: it has not noted itself for long: killed, hanging, or cut off
+    :ivar configuration: digest of the options that decide what is answered, without secrets;
+        empty of a source
+    :ivar differs: most others run with another configuration
+    :ivar problem: why the options that were read again last were not taken over, else empty
+    :ivar alarm: what an operator has to look into, as forged messages; else empty
+    :ivar up_seconds: since its start; None: not known
+    :ivar configured_seconds: since the options in force were read; None: not known
+    :ivar seen_seconds: since its last sign of life
+    """
+
+    name: str
+    kind: str
+    host: str
+    version: str
+    is_silent: bool
+    configuration: str
+    differs: bool
+    problem: str
+    alarm: str
+    up_seconds: float | None
+    configured_seconds: float | None
+    seen_seconds: float
+
+
+class Status(View, frozen=True, kw_only=True):
+    """The service at a glance.
+
+    :ivar configurations: of the workers that decided lately, the most common one first
+    :ivar site: what operators call this site, empty where they have not named it
+    :ivar usage_of: how many hosts the usage is summed over (those that may take claims)
+    :ivar refusals_truncated: more refusals than were read; the counts are lower bounds
+    """
+
+    version: str
+    hosts: dict[str, int]
+    hosts_total: int
+    claims: int
+    table_age_seconds: float
+    usage: list[ClassUsage]
+    outcomes: dict[str, int]
+    window_seconds: float
+    refusals: list[RefusalGroup]
+    refusals_truncated: bool
+    configurations: Annotated[list[Configuration], since(3)] = []
+    site: Annotated[str, since(3)] = ''
+
+
+class DecisionSummary(View, frozen=True, kw_only=True):
+    """A decision in a list.
+
+    :ivar origin: the id that its request has elsewhere, such as that of Nova's API
+    """
+
+    id: str
+    request_id: str
+    outcome: str
+    reason: str
+    project_id: str | None
+    worker: str
+    created_at: str
+    age_seconds: float
+    origin: str | None = None
+
+
+class Step(View, frozen=True, kw_only=True):
+    """One filter of a funnel."""
+
+    filter: str
+    removed: int
+    left: int
+    reason: str
+
+
+class ScoreRow(View, frozen=True, kw_only=True):
+    """A finalist; ``weighted`` follows the explanation's ``weighers``."""
+
+    host: str
+    total: float
+    raw: list[float]
+    normalized: list[float]
+    weighted: list[float]
+    chosen: bool
+
+
+class MemberExplanation(View, frozen=True, kw_only=True):
+    """How one member of the request was placed, or why not.
+
+    :ivar level: 0: a perfect match; else the last of the steps of rules that were given up
+    :ivar given_up: the rules that its host does not meet
+    """
+
+    member: int
+    consumer: str
+    host: str | None
+    alternates: list[str]
+    resources: dict[str, int]
+    funnel: list[Step]
+    survivors: int
+    level: int
+    given_up: list[str]
+    scores: list[ScoreRow]
+
+
+class Explanation(View, frozen=True, kw_only=True):
+    """A decision, explained: structured, and as lines for people.
+
+    :ivar count: how many consumers the request has
+    :ivar spread: picked by the seed among so many best, because races were lost; 1: the best one
+    :ivar oldest_report_age_seconds: of the finalists' reports, when this was decided; the table
+        itself is as old as ``table_age_seconds`` elsewhere says
+    :ivar table_age_seconds: the same, by the name that it had before 1.3
+    :ivar origin: the id that its request has elsewhere, such as that of Nova's API
+    :ivar added: what pre-filters added to the request, and why
+    :ivar contradiction: rules that no host meets together; without any one of them some does
+    :ivar host_verdicts: of the host that was asked for, a sentence per member
+    :ivar host_filters: of that host, what every filter says of it on its own
+    :ivar host_filters_when: then | now: whether it is said of the host as it was decided
+    """
+
+    id: str
+    request_id: str
+    outcome: str
+    reason: str
+    shape: str
+    count: int
+    hosts: int
+    weighers: list[str]
+    seed: int
+    spread: int
+    table_seq: int
+    table_age_seconds: float
+    oldest_report_age_seconds: Annotated[float, since(3)] = 0.0
+    config_digest: str
+    attempts: int
+    conflicts: list[str]
+    relaxed: list[str]
+    added: list[str]
+    nearest: list[str]
+    contradiction: Contradiction | None
+    worker: str
+    project_id: str | None
+    created_at: str
+    age_seconds: float
+    members: list[MemberExplanation]
+    host_verdicts: list[str]
+    host_filters: list[HostStep]
+    host_filters_when: str
+    lines: list[str]
+    origin: str | None = None
+
+
+class Room(View, frozen=True, kw_only=True):
+    """How many more of a shape fit somewhere."""
+
+    name: str
+    count: int
+
+
+class Capacity(View, frozen=True, kw_only=True):
+    """How many more of a shape fit, where, and what runs out first.
+
+    :ivar eligible: hosts that pass every filter now
+    :ivar runs_out: resource class -> hosts that it is the first to run out on
+    :ivar uncounted: hosts with so many cells, cores or devices that it was not worked out how
+        many guests can be laid out there; where there are any, counts are the most that may fit
+    :ivar funnel: what removed the other hosts
+    :ivar verdict: why none fits, empty where one does
+    """
+
+    shape: str
+    resources: dict[str, int]
+    count: int
+    hosts: int
+    eligible: int
+    by_zone: list[Room]
+    by_aggregate: list[Room]
+    by_host: list[Room]
+    by_host_truncated: bool
+    runs_out: dict[str, int]
+    uncounted: int
+    funnel: list[Step]
+    verdict: str
+    nearest: list[str]
+    table_age_seconds: float
+
+
+class Change(View, Generic[T], frozen=True, kw_only=True):
+    """What a write did, or with ``dry_run`` would do.
+
+    :ivar now: the thing as it is afterwards, None where it is gone
+    """
+
+    dry_run: bool
+    what: str
+    now: T | None
+
+
+def when(seconds: float) -> str:
+    """Seconds since the epoch as UTC text, empty for 0."""
+    if not seconds:
+        return ''
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return moment.isoformat(timespec='milliseconds').replace('+00:00', 'Z')
+
+
+def request_summary(line: RequestLine, now: float) -> RequestSummary:
+    """A request as a list shows it.
+
+    :param now: the database's clock
+    """
+    return RequestSummary(
+        request_id=line.id,
+        state=line.state,
+        attempt=line.attempt,
+        claims=line.claims,
+        updated_at=when(line.updated_at),
+        age_seconds=round(max(0.0, now - line.updated_at), 3),
+    )
+
+
+def claim_view(claim: Claim, now: float) -> ClaimView:
+    """A claim as it is shown.
+
+    :param now: the database's clock
+    """
+    resources: dict[str, int] = {}
+    for amounts in claim.allocations.values():
+        for name, amount in amounts.items():
+            resources[name] = resources.get(name, 0) + amount
+    leased = claim.state == 'reserved' and claim.lease_until > 0
+    return ClaimView(
+        id=claim.id,
+        request_id=claim.request_id,
+        attempt=claim.attempt,
+        member=claim.member,
+        consumer=claim.consumer,
+        consumer_type=claim.consumer_type,
+        host=claim.host,
+        state=claim.state.value,
+        lifecycle=claim.lifecycle.value,
+        purpose=claim.purpose.value,
+        resources=resources,
+        lease_seconds=round(claim.lease_until - now, 3) if leased else None,
+        group=claim.group,
+        move_id=claim.move_id,
+        project_id=claim.project_id,
+        user_id=claim.user_id,
+        adopted=claim.adopted,
+        absences=claim.absences,
+        reason=claim.reason,
+        created_at=when(claim.created_at),
+        updated_at=when(claim.updated_at),
+        age_seconds=round(max(0.0, now - claim.created_at), 3),
+    )

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What if: a request placed on a copy of the host table, and nothing claimed.
+
+The planner, the pipeline and the tie-break seed are the schedulers' own, so
+that the answer is what a real request would get on the same table.
+"""
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.messages import request as requests
+from gantt.core.messages.base import derived_id
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.placement import what_if_edits as edits
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.place import Pause
+from gantt.core.placement.what_if_edits import HostEdits
+from gantt.core.records.decision import Answer, Outcome, error_of
+from gantt.core.records.decision_codec import Kept
+from gantt.core.table.host_table import HostTable
+from gantt.insights import capacity as room
+from gantt.insights import side_by_side
+from gantt.insights.explain import explaining, redacting
+from gantt.insights.views import Capacity, Explanation, View
+from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.placing.admission import Call
+from gantt.scheduler.placing.plan import Plan
+from gantt.scheduler.placing.planning import Planner
+from gantt.scheduler.ports import Store
+from gantt.scheduler.quotas import Quotas
+from gantt.scheduler.settings import Settings
+
+#: Members times hosts of one trial, and for how long it may take a thread.
+LOOKS_MAX = 20_000_000
+SECONDS_MAX = 10.0
+
+
+class WhatIfAnswer(View, frozen=True, kw_only=True):
+    """A request placed as it is and with hosts edited, beside each other.
+
+    :ivar edits: what is otherwise about the hosts, a line each
+    """
+
+    edits: list[str]
+    now: Explanation
+    then: Explanation
+    lines: list[str]
+
+
+class WhatIf:
+    """Answers on copies of a table; keeps nothing."""
+
+    def __init__(
+        self,
+        store: Store,
+        cache: HostCache,
+        pipeline: Pipeline,
+        settings: Settings,
+        quotas: Quotas,
+    ) -> None:
+        self._store = store
+        self._quotas = quotas
+        self._cache = cache
+        self._pipeline = pipeline
+        self._settings = settings
+
+    def dry_run(
+        self,
+        table: HostTable,
+        request: SelectDestinations,
+        public: bool = False,
+        is_own_caller: bool = False,
+    ) -> tuple[Answer, Explanation]:
+        """Place a request on a copy of the table and claim nothing.
+
+        :param public: tell only what everybody may know
+        :param is_own_caller: the project would claim by itself: default limits bind it
+        :raises QuotaExceeded: so would the request be
+        :raises GanttError: it is no placement, as for a real request; the
+            explanation's lines travel in the error's details
+        """
+        requests.check(request, self._cache.declared_classes(request.spec.resources))
+        self._quotas.check(request, is_own_caller)
+        answer, explanation = self._placed(table, request, public)
+        if public:
+            words = redacting.words_of(self._pipeline.filters)
+            explanation = redacting.redacted(explanation, words)
+            answer = msgspec.structs.replace(answer, reason=explanation.reason)
+        error = error_of(answer)
+        if error is not None:
+            # The decision is kept nowhere: its explanation goes with the refusal.
+            error.kwargs.pop('decision_id', None)
+            error.kwargs['nearest'] = explanation.nearest
+            error.kwargs['explanation'] = explanation.lines
+            raise error
+        return answer, explanation
+
+    def compare(
+        self, table: HostTable, request: SelectDestinations, hosts: HostEdits
+    ) -> WhatIfAnswer:
+        """Place a request on the table as it is, and with hosts added, removed or changed.
+
+        :raises InvalidMessage, NotFound: the request or an edit cannot be
+        """
+        requests.check(request, self._cache.declared_classes(request.spec.resources))
+        other = table.copy()
+        named = {
+            name for e in (*hosts.add.values(), *hosts.change.values()) for name in e.resources
+        }
+        said = edits.apply(other, hosts, self._cache.declared_classes(named))
+        _, now = self._placed(table, request)
+        _, then = self._placed(other, request)
+        lines = explaining.wrap(side_by_side.summary(now, then))
+        lines += ['', *(line for text in said for line in explaining.wrap(text))]
+        lines += ['', *side_by_side.lines(('as it is', 'what if'), now, then), '']
+        lines += ['what if:', *(f'  {line}'.rstrip() for line in then.lines)]
+        return WhatIfAnswer(edits=said, now=now, then=then, lines=lines)
+
+    def _placed(
+        self, table: HostTable, request: SelectDestinations, public: bool = False
+    ) -> tuple[Answer, Explanation]:
+        plan = self._plan(table, msgspec.structs.replace(request, dry_run=True), public)
+        kept = Kept(plan.decision, plan.request)
+        now = self._cache.database_now
+        ids = plan.decision.provider_ids
+        return plan.answer(), explaining.explain(kept, now, now, ids, is_kept=False)
+
+    def capacity(self, table: HostTable, spec: RequestSpec) -> Capacity:
+        """How many more of a shape fit now, where, and what runs out first.
+
+        :raises HostsUnknown: too little is known to say
+        """
+        one = derived_id('capacity', 'consumer')
+        request = SelectDestinations(
+            request_id=derived_id('capacity'),
+            spec=spec,
+            consumers=[one],
+            alternates=0,
+            dry_run=True,
+        )
+        requests.check(request, self._cache.declared_classes(spec.resources))
+        plan = self._plan(table, request)
+        if plan.decision.outcome not in (Outcome.PLACED, Outcome.NO_VALID_HOST):
+            error = error_of(plan.answer())
+            if error is not None:
+                raise error
+        age, inside = self._cache.age_seconds, self._pipeline.inside
+        return room.capacity(table, plan.request.spec, plan.decision, age, inside)
+
+    def _plan(self, table: HostTable, request: SelectDestinations, public: bool = False) -> Plan:
+        """Plan as a scheduler would, on a copy of ``table``.
+
+        :param public: say nothing of how many hosts there are
+        """
+        looks = len(table) * len(request.consumers)
+        if looks > LOOKS_MAX:
+            most = f'at most {LOOKS_MAX // max(1, len(table))} for a trial on {len(table)} hosts'
+            expected = 'fewer for a trial' if public else most
+            raise exceptions.InvalidMessage(
+                field='request.consumers',
+                problem=f'expected {expected}, got {len(request.consumers)}',
+            )
+        aside = _Aside(self._cache, table.copy())
+        settings = msgspec.structs.replace(self._settings, claims_per_commit=len(request.consumers))
+        call = Call(request, float('inf'))
+        call.tries = 1
+        clock = self._cache.clock
+        end = clock.monotonic() + min(SECONDS_MAX, request.budget_ms / 1000)
+
+        def pause() -> Pause:
+            return Pause.OVER if clock.monotonic() >= end else Pause.GO_ON
+
+        plan = Planner(self._store, aside, self._pipeline, settings).plan(call, pause)
+        if plan.decision.outcome is Outcome.EXPIRED:
+            raise exceptions.Expired(plan.decision.reason)
+        return plan
+
+
+class _Aside(HostCache):
+    """A cache's stand-in for one dry run: a table of its own, its age as it is."""
+
+    def __init__(self, of: HostCache, table: HostTable) -> None:
+        super().__init__(of.store, of.clock)
+        self.working, self.rules = table, dict(of.rules)
+        self._age = of.age_seconds
+
+    @property
+    def age_seconds(self) -> float:
+        return self._age

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules that authors of plug-ins imported once: found under their old paths, with a warning.
+
+``gantt.plugin_api`` is what they import now.  A plug-in written before it goes on.
+"""
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+FILTERS = 'gantt.plugin_api'
+SOURCES = 'gantt.plugin_api.report_sources'
+
+#: Old path -> where the module is now, and the face that has what plug-ins need of it.
+MOVED = {
+    'gantt.compute.census': ('gantt.compute.agent.running_guests', SOURCES),
+    'gantt.compute.member': ('gantt.compute.farm.host_agent', SOURCES),
+    'gantt.compute.report_only': ('gantt.compute.sources.report_only', SOURCES),
+    'gantt.compute.report_source': ('gantt.compute.sources.report_source', SOURCES),
+    'gantt.compute.reporter': ('gantt.compute.agent.reporter', SOURCES),
+    'gantt.compute.runner': ('gantt.compute.farm.runner', SOURCES),
+    'gantt.compute.session': ('gantt.compute.agent.session', SOURCES),
+    'gantt.compute.shapes': ('gantt.compute.farm.shapes', SOURCES),
+    'gantt.core.claim': ('gantt.core.claims.claim', FILTERS),
+    'gantt.core.columns': ('gantt.core.table.columns', FILTERS),
+    'gantt.core.commit': ('gantt.core.claims.commit', FILTERS),
+    'gantt.core.decision': ('gantt.core.records.decision', FILTERS),
+    'gantt.core.extra_specs': ('gantt.core.messages.extra_specs', FILTERS),
+    'gantt.core.group': ('gantt.core.table.placed_index', FILTERS),
+    'gantt.core.host': ('gantt.core.resources.host', FILTERS),
+    'gantt.core.host_state': ('gantt.core.table.host_state', FILTERS),
+    'gantt.core.host_table': ('gantt.core.table.host_table', FILTERS),
+    'gantt.core.image_properties': ('gantt.core.messages.image_properties', FILTERS),
+    'gantt.core.interned': ('gantt.core.table.codes', FILTERS),
+    'gantt.core.kept_masks': ('gantt.core.table.mask_cache', FILTERS),
+    'gantt.core.message': ('gantt.core.messages.base', FILTERS),
+    'gantt.core.metrics': ('gantt.core.table.metrics', FILTERS),
+    'gantt.core.near': ('gantt.core.messages.near', FILTERS),
+    'gantt.core.nova_facts': ('gantt.core.nova.facts', FILTERS),
+    'gantt.core.nova_filter': ('gantt.core.filters.host_passes', FILTERS),
+    'gantt.core.overrides': ('gantt.core.table.aggregate_overrides', FILTERS),
+    'gantt.core.quoting': ('gantt.core.messages.quoting', FILTERS),
+    'gantt.core.ranking': ('gantt.core.placement.ranking', FILTERS),
+    'gantt.core.report': ('gantt.core.messages.report', FILTERS),
+    'gantt.core.request': ('gantt.core.messages.request', FILTERS),
+    'gantt.core.resources': ('gantt.core.messages.resource_classes', FILTERS),
+    'gantt.core.scales': ('gantt.core.weighers.normalization', FILTERS),
+    'gantt.core.topology.columns': ('gantt.core.table.topology_columns', FILTERS),
+    'gantt.core.topology.layout': ('gantt.core.messages.layout', FILTERS),
+    'gantt.core.topology.wish': ('gantt.core.messages.topology_request', FILTERS),
+    'gantt.plugins': ('gantt.plugin_loader', FILTERS),
+    'gantt.rpc.transport': ('gantt.rpc.amqp.transport', SOURCES),
+}
+
+
+class MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds what nobody else found: asked last, so that it costs nothing where nothing moved."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name not in MOVED:
+            return None
+        return importlib.machinery.ModuleSpec(name, self)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__dict__['__getattr__'] = forwarder(module.__name__)
+
+
+def forwarder(old: str) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a module under an old path: looks names up, and warns."""
+    now, face = MOVED[old]
+
+    def look_up(name: str) -> Any:
+        if name.startswith('__'):
+            raise AttributeError(name)
+        # Looked up late: the module may import what is being imported.
+        found = getattr(importlib.import_module(now), name)
+        if hasattr(importlib.import_module(face), name):
+            instead = f'import {name} from {face}'
+        else:
+            instead = f'it is in {now}, which may move again; {face} has what plug-ins need'
+        # One that end users see: who runs a plug-in is seldom who wrote it.
+        warnings.warn(f'{old} has moved: {instead}', FutureWarning, stacklevel=2)
+        return found
+
+    return look_up
+
+
+def install() -> None:
+    """Have old paths found, in this process."""
+    if not any(isinstance(one, MovedModules) for one in sys.meta_path):
+        sys.meta_path.append(MovedModules())

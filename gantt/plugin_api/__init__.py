@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What authors of filters and weighers import: one module that stays when the rest moves.
+
+    from gantt.plugin_api import Filter, Option, format_amount
+
+Report sources have :mod:`gantt.plugin_api.report_sources`.  ``COLUMNS`` names the columns
+of the host table; what each of them holds is on the page "Write a filter".  All other
+modules of Gantt may move or change with any release.
+"""
+
+from gantt.core.filters.base import (
+    EVERY_PURPOSE,
+    PLACING,
+    Filter,
+    PairwiseFilter,
+    PerHostFilter,
+    Unknown,
+    all_but,
+    has_any,
+    names_of,
+    only,
+    told_apart,
+)
+from gantt.core.filters.closing import ClosingFilter
+from gantt.core.filters.host_passes import BaseHostFilter
+from gantt.core.messages.request import GroupRef, Policy, Purpose, RequestSpec
+from gantt.core.messages.resource_classes import Inventory, format_amount
+from gantt.core.plugin import KNOWN_COLUMNS as COLUMNS
+from gantt.core.plugin import Option, Plugin
+from gantt.core.rules.columns import Places, places_of
+from gantt.core.rules.tree import LIST_MAX, LITERAL_MAX
+from gantt.core.table.columns import BoolArray, FloatArray, IntArray
+from gantt.core.table.host_state import HostState
+from gantt.core.table.host_table import HostTable
+from gantt.core.weighers.base import Weigher
+from gantt.exceptions import InvalidMessage, PluginError
+
+__all__ = [
+    'COLUMNS',
+    'EVERY_PURPOSE',
+    'LIST_MAX',
+    'LITERAL_MAX',
+    'PLACING',
+    'BaseHostFilter',
+    'BoolArray',
+    'ClosingFilter',
+    'Filter',
+    'FloatArray',
+    'GroupRef',
+    'HostState',
+    'HostTable',
+    'IntArray',
+    'InvalidMessage',
+    'Inventory',
+    'Option',
+    'PairwiseFilter',
+    'PerHostFilter',
+    'Places',
+    'Plugin',
+    'PluginError',
+    'Policy',
+    'Purpose',
+    'RequestSpec',
+    'Unknown',
+    'Weigher',
+    'all_but',
+    'format_amount',
+    'has_any',
+    'names_of',
+    'only',
+    'places_of',
+    'told_apart',
+]

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loading filters and weighers by name from the entry points, with helpful errors.
+
+A plugin is a class in group ``gantt.filters`` or ``gantt.weighers``.  It is
+checked before the service starts: that it loads, is of the right kind, reads
+columns that exist, and that its options are sane.
+"""
+
+import functools
+import importlib
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gantt import exceptions
+from gantt.core.filters import host_passes
+from gantt.core.filters.base import Filter
+from gantt.core.messages.near import near
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.plugin import Plugin
+from gantt.core.weighers.base import Weigher
+
+FILTERS = 'gantt.filters'
+WEIGHERS = 'gantt.weighers'
+KINDS: dict[str, type[Plugin]] = {FILTERS: Filter, WEIGHERS: Weigher}
+
+#: The filters in force unless configured otherwise, cheap and selective first.
+DEFAULT_FILTERS = (
+    'ForcedHostsFilter', 'IgnoredHostsFilter', 'RequestedDestinationFilter', 'ComputeFilter',
+    'AvailabilityZoneFilter', 'AggregatesFilter', 'TraitsFilter', 'ResourcesFilter',
+    'NUMATopologyFilter', 'PciPassthroughFilter',
+    'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter', 'SameHostFilter',
+    'DifferentHostFilter', 'ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
+    'LocationFilter', 'RulesFilter',
+)  # fmt: skip
+DEFAULT_WEIGHERS = (
+    'RAMWeigher', 'CPUWeigher', 'DiskWeigher', 'IoOpsWeigher', 'NumInstancesWeigher',
+    'HypervisorVersionWeigher', 'PCIWeigher', 'MetricsWeigher', 'BuildFailureWeigher',
+    'CrossCellWeigher', 'ImagePropertiesWeigher', 'ServerGroupSoftAffinityWeigher',
+    'ServerGroupSoftAntiAffinityWeigher',
+    'RulesWeigher',
+)  # fmt: skip
+
+
+def installed(group: str) -> list[str]:
+    """Names of all plugins of a group."""
+    return sorted(_entries(group))
+
+
+@functools.cache
+def _entries(group: str) -> dict[str, importlib.metadata.EntryPoint]:
+    """Name -> entry point; that of the package which comes first on the path."""
+    found: dict[str, importlib.metadata.EntryPoint] = {}
+    for entry in importlib.metadata.entry_points(group=group):
+        found.setdefault(entry.name, entry)
+    return found
+
+
+def look_again() -> None:
+    """Find packages that were installed since this process looked; what is loaded stays."""
+    importlib.invalidate_caches()
+    _entries.cache_clear()
+
+
+@functools.cache
+def find(group: str, name: str) -> type[Plugin]:
+    """The class of a plugin.
+
+    :raises PluginError: unknown (with the nearest known name), does not load,
+        is of the wrong kind, or reads a column that does not exist
+    """
+    if ':' in name:
+        return _fit(group, name, _imported(name))
+    return _fit(group, name, _loaded(group, name))
+
+
+def find_class(group: str, name: str, kind: type) -> Any:
+    """The class of a plugin of another kind.
+
+    :raises PluginError: unknown (with the nearest known name), does not load, or is
+        of the wrong kind
+    """
+    found = _loaded(group, name)
+    if isinstance(found, type) and issubclass(found, kind):
+        return found
+    raise _of_wrong_kind(name, found, kind)
+
+
+def _loaded(group: str, name: str) -> Any:
+    known = installed(group)
+    if name not in known:
+        meant = near(name, known, 1)
+        hint = (
+            f'did you mean {meant[0]!r}?' if meant else f'installed: {", ".join(known) or "none"}'
+        )
+        raise exceptions.PluginError(
+            plugin=name, problem=f'is not installed in {group}; {hint}', fix='Correct the name'
+        )
+    try:
+        return _entries(group)[name].load()
+    except exceptions.PluginError:
+        raise
+    except Exception as e:
+        # Importing runs code that is not ours: whatever it raises is its failure.
+        raise exceptions.PluginError(
+            plugin=name,
+            problem=f'does not load: {type(e).__name__}: {e}{_late(e)}',
+            fix='Mend or disable it',
+        ) from e
+
+
+def _late(error: Exception) -> str:
+    # What such an installation adds to the path of Python is read when a process starts.
+    if not isinstance(error, ModuleNotFoundError):
+        return ''
+    return '; if "pip install -e" installed it while this process ran, start the process again'
+
+
+def _fit(group: str, name: str, found: Any) -> type[Plugin]:
+    """A class of the right kind; one written for Nova is put into a shape that fits."""
+    kind = KINDS[group]
+    if isinstance(found, type) and issubclass(found, kind):
+        found.check_columns()
+        return found
+    if group == FILTERS and host_passes.is_for_nova(found):
+        return host_passes.adapted(found)
+    raise _of_wrong_kind(name, found, kind)
+
+
+def _of_wrong_kind(name: str, found: Any, kind: type) -> exceptions.PluginError:
+    return exceptions.PluginError(
+        plugin=name,
+        problem=f'is {found!r}; expected a subclass of {kind.__module__}.{kind.__name__}',
+        fix='Correct its entry point',
+    )
+
+
+def _imported(name: str) -> Any:
+    """What stands at ``module:Class``, which is not installed under a name of its own."""
+    module, _, attribute = name.partition(':')
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as e:
+        # Importing runs code that is not ours: whatever it raises is its failure.
+        raise exceptions.PluginError(
+            plugin=name,
+            problem=f'does not load: {type(e).__name__}: {e}',
+            fix='Write module:Class, and mend it or disable it',
+        ) from e
+
+
+def load(
+    names: Sequence[str], options: Mapping[str, Any] | None = None, group: str = FILTERS
+) -> list[Any]:
+    """Plugins by name, in this order.
+
+    :param options: option name -> value; each plugin takes those it declares
+    :raises PluginError: see :func:`find`; or a name is listed twice, or an
+        option has a value that the plugin refuses
+    """
+    options = options or {}
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise exceptions.PluginError(
+            plugin=twice[0], problem=f'is listed twice in {group}', fix='List it once'
+        )
+    loaded = []
+    for name in names:
+        loaded.append(_made(find(group, name), options))
+    return loaded
+
+
+def _made(plugin: type[Plugin], options: Mapping[str, Any]) -> Any:
+    """A plugin with those of the options that it declares."""
+    return plugin({o.name: options[o.name] for o in plugin.options if o.name in options})
+
+
+def load_pipeline(
+    filters: Sequence[str] = DEFAULT_FILTERS,
+    weighers: Sequence[str] = DEFAULT_WEIGHERS,
+    options: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Pipeline:
+    """A pipeline of plugins by name.
+
+    :param settings: the other arguments of :class:`~gantt.core.placement.pipeline.Pipeline`
+    """
+    return Pipeline(load(filters, options, FILTERS), load(weighers, options, WEIGHERS), **settings)
+
+
+def changed(
+    pipeline: Pipeline,
+    filters: Sequence[str] | None = None,
+    weighers: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Pipeline:
+    """A pipeline as it would be with other plugins, options or settings.
+
+    The names are those of plugins that are installed or in force: whoever asks for this
+    may be far away, and no module is imported because they name it.
+
+    :raises InvalidMessage: names the argument: a plugin that is neither, an option that none
+        of them has, or a value that it refuses
+    """
+    now = pipeline.described()
+    classes = {
+        FILTERS: _chosen(
+            FILTERS, pipeline.filters, list(now['filters']) if filters is None else filters
+        ),
+        WEIGHERS: _chosen(
+            WEIGHERS, pipeline.weighers, list(now['weighers']) if weighers is None else weighers
+        ),
+    }
+    given = dict(options or {})
+    known = {o.name for found in classes.values() for plugin in found for o in plugin.options}
+    for name in sorted(given.keys() - known):
+        meant = near(name, sorted(known), 1)
+        hint = f'did you mean {meant[0]!r}?' if meant else 'none is like it'
+        raise exceptions.InvalidMessage(
+            field=f'options.{name}',
+            problem=f'no filter or weigher that runs has the option {name!r}; {hint}',
+        )
+    values: dict[str, Any] = {}
+    for plugin in (*now['filters'].values(), *now['weighers'].values()):
+        values.update(plugin)
+    values.update(given)
+    kept = {name: now[name] for name in _SETTINGS}
+    try:
+        made = {group: [_made(p, values) for p in found] for group, found in classes.items()}
+        return Pipeline(made[FILTERS], made[WEIGHERS], **{**kept, **settings})
+    except exceptions.PluginError as e:
+        option = e.kwargs.get('option')
+        field = f'options.{option}' if option else 'filters and weighers'
+        raise exceptions.InvalidMessage(field=field, problem=e.message) from None
+
+
+def _chosen(group: str, running: Sequence[Plugin], names: Sequence[str]) -> list[type[Plugin]]:
+    """Classes of plugins by name.
+
+    :raises InvalidMessage: one is neither installed nor in force, or is there twice
+    """
+    in_force = {plugin.name: type(plugin) for plugin in running}
+    in_force |= {f'{cls.__module__}:{cls.__qualname__}': cls for cls in in_force.values()}
+    found: list[type[Plugin]] = []
+    for number, name in enumerate(names):
+        plugin, field = in_force.get(name), f'{group.removeprefix("gantt.")}[{number}]'
+        try:
+            if plugin is None:
+                if ':' in name:
+                    raise exceptions.PluginError(
+                        plugin=name,
+                        problem='expected the name of one that is installed or in force',
+                    )
+                plugin = find(group, name)
+        except exceptions.PluginError as e:
+            raise exceptions.InvalidMessage(field=field, problem=e.message) from None
+        if plugin in found:
+            raise exceptions.InvalidMessage(
+                field=field, problem=f'{name} is there twice; list it once'
+            )
+        found.append(plugin)
+    return found
+
+
+_SETTINGS = (
+    'subset_size', 'shuffle_best', 'default_zone', 'skip_failing', 'detailed', 'normalization',
+    'prefilters',
+)  # fmt: skip

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that nobody can handle, kept in a queue of the broker for people to look at.
+
+Off unless ``[rpc] dead_letter_queue`` names the queue.  Who calls is told of the
+refusal anyway; this is for what is cast, above all reports, whose sender hears
+nothing.  Letters are published by a thread of their own and never wait for it:
+what the broker does not take is counted and gone.
+
+The queue forgets its oldest letter first.  So that nobody flushes what others sent, each
+project, and each host, has a share of it; beyond its share its letters are counted and gone.
+"""
+
+import collections
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import amqp
+
+from gantt import exceptions
+from gantt.rpc.amqp import driver, undecoded
+
+LOG = logging.getLogger(__name__)
+
+#: Of each body; what is longer is cut.
+KEPT_BYTES = undecoded.KEPT_BYTES
+#: Letters that may wait for the thread.
+WAITING = 200
+#: One sender has this part of the queue.
+SHARES = 20
+#: Senders that are counted apart; the one that has sent nothing for longest is forgotten.
+SENDERS_MAX = 10_000
+#: Of the text in a log line.
+EXTRACT_CHARACTERS = 160
+CONNECT_SECONDS = 10.0
+
+#: Errors that say that the message is at fault; asking again with it changes nothing.
+_AT_FAULT = (
+    exceptions.InvalidMessage,
+    exceptions.PayloadTooLarge,
+    exceptions.UnsupportedVersion,
+)
+
+#: Callers put their tokens into the context of a message; those of a cloud still work.
+_SECRET = re.compile(rb'((?:token|password|admin_pass|secret)\w*\\*"\s*:\s*\\*")[^"\\]+', re.I)
+
+
+#: Who sent a message, the surest first: the context is the caller's and no tenant's.
+_SENDER = tuple(
+    re.compile(rb'\\*"(?:' + keys + rb')\\*"\s*:\s*\\*"([^"\\]{1,255})')
+    for keys in (rb'_context_project_id', rb'project_id', rb'name|host')
+)
+
+
+class Letter(NamedTuple):
+    """One message, as it is published."""
+
+    body: bytes
+    headers: dict[str, Any]
+
+
+def at_fault(error: BaseException) -> bool:
+    """Whether a message, or a defect of ours, is to blame, and not how things stand."""
+    if isinstance(error, _AT_FAULT) or isinstance(error.__context__, _AT_FAULT):
+        return True
+    return not (isinstance(error, exceptions.GanttError) or getattr(error, 'is_wire_error', False))
+
+
+def masked(body: bytes) -> bytes:
+    """The body without what looks like a secret."""
+    return _SECRET.sub(rb'\1***', body)
+
+
+def extract(body: bytes) -> str:
+    """The beginning of a body, for a log line."""
+    # Where the library's envelope ends and the message begins.
+    start = max(0, body.find(b'"oslo.message"'))
+    part = masked(body[start : start + 4 * EXTRACT_CHARACTERS])
+    return ascii(part[:EXTRACT_CHARACTERS].decode(errors='replace'))
+
+
+def queue_arguments(conf: Any, is_quorum: bool) -> dict[str, Any]:
+    """How the queue is declared: it forgets by number and by age.
+
+    :param conf: the options of [rpc]
+    """
+    kind = {'x-queue-type': 'quorum'} if is_quorum else {}
+    return kind | {
+        'x-max-length': conf.dead_letters_kept,
+        'x-overflow': 'drop-head',
+        'x-message-ttl': conf.dead_letter_seconds * 1000,
+    }
+
+
+def sender(body: bytes) -> bytes:
+    """The project, else the host, that a message names first; empty where it names none."""
+    found = (pattern.search(body) for pattern in _SENDER)
+    return next((match[1] for match in found if match), b'')
+
+
+class Shares:
+    """How many letters each sender may still put into the queue.  Not thread-safe.
+
+    :param most: letters of one sender in ``seconds``
+    :param seconds: as long as the queue remembers a letter
+    """
+
+    def __init__(
+        self, most: int, seconds: float, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._monotonic = monotonic
+        self._sent: collections.OrderedDict[bytes, tuple[float, int]] = collections.OrderedDict()
+
+    def take(self, who: bytes) -> bool:
+        """Count one more letter; False where the share is used up."""
+        now = self._monotonic()
+        since, sent = self._sent.get(who, (now, 0))
+        if now - since >= self._seconds:
+            since, sent = now, 0
+        self._sent[who] = since, min(sent + 1, self._most)
+        self._sent.move_to_end(who)
+        while len(self._sent) > SENDERS_MAX:
+            self._sent.popitem(last=False)
+        return sent < self._most
+
+
+class DeadLetters:
+    """Publishes what cannot be handled.  May be used from any thread.
+
+    :param carrier: transport of the broker
+    :param server: our name in the letters
+    :param count: ``Recorder.count``
+    """
+
+    def __init__(self, carrier: Any, conf: Any, server: str, count: Callable[..., None]) -> None:
+        self._carrier = carrier
+        self._conf = conf
+        self._server = server
+        self._count = count
+        self._waiting: collections.deque[Letter] = collections.deque()
+        self._shares = Shares(
+            max(1, conf.dead_letters_kept // SHARES), float(conf.dead_letter_seconds)
+        )
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def put(self, body: bytes, error: Exception, **about: str) -> None:
+        """Keep a message, if it is at fault and there is a queue for it; never waits or raises.
+
+        :param about: further headers: topic, method, request
+        """
+        if not self._conf.dead_letter_queue or not at_fault(error):
+            return
+        letter = Letter(
+            masked(body[:KEPT_BYTES]),
+            {
+                'code': getattr(error, 'code', 'gantt.error'),
+                'problem': f'{error}'[:1000] or type(error).__name__,
+                'bytes': undecoded.size_of(body),
+                'server': self._server,
+                **about,
+            },
+        )
+        with self._changed:
+            if not self._shares.take(sender(letter.body)):
+                self._count('gantt_dead_letters_total', 1, fate='beyond_share')
+                return
+            if self._stopping or len(self._waiting) >= WAITING:
+                self._count('gantt_dead_letters_total', 1, fate='dropped')
+                return
+            self._waiting.append(letter)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name='dead-letters', daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def stop(self, seconds: float = 2.0) -> None:
+        """Publish what waits, then end."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._stopping:
+                    self._changed.wait()
+                batch, self._waiting = self._waiting, collections.deque()
+            if not batch:
+                return
+            self._publish(batch)
+
+    def _publish(self, batch: collections.deque[Letter]) -> None:
+        name = self._conf.dead_letter_queue
+        total = len(batch)
+        try:
+            # One for each batch: nobody tends the heartbeats of a connection that rests.
+            with driver.connection_beside(self._carrier) as own:
+                own.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
+                channel = own.default_channel
+                _, rabbit = driver.options(self._carrier)
+                channel.queue_declare(
+                    name, durable=True, auto_delete=False,
+                    arguments=queue_arguments(self._conf, rabbit.rabbit_quorum_queue),
+                )  # fmt: skip
+                while batch:
+                    channel.basic_publish(_message(batch[0]), exchange='', routing_key=name)
+                    batch.popleft()
+        except Exception as e:  # sockets, AMQP, TLS: letters are not worth more than a line
+            self._count('gantt_dead_letters_total', len(batch), fate='dropped')
+            LOG.warning('%d messages could not be kept in queue %s: %s', len(batch), name, e)
+        self._count('gantt_dead_letters_total', total - len(batch), fate='kept')
+
+
+def _message(letter: Letter) -> Any:
+    return amqp.Message(
+        letter.body,
+        content_type='application/octet-stream',  # nobody decodes it by mistake
+        delivery_mode=2,
+        timestamp=int(time.time()),
+        application_headers=letter.headers,
+    )

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What oslo.messaging is kept from doing, so that a user of the broker needs few permissions.
+
+Rests on private names of the library, as ``driver`` does.  ``permissions`` says what remains
+to be allowed.
+"""
+
+import contextlib
+import functools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import amqp
+import msgspec
+import oslo_messaging as om
+from kombu import Exchange
+from oslo_messaging._drivers.impl_rabbit import Connection
+
+__all__ = ['needs_little', 'reply_prefix', 'send_to_self']
+
+#: Seconds for the broker to say whether an exchange is there.
+ANSWER_SECONDS = 10.0
+
+#: How long an agent that starts waits for the first scheduler of a site.
+EXCHANGE_SECONDS = 300.0
+
+
+class NoExchangeYet(amqp.RecoverableConnectionError):
+    """Declared in vain, for now: the library connects again and goes on trying."""
+
+
+def reply_prefix(user: str) -> str:
+    """How the reply queues of a user of the broker begin: nobody else may read them."""
+    return f'reply_{user}:'
+
+
+def needs_little(transport: om.transport.RPCTransport, doors: dict[str, str]) -> None:
+    """Let a transport, just made, need no more permissions of the broker than it has to.
+
+    Its reply queue is called by its user, and an exchange that is there is not declared: who
+    may declare it may delete it.
+
+    :param doors: queue of a topic -> a further exchange that it is bound to where it is served
+    """
+    owner = transport._driver
+    owner._connection_pool.connection_cls = functools.partial(_Careful, doors=doors)
+    user = owner._url.hosts[0].username if owner._url.hosts else ''
+    named = owner._get_reply_queue_name
+
+    def name() -> str:
+        return reply_prefix(user or 'guest') + named().removeprefix('reply_')
+
+    owner._get_reply_queue_name = name
+
+
+class _Careful(Connection):
+    """The library's connection; asks whether a topic exchange is there before declaring it."""
+
+    def __init__(self, *args: Any, doors: dict[str, str], **kwargs: Any) -> None:
+        self._doors = doors
+        self._refused_at: float | None = None
+        super().__init__(*args, **kwargs)
+
+    def _publish(self, exchange: Any, *args: Any, **kwargs: Any) -> None:
+        is_known = exchange.passive or exchange.name in self._declared_exchanges
+        if not is_known and self._has(exchange):
+            self._declared_exchanges.add(exchange.name)
+        super()._publish(exchange, *args, **kwargs)
+
+    def declare_consumer(self, consumer: Any) -> Any:
+        declare = consumer.declare
+
+        def careful(connection: Any) -> None:
+            exchange = consumer.exchange
+            exchange.no_declare = self._has(exchange)
+            try:
+                declare(connection)
+            except amqp.AccessRefused as e:
+                if exchange.no_declare or exchange.type != 'topic' or not self._may_wait():
+                    raise
+                raise NoExchangeYet(
+                    f'exchange {exchange.name!r} is not there yet: a scheduler makes it, which '
+                    f'this user may not ({e.reply_text})'
+                ) from None
+            if consumer.queue_name in self._doors:
+                self._open(consumer, self._doors[consumer.queue_name])
+
+        # Called again after each reconnection.
+        consumer.declare = careful
+        return super().declare_consumer(consumer)
+
+    def _may_wait(self) -> bool:
+        """Whether to go on waiting for a scheduler that makes the exchange."""
+        if self._refused_at is None:
+            self._refused_at = time.monotonic()
+        return time.monotonic() - self._refused_at < EXCHANGE_SECONDS
+
+    def _open(self, consumer: Any, name: str) -> None:
+        """Bind the queue of a consumer to another exchange as well."""
+        door = Exchange(name, type='topic', durable=consumer.durable)
+        if not self._has(door):
+            door(self.channel).declare()
+        self.channel.queue_bind(consumer.queue_name, name, consumer.routing_key)
+
+    def _has(self, exchange: Any) -> bool:
+        if exchange.type != 'topic' or self.connection.transport.driver_name != 'py-amqp':
+            return False
+        connection = self.connection.connection
+        try:
+            # Where the broker falls silent the library makes the connection anew.
+            with (
+                connection.transport.having_timeout(ANSWER_SECONDS),
+                _channel(connection) as channel,
+            ):
+                channel.exchange_declare(exchange.name, exchange.type, passive=True)
+        except amqp.NotFound:
+            return False
+        return True
+
+
+@contextlib.contextmanager
+def _channel(connection: amqp.Connection) -> Iterator[amqp.Channel]:
+    """A further channel of a connection, closed where the broker refuses something on it, too.
+
+    The broker has closed it then, but py-amqp opens it again at once: a connection on which
+    that happens often enough would have no channel left.
+    """
+    channel = connection.channel()
+    try:
+        yield channel
+    except amqp.ChannelError:
+        channel.close()
+        raise
+    channel.close()
+
+
+def send_to_self(connection: Any, queue: str, body: dict[str, str]) -> None:
+    """Publish to a queue of our own, on a connection of the library that is locked.
+
+    By an exchange of its name: to write to the default one takes a permission with which
+    one reaches every queue.  Where the connection breaks it goes with the queue.
+    """
+    said = amqp.Message(
+        msgspec.json.encode(body), content_type='application/json', content_encoding='utf-8'
+    )
+    with _channel(connection.connection.connection) as channel:
+        channel.exchange_declare(queue, 'direct', durable=False, auto_delete=True)
+        try:
+            channel.queue_bind(queue, queue, queue)
+            channel.basic_publish(said, exchange=queue, routing_key=queue)
+        except amqp.ChannelError:
+            # The queue is gone, and nothing else would ever delete the exchange.
+            channel.exchange_delete(queue)
+            raise
+        channel.exchange_delete(queue)

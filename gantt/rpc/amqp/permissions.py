@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users of the message broker: one for each role and each compute host, with what it may do.
+
+RabbitMQ compares three regular expressions of a user with the names of queues and
+exchanges: to configure (declare, delete), to write (publish; bind a queue to something)
+and to read (consume; bind something to a queue).  On a topic exchange two more are
+compared with routing keys, of what is published and of what a queue is bound to.
+
+Whoever may write to the default exchange reaches every queue by its name, so only
+schedulers may: they answer calls.  A compute host may not, therefore builds are cast to
+it and what became of them comes as its words about claims.  Nor may it write to the
+exchange of builds: a "CC" header, or a binding to a queue or exchange of its own, evades what
+is said of routing keys.  For schedulers, conductors and the API these are a guard against
+mistakes; they are trusted with all topics.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.resources.host import TOPIC_PREFIX, topic_of
+from gantt.rpc import wire
+from gantt.rpc.amqp import transport
+from gantt.rpc.amqp.least_privilege import reply_prefix
+
+#: What RabbitMQ calls the exchange without a name.
+DEFAULT_EXCHANGE = r'amq\.default'
+NOTHING = '^$'
+#: Of what Nova's notifications are sent to and listened to.
+NOTIFICATIONS, PRIORITIES = 'notifications', r'\.(info|error)'
+
+#: Role -> what has it.
+ROLES = {
+    'scheduler': 'gantt-scheduler',
+    'conductor': 'asks for places and sends builds: a program with gantt.client',
+    'api': 'gantt-api',
+    'operator': 'gantt-manage and gantt-status: dead letters',
+    'source': 'gantt-nova-source and gantt-report-source: speak for many hosts',
+    'shadow': 'gantt-shadow',
+    'farm': 'gantt-compute --fake: plays any host',
+}  # fmt: skip
+#: Roles that a site has without being asked; the others are for who runs such a process.
+USUAL = ('scheduler', 'conductor', 'api', 'operator')
+
+_SPECIAL = re.compile(r'([\\^$.|?*+()\[\]{}])')
+
+
+class Topics(msgspec.Struct, frozen=True, kw_only=True):
+    """Routing keys of one topic exchange."""
+
+    exchange: str
+    write: str
+    read: str
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user may do in one virtual host."""
+
+    vhost: str
+    configure: str
+    write: str
+    read: str
+    topics: tuple[Topics, ...] = ()
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """A user of the broker.
+
+    :ivar name: at the broker
+    :ivar about: its role, or ``compute/<host>``
+    :ivar nova: what it may do where Nova's queues are; None: it has no business there
+    """
+
+    name: str
+    about: str
+    own: Grant
+    nova: Grant | None = None
+
+    @property
+    def grants(self) -> list[Grant]:
+        """One for each virtual host: the broker keeps no more."""
+        if self.nova is None:
+            return [self.own]
+        if self.nova.vhost != self.own.vhost:
+            return [self.own, self.nova]
+        mine, theirs = self.own, self.nova
+        return [
+            Grant(
+                vhost=mine.vhost,
+                configure=_either(mine.configure, theirs.configure),
+                write=_either(mine.write, theirs.write),
+                read=_either(mine.read, theirs.read),
+                topics=mine.topics + theirs.topics,
+            )
+        ]
+
+
+class Names(msgspec.Struct, frozen=True, kw_only=True):
+    """What users and their permissions are made of.
+
+    :ivar prefix: of the names of users
+    :ivar vhost: of Gantt's own queues
+    :ivar nova_vhost: of Nova's; None: Nova's topic is not listened to
+    """
+
+    prefix: str = 'gantt'
+    vhost: str = '/'
+    dead_letter_queue: str = ''
+    nova_vhost: str | None = None
+    nova_exchange: str = 'nova'
+    nova_topic: str = 'scheduler'
+    notifications: tuple[str, ...] = (NOTIFICATIONS,)
+
+
+def names_from(rpc: Any, prefix: str, vhost: str, nova_vhost: str | None) -> Names:
+    """The names that the configuration has.
+
+    :param rpc: the options of [rpc]
+    """
+    return Names(
+        prefix=prefix, vhost=vhost, nova_vhost=nova_vhost,
+        dead_letter_queue=rpc.dead_letter_queue, nova_exchange=rpc.nova_exchange,
+        nova_topic=rpc.nova_topic, notifications=(NOTIFICATIONS, *rpc.nova_versioned_topics),
+    )  # fmt: skip
+
+
+def users(names: Names, roles: Iterable[str], hosts: Iterable[str] = ()) -> list[User]:
+    """The users of these roles, and one for each host.
+
+    :param roles: of :data:`ROLES`
+    :raises Misconfigured: the queues of one host are called as those of another
+    """
+    hosts = list(dict.fromkeys(hosts))
+    _check_apart(hosts)
+    return [
+        *(_MAKERS[role](names, role) for role in dict.fromkeys(roles)),
+        *(_compute(names, host) for host in hosts),
+    ]
+
+
+def _scheduler(names: Names, role: str) -> User:
+    name = f'{names.prefix}-{role}'
+    exchange = _plain(transport.EXCHANGE)
+    topics = _one_of(wire.SCHEDULER_TOPIC, wire.CLAIMS_TOPIC, wire.STATS_TOPIC)
+    door = _plain(transport.HOSTS_EXCHANGE)
+    parts = [exchange, door, rf'{topics}(\..+|_fanout.*)?', _replies(name)]
+    if names.dead_letter_queue:
+        parts.append(_plain(names.dead_letter_queue))
+    keys = rf'^{topics}(\..+)?$'
+    own = _grant(names.vhost, parts, [*parts, DEFAULT_EXCHANGE], parts, keys, keys)
+    return User(name=name, about=role, own=own, nova=_of_nova(names, name))
+
+
+def _of_nova(names: Names, name: str) -> Grant | None:
+    """In place of nova-scheduler; its notifications declare the queues that they go to."""
+    if names.nova_vhost is None:
+        return None
+    exchange, topic = _plain(names.nova_exchange), _plain(names.nova_topic)
+    told = f'{_one_of(*names.notifications)}{PRIORITIES}'
+    parts = [exchange, rf'{topic}(\..+|_fanout.*)?', told, _replies(name)]
+    return Grant(
+        vhost=names.nova_vhost,
+        configure=_any(parts), write=_any([*parts, DEFAULT_EXCHANGE]), read=_any(parts),
+        topics=(
+            Topics(
+                exchange=names.nova_exchange,
+                write=rf'^({topic}(\..+)?|{told})$', read=rf'^({topic}(\..+)?|{told})$',
+            ),
+        ),
+    )  # fmt: skip
+
+
+def _caller(names: Names, role: str, *topics: str) -> User:
+    """Calls these topics, given as regular expressions, and that of claims, to extend them."""
+    name = f'{names.prefix}-{role}'
+    answers, exchange = _replies(name), _plain(transport.EXCHANGE)
+    keys = f'^({"|".join(topics)})$'
+    door = _plain(transport.HOSTS_EXCHANGE)
+    claims = Topics(
+        exchange=transport.HOSTS_EXCHANGE, write=f'^{_plain(wire.CLAIMS_TOPIC)}$', read=NOTHING
+    )
+    own = _grant(names.vhost, [answers], [exchange, door, answers], [answers], keys, NOTHING)
+    own = msgspec.structs.replace(own, topics=(*own.topics, claims))
+    return User(name=name, about=role, own=own)
+
+
+def _conductor(names: Names, role: str) -> User:
+    return _caller(names, role, _plain(wire.SCHEDULER_TOPIC), rf'{_plain(TOPIC_PREFIX)}\..+')
+
+
+def _api(names: Names, role: str) -> User:
+    return _caller(names, role, _plain(wire.SCHEDULER_TOPIC))
+
+
+def _source(names: Names, role: str) -> User:
+    name = f'{names.prefix}-{role}'
+    answers, door = _replies(name), _plain(transport.HOSTS_EXCHANGE)
+    own = Grant(
+        vhost=names.vhost, configure=_any([answers]), write=_any([door, answers]),
+        read=_any([answers]), topics=(_told(),),
+    )  # fmt: skip
+    return User(name=name, about=role, own=own)
+
+
+def _operator(names: Names, role: str) -> User:
+    """Asks the schedulers whether they are there; reads and empties the dead letters."""
+    name = f'{names.prefix}-{role}'
+    answers, exchange = _replies(name), _plain(transport.EXCHANGE)
+    read = [answers, *([_plain(names.dead_letter_queue)] if names.dead_letter_queue else [])]
+    keys = f'^{_plain(wire.SCHEDULER_TOPIC)}$'
+    own = _grant(names.vhost, [answers], [exchange, answers], read, keys, NOTHING)
+    return User(name=name, about=role, own=own)
+
+
+def _shadow(names: Names, role: str) -> User:
+    """Asks Gantt for dry runs, and hears what Nova says: a queue of its own gets copies."""
+    user = _api(names, role)
+    queue = rf'{_plain("gantt-shadow.")}.+'
+    exchange, topic = _plain(names.nova_exchange), _plain(names.nova_topic)
+    heard = f'{_one_of(*names.notifications)}{PRIORITIES}'
+    nova = Grant(
+        vhost=names.vhost if names.nova_vhost is None else names.nova_vhost,
+        configure=_any([queue]), write=_any([queue]),
+        read=_any([queue, exchange, f'{topic}_fanout']),
+        topics=(Topics(exchange=names.nova_exchange, write=NOTHING, read=f'^({topic}|{heard})$'),),
+    )  # fmt: skip
+    return msgspec.structs.replace(user, nova=nova)
+
+
+def _compute(names: Names, host: str) -> User:
+    """Tells of itself on the two topics of hosts, and listens to its own and no other."""
+    return _builder(
+        names, f'{names.prefix}-compute.{host}', f'compute/{host}', _plain(topic_of(host)),
+        rf'\.{_plain(host)}',
+    )  # fmt: skip
+
+
+def _farm(names: Names, role: str) -> User:
+    return _builder(
+        names, f'{names.prefix}-{role}', role, rf'{_plain(TOPIC_PREFIX)}\.[^/]+', r'\.[^/]+'
+    )
+
+
+def _builder(names: Names, name: str, about: str, topic: str, server: str) -> User:
+    """:param topic: regular expression of its topics; ``server`` what follows for one process"""
+    answers, exchange = _replies(name), _plain(transport.EXCHANGE)
+    # The library's queues and exchange of a topic: shared, of this server, and of all.
+    queues = f'{topic}({server}|_fanout(_.+)?)?'
+    door = _plain(transport.HOSTS_EXCHANGE)
+    bound = Topics(exchange=transport.EXCHANGE, write=NOTHING, read=f'^{topic}({server})?$')
+    own = Grant(
+        vhost=names.vhost, configure=_any([queues, answers]),
+        # Not the exchange of builds: it leads to the queues of others, whatever is said of keys.
+        write=_any([door, queues, answers]), read=_any([exchange, queues, answers]),
+        topics=(bound, _told()),
+    )  # fmt: skip
+    return User(name=name, about=about, own=own)
+
+
+def _told() -> Topics:
+    """What hosts, and who speaks for them, send."""
+    keys = f'^{_one_of(wire.CLAIMS_TOPIC, wire.STATS_TOPIC)}$'
+    return Topics(exchange=transport.HOSTS_EXCHANGE, write=keys, read=NOTHING)
+
+
+_MAKERS = {
+    'scheduler': _scheduler, 'conductor': _conductor, 'api': _api, 'operator': _operator,
+    'source': _source, 'shadow': _shadow, 'farm': _farm,
+}  # fmt: skip
+
+
+def _grant(
+    vhost: str, configure: list[str], write: list[str], read: list[str], keys: str, bound: str
+) -> Grant:
+    topics = Topics(exchange=transport.EXCHANGE, write=keys, read=bound)
+    return Grant(
+        vhost=vhost, configure=_any(configure), write=_any(write), read=_any(read),
+        topics=(topics,),
+    )  # fmt: skip
+
+
+def _replies(user: str) -> str:
+    return f'{_plain(reply_prefix(user))}.+'
+
+
+def _one_of(*names: str) -> str:
+    return f'({"|".join(map(_plain, names))})'
+
+
+def _any(parts: list[str]) -> str:
+    return f'^({"|".join(parts)})$'
+
+
+def _either(one: str, other: str) -> str:
+    return _any([one[1:-1], other[1:-1]])
+
+
+def _plain(name: str) -> str:
+    """A regular expression that matches this name alone."""
+    return _SPECIAL.sub(r'\\\1', name)
+
+
+def _check_apart(hosts: list[str]) -> None:
+    """:raises Misconfigured: what belongs to one host would belong to another"""
+    known = set(hosts)
+    for host in hosts:
+        starts = {host[: found.start()] for found in re.finditer('_fanout', host)}
+        half = len(host) // 2
+        if host[half : half + 1] == '.' and host[:half] == host[half + 1 :]:
+            starts.add(host[:half])
+        for other in sorted(starts & known):
+            raise exceptions.Misconfigured(
+                option='--host',
+                problem=f'{topic_of(host)} would be a queue of host {other}, too',
+                fix=f'Give one of {host} and {other} another name',
+            )

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our own channel for replies: a batch written at once, confirmed together.
+
+The library waits for the broker's confirm after each reply.  Here all replies
+of a batch are written to a channel of their own on one of the library's
+connections, in one piece, and their confirms and returns are collected
+afterwards.  What the broker promises per reply is the same: confirmed,
+returned, or unknown.
+"""
+
+import contextlib
+import struct
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from gantt.rpc.amqp import driver
+
+#: The broker confirms within milliseconds, or something is wrong with it.
+_CONFIRM_SECONDS = 10.0
+#: After so long it is asked whether it is the broker that is slow, or one queue.
+_PATIENCE_SECONDS = 2.0
+
+#: Frames of AMQP 0-9-1 (sections 2.3.5 and 4.2): method, content header, body.
+_METHOD, _HEADER, _BODY, _END = 1, 2, 3, b'\xce'
+_BASIC, _PUBLISH, _MANDATORY = 60, 40, 1
+_frame = struct.Struct('>BHI').pack
+_content = struct.Struct('>HHQ').pack
+#: What the library says of a message: JSON in UTF-8, persistent, priority 0.  The
+#: last bit of the flags stands for the message id, which follows.
+_FLAGS = 1 << 15 | 1 << 14 | 1 << 12 | 1 << 11 | 1 << 7
+_PROPERTIES = struct.pack('>H', _FLAGS) + b'\x10application/json\x05utf-8\x02\x00'
+
+
+def frames(channel: int, queue: str, body: bytes, message_id: str, frame_bytes: int) -> list[bytes]:
+    """A mandatory publish to a queue through the default exchange, as AMQP frames.
+
+    :param frame_bytes: longest frame that was agreed on with the broker
+    """
+    key, name = queue.encode(), message_id.encode()
+    method = struct.pack('>HHHB', _BASIC, _PUBLISH, 0, 0) + bytes([len(key)]) + key
+    header = _content(_BASIC, 0, len(body)) + _PROPERTIES + bytes([len(name)]) + name
+    made = [
+        _frame(_METHOD, channel, len(method) + 1), method, bytes([_MANDATORY]), _END,
+        _frame(_HEADER, channel, len(header)), header, _END,
+    ]  # fmt: skip
+    most = frame_bytes - 8
+    for start in range(0, len(body), most):
+        part = body[start : start + most]
+        made += (_frame(_BODY, channel, len(part)), part, _END)
+    return made
+
+
+class Fates(NamedTuple):
+    """What became of a batch, as indices; the rest is confirmed.
+
+    :ivar missing: it has no queue
+    :ivar refused: the broker would not take it
+    :ivar stuck: the broker works and does not confirm it: its queue is stuck
+    """
+
+    missing: list[int]
+    refused: list[int]
+    stuck: list[int]
+
+
+class Outlet:
+    """A channel in confirm mode; used under the lock of its connection.
+
+    Messages are numbered from 1 as the broker numbers them.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self.channel = connection.channel()
+        self.channel.confirm_select()
+        self.channel.events['basic_ack'].add(self._acked)
+        self.channel.events['basic_nack'].add(self._nacked)
+        self.channel.events['basic_return'].add(self._returned)
+        self._connection = connection
+        self._number = 0
+        self._open: set[int] = set()
+        self._refused: set[int] = set()
+        self._missing: set[int] = set()
+
+    def write(self, batch: Sequence[tuple[str, bytes]], beside: 'Outlet') -> Fates:
+        """Publish (queue, body) pairs and wait until the broker has said what became of each.
+
+        :param beside: another of the connection; a queue that is stuck may block this one
+        :raises OSError and what ``driver.AWAY`` names: unknown; the channel is of no more use
+        """
+        first, now = self._number + 1, time.monotonic()
+        self._publish(batch)
+        self._hear(now + _PATIENCE_SECONDS)
+        if self._open:
+            beside.ask(now + _CONFIRM_SECONDS)
+        missing, refused, stuck = (
+            [number - first for number in sorted(numbers)]
+            for numbers in (self._missing, self._refused - self._missing, self._open)
+        )
+        return Fates(missing, refused, stuck)
+
+    def ask(self, end: float) -> None:
+        """Have the broker confirm a message that has no queue to go to.
+
+        :raises TimeoutError: it does not
+        """
+        self._publish([(f'gantt-{uuid.uuid4().hex}', b'{}')])
+        self._hear(end)
+        if self._open:
+            raise TimeoutError(f'the broker did not confirm within {_CONFIRM_SECONDS:.0f} s')
+
+    def _publish(self, batch: Sequence[tuple[str, bytes]]) -> None:
+        for kept in (self._open, self._refused, self._missing):
+            kept.clear()
+        below, made = self.channel.connection, []
+        for queue, body in batch:
+            self._number += 1
+            self._open.add(self._number)
+            made += frames(
+                self.channel.channel_id, queue, body, str(self._number),
+                below.frame_max,
+            )  # fmt: skip
+        below.transport.write(b''.join(made))
+        # The library's heartbeats go by this.
+        below.bytes_sent += len(made)
+
+    def _hear(self, end: float) -> None:
+        """Until nothing is open, or the time is over."""
+        while self._open:
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            with contextlib.suppress(TimeoutError):
+                self._connection.drain_events(timeout=left)
+
+    def _numbers(self, tag: int, multiple: bool) -> set[int]:
+        return {n for n in self._open if n <= tag} if multiple else {tag}
+
+    def _acked(self, tag: int, multiple: bool) -> None:
+        self._open -= self._numbers(tag, multiple)
+
+    def _nacked(self, tag: int, multiple: bool) -> None:
+        numbers = self._numbers(tag, multiple)
+        self._refused |= numbers
+        self._open -= numbers
+
+    def _returned(self, _error: Any, _exchange: str, _queue: str, message: Any) -> None:
+        # A confirm follows a return.
+        self._missing.add(int(message.properties['message_id']))
+
+
+class _Outlets(NamedTuple):
+    """Those of one connection, as long as it has the same socket."""
+
+    socket: Any
+    own: Outlet
+    beside: Outlet
+
+
+#: Attribute of the connection below the library's that holds its outlets.  They refer to
+#: it: whatever else held them would keep it for ever.
+_HELD = '_gantt_outlets'
+
+
+def can_batch(connection: Any) -> bool:
+    """Whether the library's connection speaks AMQP (the in-process broker does not)."""
+    return connection.connection.transport.driver_name == 'py-amqp'
+
+
+def write(connection: Any, batch: Sequence[tuple[str, bytes]]) -> Fates:
+    """Write a batch of replies on one of the library's connections.
+
+    :param connection: from ``driver.sender``
+    :raises BrokerUnavailable: unknown what became of them; each may be sent again
+    """
+    try:
+        with connection._connection_lock:
+            if not connection.connection.connected:
+                connection.ensure_connection()
+            found = _outlets(connection.connection)
+            fates = found.own.write(batch, found.beside)
+    except (*driver.AWAY, *connection.connection.recoverable_connection_errors) as e:
+        _give_up(connection)
+        raise driver.away(connection, e) from None
+    if fates.stuck:
+        # The broker may not look at this channel any more until that queue moves.
+        _give_up(connection)
+    return fates
+
+
+def _give_up(connection: Any) -> None:
+    with contextlib.suppress(Exception):
+        setattr(connection.connection, _HELD, None)
+    driver.forget(connection)
+
+
+def _outlets(kombu_connection: Any) -> _Outlets:
+    """The outlets of a connection; new ones where the connection was made anew."""
+    socket = kombu_connection.connection
+    found: _Outlets | None = getattr(kombu_connection, _HELD, None)
+    if found is None or found.socket is not socket or found.own.channel.connection is None:
+        found = _Outlets(socket, Outlet(kombu_connection), Outlet(kombu_connection))
+        setattr(kombu_connection, _HELD, found)
+    return found

@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers on their way back to callers.
+
+The scheduling thread hands over the answers of a whole batch and writes them
+itself: no other thread has to be woken for a reply.  Each reply is tried once;
+what cannot be delivered goes to the timer thread, which tries again for a
+bounded time.  A reply that is lost all the same loses nothing: the caller asks
+again under the same request id and gets the same answer.
+"""
+
+import collections
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.records.decision import Answer
+from gantt.rpc.amqp import driver, publisher
+from gantt.rpc.amqp.timers import Later
+from gantt.rpc.call import Call
+
+LOG = logging.getLogger(__name__)
+
+Count = Callable[..., None]
+
+_WAIT_FIRST, _WAIT_MOST = 0.25, 2.0
+
+#: Pause between tries to reach a broker that is away.
+_PROBE_SECONDS = 1.0
+
+#: A reply queue that takes nothing is tried so often, by the timer thread.
+_STUCK_SECONDS = 10.0
+
+#: Replies that may wait for the thread beside; who has more of them writes them himself.
+ASIDE_MAX = 1000
+
+
+class Handle(Protocol):
+    """What the scheduler carries for a request that came over RPC."""
+
+    call: Call
+
+    def respond(self, answer: Answer) -> 'Reply | None':
+        """The reply to send, or None where the handle will see to it later."""
+
+
+class Reply:
+    """One reply: a result or an error for a call."""
+
+    __slots__ = ('call', 'error', 'give_up', 'result', 'wait')
+
+    def __init__(self, call: Call, result: Any = None, error: Exception | None = None) -> None:
+        self.call = call
+        self.result = result
+        self.error = error
+        self.give_up = 0.0
+        self.wait = _WAIT_FIRST
+
+
+class StockReplies:
+    """Replies over the library's own connections, confirmed one by one.
+
+    Implements the scheduler's port ``Replies``; no method raises.
+    """
+
+    def __init__(self, later: Later, retry_seconds: float, count: Count) -> None:
+        self._later = later
+        self._retry_seconds = retry_seconds
+        self._count = count
+        self._open = 0
+        self._lock = threading.Lock()
+        #: Brokers that took nothing the last time -> when to knock again.
+        self._away: dict[Any, float] = {}
+
+    def start(self) -> None:
+        """Before the first call comes."""
+
+    def stop(self) -> None:
+        """After the last answer was written."""
+
+    @property
+    def pending(self) -> int:
+        """Accepted calls that have no answer yet."""
+        return self._open
+
+    def expect(self) -> None:
+        """A call was accepted whose answer will come through ``send``."""
+        with self._lock:
+            self._open += 1
+
+    def settle(self) -> None:
+        """An expected call got its answer, or will never get one."""
+        with self._lock:
+            self._open -= 1
+
+    def after(self, seconds: float, job: Callable[[], None]) -> int:
+        """Let the timer thread do something short later: see :class:`Later`."""
+        return self._later.after(seconds, job)
+
+    def give_up(self, number: int) -> None:
+        """What the timer thread was to do later is not wanted any more."""
+        self._later.give_up(number)
+
+    def send(self, answers: Sequence[tuple[Any, Answer]]) -> None:
+        """Write the answers of a batch.  Called by the scheduling thread."""
+        batch = []
+        for handle, answer in answers:
+            try:
+                reply = handle.respond(answer)
+            except Exception as e:
+                LOG.exception('No reply could be made of the answer to %s', answer.request_id)
+                reply = Reply(handle.call, error=_told(e))
+            if reply is None:
+                continue
+            self.settle()
+            batch.append(reply)
+        self.write(batch)
+
+    def result(self, call: Call, result: Any) -> None:
+        """Answer a call that was handled at once."""
+        self.write([Reply(call, result)])
+
+    def soon(self, call: Call, result: Any) -> None:
+        """The same where whoever answers has better to do than to wait for the broker."""
+        self.write([Reply(call, result)])
+
+    def failure(self, call: Call, error: Exception) -> None:
+        """Answer a call with an error; other errors than ours are not told."""
+        self.write([Reply(call, error=_told(error))])
+
+    def write(self, batch: Sequence[Reply]) -> None:
+        """Write replies, each connection taken once; never raises.
+
+        Towards a broker that is away nothing is tried here: the timer thread
+        does that until it is back.
+        """
+        by_driver: dict[Any, list[Reply]] = collections.defaultdict(list)
+        for reply in batch:
+            if reply.call.wants_answer:
+                by_driver[reply.call.raw.listener.driver].append(reply)
+        for key, replies in by_driver.items():
+            if key in self._away:
+                for reply in replies:
+                    self._again(reply, 'broker')
+            else:
+                self._write(key, replies)
+
+    def _write(self, key: Any, replies: Sequence[Reply]) -> None:
+        left = collections.deque(replies)
+        try:
+            with driver.sender(key) as connection:
+                self._deliver(connection, left)
+            self._away.pop(key, None)
+        except exceptions.BrokerUnavailable as e:
+            self._is_away(key)
+            LOG.warning('The broker takes no replies, %d wait: %s', len(left), e)
+            for reply in left:
+                self._again(reply, 'broker')
+        except Exception:
+            LOG.exception('Replies could not be written')
+            self._count('gantt_rpc_replies_lost_total', len(left), reason='error')
+
+    def _is_away(self, key: Any) -> None:
+        """Knock at a broker from now on, whether or not a reply waits for it."""
+        is_known = key in self._away
+        self._away[key] = time.monotonic() + _PROBE_SECONDS
+        if not is_known and not self._later.after(_PROBE_SECONDS, self._knocking(key)):
+            del self._away[key]  # nobody would find out that it is back
+
+    def _knocking(self, key: Any) -> Callable[[], None]:
+        return functools.partial(self._knock, key)
+
+    def _knock(self, key: Any) -> None:
+        """In the timer thread, until the broker takes a connection."""
+        if key not in self._away:
+            return
+        try:
+            with driver.sender(key):
+                pass
+        except exceptions.BrokerUnavailable:
+            if self._later.after(_PROBE_SECONDS, self._knocking(key)):
+                return
+        self._away.pop(key, None)
+
+    def _deliver(self, connection: Any, left: collections.deque[Reply]) -> None:
+        """Write replies, taking out of ``left`` what was seen to.
+
+        :raises BrokerUnavailable: what is left is to be tried again
+        """
+        while left:
+            self._once(connection, left[0])
+            left.popleft()
+
+    def _once(self, connection: Any, reply: Reply) -> None:
+        try:
+            driver.reply(connection, reply.call.raw, reply.result, reply.error)
+        except driver.ReplyQueueMissing:
+            self._again(reply, 'caller')
+        except exceptions.BrokerUnavailable:
+            raise
+        except Exception:
+            LOG.exception('The reply to %s cannot be written', reply.call.method)
+            driver.forget(connection)
+            self._again(reply, 'error')
+
+    def _again(self, reply: Reply, reason: str) -> None:
+        """Let the timer thread try once more, unless the time for that is over."""
+        now = time.monotonic()
+        reply.give_up = reply.give_up or now + self._retry_seconds
+        wait, reply.wait = reply.wait, min(reply.wait * 2, _WAIT_MOST)
+        if now + wait > reply.give_up or not self._later.after(
+            wait, functools.partial(self._retry, reply, reason)
+        ):
+            self._count('gantt_rpc_replies_lost_total', 1, reason=reason)
+            LOG.info('The reply to %s of %s is lost (%s)', reply.call.method, reply.call.log_id,
+                     reason)  # fmt: skip
+
+    def _retry(self, reply: Reply, reason: str) -> None:
+        """In the timer thread: try, but knock only now and then where nobody is."""
+        key = reply.call.raw.listener.driver
+        if time.monotonic() < self._away.get(key, 0.0):
+            self._again(reply, reason)
+        else:
+            self._write(key, [reply])
+
+
+class OwnReplies(StockReplies):
+    """Replies on a channel of our own: a batch is written at once and confirmed together.
+
+    Over the in-process broker, which has no such channels, as :class:`StockReplies`.
+    """
+
+    def __init__(self, later: Later, retry_seconds: float, count: Count) -> None:
+        super().__init__(later, retry_seconds, count)
+        #: Reply queues that took nothing the last time -> when to try again.  A quorum queue
+        #: without a leader never confirms: of other callers none is to wait for it.
+        self._stuck: dict[str, float] = {}
+        self._aside = Later(1, 'rpc-aside')
+        self._waiting: collections.deque[Reply] = collections.deque()
+
+    def start(self) -> None:
+        self._aside.start()
+
+    def stop(self) -> None:
+        self._aside.stop()
+
+    @property
+    def pending(self) -> int:
+        return super().pending + len(self._waiting) + self._aside.depth
+
+    def failure(self, call: Call, error: Exception) -> None:
+        """As above.  Whoever refuses does not wait for the broker's confirm.
+
+        Else the thread that receives would take no more than some hundred calls a
+        second off the broker just when far more come than can be placed.
+        """
+        self._put_aside(Reply(call, error=_told(error)))
+
+    def soon(self, call: Call, result: Any) -> None:
+        """As above, together with others."""
+        self._put_aside(Reply(call, result))
+
+    def _put_aside(self, reply: Reply) -> None:
+        if not reply.call.wants_answer:
+            return
+        if len(self._waiting) >= ASIDE_MAX:
+            self.write([reply])
+            return
+        self._waiting.append(reply)
+        # A job that waits already, and has not looked yet, takes this one along.
+        self._aside.after(0.0, self._write_waiting)
+
+    def _write_waiting(self) -> None:
+        batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if batch:
+            self.write(batch)
+
+    def write(self, batch: Sequence[Reply]) -> None:
+        """As above; what is for a queue that is stuck goes to the timer thread, too."""
+        if self._stuck:
+            for reply in batch:
+                if reply.call.raw.reply_q in self._stuck:
+                    self._again(reply, 'caller')
+            batch = [reply for reply in batch if reply.call.raw.reply_q not in self._stuck]
+        super().write(batch)
+
+    def _retry(self, reply: Reply, reason: str) -> None:
+        if time.monotonic() < self._stuck.get(reply.call.raw.reply_q, 0.0):
+            self._again(reply, reason)
+        else:
+            super()._retry(reply, reason)
+
+    def _deliver(self, connection: Any, left: collections.deque[Reply]) -> None:
+        if not publisher.can_batch(connection):
+            super()._deliver(connection, left)
+            return
+        batch, bodies = [], []
+        for reply in left:
+            raw = reply.call.raw
+            try:
+                body = driver.envelope(raw, reply.result, reply.error)
+            except Exception:
+                # Of the other callers of the batch none is to wait for this one.
+                LOG.exception('The reply to %s cannot be written', reply.call.method)
+                self._count('gantt_rpc_replies_lost_total', 1, reason='error')
+                continue
+            batch.append(reply)
+            bodies.append((raw.reply_q, msgspec.json.encode(body)))
+        fates = publisher.write(connection, bodies)
+        left.clear()
+        if self._stuck or fates.stuck:
+            self._mark(batch, set(fates.stuck))
+        for index in (*fates.missing, *fates.stuck):
+            self._again(batch[index], 'caller')
+        for index in fates.refused:
+            self._again(batch[index], 'broker')
+
+    def _mark(self, batch: Sequence[Reply], stuck: set[int]) -> None:
+        """Remember which queues took nothing, and forget those that did since, or are gone."""
+        now = time.monotonic()
+        for index, reply in enumerate(batch):
+            queue = reply.call.raw.reply_q
+            if index not in stuck:
+                self._stuck.pop(queue, None)
+                continue
+            LOG.warning('Reply queue %s takes nothing although the broker works; its answers '
+                        'wait apart', queue)  # fmt: skip
+            self._stuck[queue] = now + _STUCK_SECONDS
+        for queue, at in list(self._stuck.items()):
+            if at + 2 * self._retry_seconds < now:
+                self._stuck.pop(queue, None)
+
+
+def is_answer(error: Exception) -> bool:
+    """Whether an error is meant for the caller, as opposed to a defect of ours."""
+    return isinstance(error, exceptions.GanttError) or getattr(error, 'is_wire_error', False)
+
+
+def _told(error: Exception) -> Exception:
+    """The error as the caller is told it: ours as it is, others without detail."""
+    if is_answer(error):
+        return error.with_traceback(None)
+    return exceptions.Unavailable(
+        'the request could not be handled: an internal error, see the log of the scheduler',
+        error=type(error).__name__,
+    )
+
+
+#: Values of ``[rpc] reply_channel``.
+CHANNELS: dict[str, Callable[[Later, float, Count], StockReplies]] = {
+    'own': OwnReplies,
+    'stock': StockReplies,
+}

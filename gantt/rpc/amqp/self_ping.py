@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process calls itself over the broker, and makes its connections anew where nobody answers.
+
+A connection may be stuck although it is open: the broker forgot the consumer, a
+queue lost its leader, a firewall swallows one direction.  The library notices
+what breaks and connects again; what is merely silent it does not.  So each
+topic is called now and then, by way of the broker and back.  Where that fails
+several times in a row although the broker confirms a message on a connection
+just made each time, the old connections are at fault and are replaced.
+"""
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import oslo_messaging as om
+
+from gantt import exceptions
+from gantt.rpc.amqp import driver, publisher, transport
+from gantt.rpc.amqp.replies import Count
+
+LOG = logging.getLogger(__name__)
+
+#: Name of the method, as the library's own endpoint for it; every topic has it.
+METHOD = 'oslo_rpc_server_ping'
+
+#: A broker that is there takes a connection and confirms a message within this.
+BROKER_SECONDS = 10.0
+#: What a call may take beyond its own bound: connections are made without one.
+GRACE_SECONDS = 1.0
+#: Pause after a rebuild; doubles with each that did not help.
+PAUSE_SECONDS, PAUSE_SECONDS_MOST = 30.0, 600.0
+
+
+class Called(Protocol):
+    """A topic that listens here."""
+
+    name: str
+    carrier: Any
+    target: om.Target
+
+
+class SelfPing:
+    """Calls every topic of this process, each in a thread of its own.
+
+    :param conf: the options of [rpc]
+    :param topics: those that listen now
+    :param rebuild: makes all connections anew; a GanttError: it could not
+    """
+
+    def __init__(
+        self, conf: Any, topics: Callable[[], Iterable[Called]], rebuild: Callable[[], None],
+        count: Count,
+    ) -> None:  # fmt: skip
+        self._conf = conf
+        self._topics = topics
+        self._rebuild = rebuild
+        self._count = count
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._under_way: dict[str, _InThread] = {}
+        self._wait = PAUSE_SECONDS
+        self._not_before = float('-inf')
+        self._met = ''
+        self._stuck = 0
+        self.failed = 0
+        self.rebuilds = 0
+
+    def start(self) -> None:
+        """Begin, unless [rpc] self_ping_seconds is 0."""
+        if self._conf.self_ping_seconds:
+            self._thread = threading.Thread(target=self._run, name='self-ping', daemon=True)
+            self._thread.start()
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """Call no more; a rebuild that is under way is waited for."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, for a health check; empty after fewer failures than count."""
+        if self.failed < self._conf.self_ping_failures:
+            return ''
+        return f'{self.failed} times in a row no answer to a call of itself: {self._met}'
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._conf.self_ping_seconds):
+            try:
+                self._round()
+            except Exception:
+                LOG.exception('The self-ping met an error; the next one comes all the same')
+
+    def _round(self) -> None:
+        met = self._unanswered()
+        if self._stopping.is_set():
+            return
+        self._count('gantt_rpc_self_pings_total', 1, fate='failed' if met else 'answered')
+        if not met:
+            self.failed = self._stuck = 0
+            if time.monotonic() >= self._not_before:
+                self._wait = PAUSE_SECONDS
+            return
+        self._met = met
+        self.failed += 1
+        LOG.warning(
+            'No answer to a call of this process to itself, %d in a row: %s', self.failed, met
+        )  # fmt: skip
+        if self._broker_works() and self._stuck >= self._conf.self_ping_failures:
+            self._repair()
+
+    def _broker_works(self) -> bool:
+        """Whether it confirms a message now; counts how often it did and we heard nothing.
+
+        Where it does not, and for a while after, the library is about to connect again.
+        """
+        carriers = {transport.address(t.carrier): t.carrier for t in self._topics()}
+        problem = _first_problem(
+            {url: _InThread(knock, carrier) for url, carrier in carriers.items()}, BROKER_SECONDS
+        )
+        if problem:
+            LOG.info('The broker takes no message on a new connection either: %s', problem)
+            self._stuck = 0
+            return False
+        if not self._stuck:
+            # Calls from before may hang in what was wrong then.
+            self._under_way.clear()
+        self._stuck += 1
+        return True
+
+    def _repair(self) -> None:
+        if self._stopping.is_set() or time.monotonic() < self._not_before:
+            return
+        LOG.error('The broker works and this process hears nothing of it: all connections are '
+                  'made anew')  # fmt: skip
+        self._not_before = time.monotonic() + self._wait
+        self._wait = min(2 * self._wait, PAUSE_SECONDS_MOST)
+        try:
+            self._rebuild()
+        except exceptions.GanttError as e:
+            LOG.error('The connections could not be made anew, the old ones stay: %s', e)
+            self._count('gantt_rpc_rebuilds_total', 1, fate='failed')
+            return
+        self._under_way.clear()
+        self.rebuilds += 1
+        self._count('gantt_rpc_rebuilds_total', 1, fate='done')
+
+    def _unanswered(self) -> str:
+        """Call all topics; what is wrong with the first that did not answer."""
+        seconds = self._conf.self_ping_wait_seconds
+        for topic in self._topics():
+            # One that hangs is not joined by another.
+            before = self._under_way.get(topic.name)
+            if before is None or before.is_over:
+                self._under_way[topic.name] = _InThread(call, topic, seconds)
+        return _first_problem(self._under_way, seconds + GRACE_SECONDS)
+
+
+class _InThread:
+    """Something that may hang, in a thread of its own."""
+
+    def __init__(self, ask: Callable[..., None], *arguments: Any) -> None:
+        self._over = threading.Event()
+        self._problem = ''
+        threading.Thread(
+            target=self._run, args=(ask, arguments), name='self-ping', daemon=True
+        ).start()
+
+    def _run(self, ask: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        try:
+            ask(*arguments)
+        except Exception as e:  # sockets, AMQP, TLS, time-outs: each is a problem and no more
+            self._problem = ' '.join(str(e).split()) or type(e).__name__
+        self._over.set()
+
+    @property
+    def is_over(self) -> bool:
+        return self._over.is_set()
+
+    def problem(self, seconds: float) -> str:
+        """Empty where it ended well within so many seconds."""
+        return self._problem if self._over.wait(seconds) else 'it hangs'
+
+
+def _first_problem(asked: dict[str, _InThread], seconds: float) -> str:
+    end = time.monotonic() + seconds
+    for name, one in list(asked.items()):
+        problem = one.problem(max(0.0, end - time.monotonic()))
+        if problem:
+            return f'{name}: {problem}'
+    return ''
+
+
+def call(topic: Called, seconds: float) -> None:
+    """Call one topic of this process.
+
+    :raises Exception: no answer; may take longer than ``seconds`` to say so
+    """
+    driver.ready_for_calls(topic.carrier)
+    client = om.get_rpc_client(
+        topic.carrier, topic.target, timeout=seconds, retry=0,
+        transport_options=om.TransportOptions(at_least_once=True),
+    )  # fmt: skip
+    try:
+        client.call({}, METHOD)
+    except driver.AWAY:
+        driver.drop_senders(topic.carrier)
+        raise
+
+
+def knock(carrier: Any) -> None:
+    """Have the broker confirm a message, on a connection that is made for it.
+
+    The message has no queue to go to: the broker gives it back before the confirm.
+
+    :raises Exception: it does not, or is not there; may hang
+    """
+    with driver.new_connection(carrier) as connection:
+        publisher.write(connection, [(f'gantt-{uuid.uuid4().hex}', b'{}')])

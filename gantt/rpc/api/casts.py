@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Casts of reports decoded straight from the bytes on the wire.
+
+Most messages of a site are the reports of its hosts.  The library would decode
+each twice into dictionaries, which then become a report; here the bytes become
+a report at once.  Only what is right in every respect goes this way: anything
+else is left to the library and to the checks of ``server``, which say what is
+wrong with it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from gantt.core.messages.base import Name
+from gantt.core.messages.report import HostReport
+from gantt.rpc import wire
+
+METHOD = 'update_resource_stats'
+
+
+class _Envelope(msgspec.Struct):
+    version: str = msgspec.field(name='oslo.version')
+    message: str = msgspec.field(name='oslo.message')
+
+
+class _Arguments(msgspec.Struct, forbid_unknown_fields=True):
+    name: Name
+    stats: msgspec.Raw
+
+
+class _Cast(msgspec.Struct):
+    """What the library writes; a call has a message id and a queue for its answer."""
+
+    method: str
+    args: _Arguments
+    version: str = '1.0'
+    namespace: None = None
+    msg_id: None = msgspec.field(name='_msg_id', default=None)
+    reply_q: None = msgspec.field(name='_reply_q', default=None)
+    request_id: Any = msgspec.field(name='_context_request_id', default=None)
+
+
+_envelope = msgspec.json.Decoder(_Envelope).decode
+_cast = msgspec.json.Decoder(_Cast).decode
+_report = msgspec.json.Decoder(HostReport).decode
+_anything = msgspec.json.Decoder().decode
+
+
+class Cast(Mapping[str, Any]):
+    """A report that was cast, and its body as it was sent, which only a signature asks for."""
+
+    def __init__(self, report: HostReport, raw: msgspec.Raw) -> None:
+        self.report = report
+        self._raw = raw
+        self._body: dict[str, Any] | None = None
+
+    def _sent(self) -> dict[str, Any]:
+        if self._body is None:
+            self._body = _anything(self._raw)
+        return self._body
+
+    def __getitem__(self, key: str) -> Any:
+        return self._sent()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sent())
+
+    def __len__(self) -> int:
+        return len(self._sent())
+
+
+def report(body: bytes | str) -> Cast | None:
+    """The report that a body casts, None where it is anything else or not quite right."""
+    try:
+        envelope = _envelope(body)
+        if envelope.version != '2.0':
+            return None
+        cast = _cast(envelope.message)
+        found = _report(cast.args.stats)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    if cast.method != METHOD or cast.version not in wire.KNOWN or found.name != cast.args.name:
+        return None
+    return Cast(found, cast.args.stats)

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our own methods: decode, call the scheduler, encode.  A few lines each."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.messages import base
+from gantt.core.messages.report import ClaimWords, HostReport, RegisterHost, classes_of
+from gantt.core.messages.request import CancelClaims, ExtendClaims, GetRequest, SelectDestinations
+from gantt.core.records.decision import Answer
+from gantt.rpc import wire
+from gantt.rpc.amqp.replies import Reply, StockReplies
+from gantt.rpc.api import casts, report_source, stats, stats_foreign
+from gantt.rpc.call import Call
+from gantt.rpc.server.server import DEFERRED, Interface, Method, Promised
+
+#: How long a report that somebody calls (not casts) waits for its fate.
+REPORT_WAIT_SECONDS = 10.0
+
+
+class OwnHandle:
+    """What the scheduler carries for a request of our own topic."""
+
+    __slots__ = ('call',)
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+    def respond(self, answer: Answer) -> Reply:
+        result, error = wire.answer(answer)
+        return Reply(self.call, result, error)
+
+
+def within(request: SelectDestinations, call: Call) -> SelectDestinations:
+    """The request with a budget that ends before its caller gives up.
+
+    A monitored caller waits only so long without a sign of life, and we send
+    none: the answer itself must be there in time.
+    """
+    if call.monitor_seconds is None:
+        return request
+    most = max(1, int(call.monitor_seconds * 750))
+    if request.budget_ms <= most:
+        return request
+    return msgspec.structs.replace(request, budget_ms=most)
+
+
+class SchedulerMethods:
+    """Topic ``gantt-scheduler``: what conductors call.
+
+    :param scheduler: the facade, ``gantt.scheduler.service.Scheduler``
+    """
+
+    def __init__(self, scheduler: Any, replies: StockReplies) -> None:
+        self._scheduler = scheduler
+        self._replies = replies
+        self.interface = Interface({
+            'select_destinations': Method(
+                self.select_destinations, inline=True, takes={'request': SelectDestinations}
+            ),
+            'get_request': Method(self.get_request, takes={'request': GetRequest}),
+            'cancel_claims': Method(self.cancel_claims, takes={'request': CancelClaims}),
+        }, quick=frozenset({'select_destinations'}))  # fmt: skip
+
+    def select_destinations(self, call: Call) -> object:
+        request: SelectDestinations = wire.argument(call)
+        if self._scheduler.has_classes(request.spec.resources):
+            return self._submit(request, call)
+        return Method(functools.partial(self._submit, request))
+
+    def _submit(self, request: SelectDestinations, call: Call) -> object:
+        self._replies.expect()
+        try:
+            self._scheduler.submit(
+                within(request, call), OwnHandle(call), self._replies, spent_ms=call.age_ms
+            )
+        except BaseException:
+            self._replies.settle()
+            raise
+        return DEFERRED
+
+    def get_request(self, call: Call) -> Any:
+        found = self._scheduler.get_request(wire.argument(call))
+        result, error = wire.answer(found)
+        if error is not None:
+            raise error
+        return result
+
+    def cancel_claims(self, call: Call) -> Any:
+        return base.to_builtins(self._scheduler.cancel(wire.argument(call)))
+
+
+class ClaimsMethods:
+    """Topic ``gantt-claims``: what compute agents call."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        words = {'words': ClaimWords}
+        self.interface = Interface({
+            'register_host': Method(self.register_host, inline=True, takes={'host': RegisterHost}),
+            'confirm_claims': Method(self.confirm_claims, takes=words),
+            'refuse_claims': Method(self.refuse_claims, takes=words),
+            'release_claims': Method(self.release_claims, takes=words),
+            'extend_claims': Method(self.extend_claims, takes={'request': ExtendClaims}),
+        })  # fmt: skip
+
+    def register_host(self, call: Call) -> object:
+        host: RegisterHost = wire.argument(call)
+        host = self._scheduler.signatures.introduce(host, call.args['host'])
+        return Promised(self._scheduler.register_soon(host), base.to_builtins)
+
+    def confirm_claims(self, call: Call) -> Any:
+        return base.to_builtins(self._scheduler.confirm(self._words(call)))
+
+    def refuse_claims(self, call: Call) -> Any:
+        return base.to_builtins(self._scheduler.refuse(self._words(call)))
+
+    def release_claims(self, call: Call) -> Any:
+        return base.to_builtins(self._scheduler.release(self._words(call)))
+
+    def extend_claims(self, call: Call) -> Any:
+        return base.to_builtins(self._scheduler.extend(wire.argument(call)))
+
+    def _words(self, call: Call) -> ClaimWords:
+        words: ClaimWords = wire.argument(call)
+        self._scheduler.signatures.check(call.method, words, call.args['words'])
+        return words
+
+
+class StatsMethods:
+    """Topic ``gantt-stats``: what hosts, or those who speak for them, report.
+
+    A typed report that is cast goes straight to the intake.  What must wait
+    (a foreign host for its registration, a class not known here for the database)
+    takes a thread.
+    """
+
+    def __init__(self, scheduler: Any, ratios: stats.Ratios) -> None:
+        self._scheduler = scheduler
+        self._ratios = ratios
+        self._foreign = stats.ForeignHosts(scheduler.register_host, scheduler.database_now)
+        self.interface = Interface({
+            'update_resource_stats': Method(
+                self.update_resource_stats, inline=True, bytes_max=None,
+                takes={'name': base.Name, 'stats': HostReport | stats.Dictionary},
+            ),
+            **report_source.methods(scheduler),
+        }, straight=self.straight)  # fmt: skip
+
+    def straight(self, body: bytes | str) -> Callable[[], object] | None:
+        """What to do with a body that is a report, cast; None for everything else."""
+        found = casts.report(body)
+        if found is None or not self._scheduler.has_classes(classes_of(found.report)):
+            return None
+        report = found.report
+        # What is not the host's by what is known here must wait for the database.
+        if not self._scheduler.signatures.is_known(casts.METHOD, report, found):
+            return None
+        return functools.partial(self._scheduler.report, report)
+
+    def update_resource_stats(self, call: Call) -> Any:
+        wire.only(call.args, ('name', 'stats'), newer=call.newer_minor)
+        name, body = call.args['name'], call.args['stats']
+        report = stats.decode(name, body, newer=call.newer_minor)
+        if report is None:
+            facts = stats_foreign.facts(name, body, self._ratios)
+            self._scheduler.signatures.check_unsigned(casts.METHOD, facts.host)
+            return Method(lambda call: self._foreign_report(call, facts))
+        is_known = self._scheduler.signatures.is_known(casts.METHOD, report, body)
+        if not is_known or not self._scheduler.has_classes(classes_of(report)):
+            return Method(lambda call: self._checked(call, report, body))
+        return self._report(call, report)
+
+    def _checked(self, call: Call, report: HostReport, body: dict[str, Any]) -> object:
+        self._scheduler.signatures.check(casts.METHOD, report, body)
+        return self._report(call, report)
+
+    def _report(self, call: Call, report: HostReport) -> object:
+        if not call.wants_answer:
+            return self._scheduler.report(report)
+        told = Promised(
+            self._scheduler.report_soon(report),
+            lambda fate: base.to_builtins(self._scheduler.fate_of(report, fate)),
+        )
+        if call.monitor_seconds is None:
+            return told
+        queued = exceptions.Busy(reason='the report is queued', retry_after_ms=1000)
+        return told._replace(seconds=call.left_seconds(REPORT_WAIT_SECONDS), overdue=queued)
+
+    def _foreign_report(self, call: Call, facts: stats.Facts) -> Any:
+        try:
+            fate = self._folded(call, facts)
+        except (exceptions.StaleEpoch, exceptions.NotFound):
+            # Somebody registered the host anew, or removed it: once more, from the start.
+            self._foreign.forget(facts.host)
+            fate = self._folded(call, facts)
+        if self._foreign.is_behind(fate):
+            # The clock that numbers them was set back: go on from what is stored.
+            fate = self._folded(call, facts)
+        return base.to_builtins(fate)
+
+    def _folded(self, call: Call, facts: stats.Facts) -> Any:
+        """The fate of a report, waited for as long as the caller has a use for it."""
+        report = self._foreign.report(facts)
+        left = call.left_seconds(REPORT_WAIT_SECONDS)
+        return self._scheduler.report(report, wait_seconds=left)

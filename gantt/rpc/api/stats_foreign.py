@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Foreign reports as facts: the plain dictionary and Nova's ComputeNode object.
+
+Both carry parts as JSON text inside (cpu_info, numa_topology, metrics); both
+forms of each part, text or structure, are taken.
+"""
+
+import json
+import math
+import re
+from typing import Any, TypeGuard, TypeVar
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.messages import base
+from gantt.core.messages.report import DevicePool, Hypervisor, Metric, NumaCell
+from gantt.rpc import wire
+from gantt.rpc.api.stats import Dictionary, Facts, Ratios
+
+T = TypeVar('T')
+
+#: Keys of cpu_info that filters and extra specs ask for.
+_CPU_KEYS = ('arch', 'model', 'vendor', 'topology', 'cells', 'features', 'maxphysaddr')
+#: Texts in stats that change with every report and that nobody places by.
+_RESTLESS = frozenset({'uptime'})
+#: Numbers that are written again as they were.
+_PLAIN = re.compile(r'-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,6})?\Z')
+_PERCENT = '.percent'
+
+
+def facts(name: str, stats: dict[str, Any], defaults: Ratios) -> Facts:
+    """What form 2 or 3 says about the host ``name``.
+
+    :raises InvalidMessage: names the field and what was expected
+    """
+    is_node = 'nova_object.name' in stats
+    if is_node:
+        stats = _compute_node(stats)
+    wire.finite(stats, 'stats')
+    said = base.decode(stats, Dictionary, inside='stats')
+    if said.host is not None and said.host != name:
+        raise _bad('host', f'expected {name!r} as in the argument name, got {said.host!r}')
+    used = {
+        'vcpus_used': said.vcpus_used,
+        'memory_mb_used': _used(said.memory_mb_used, said.memory_mb, said.free_ram_mb),
+        'local_gb_used': _used(said.local_gb_used, said.local_gb, said.free_disk_gb),
+    }
+    if is_node:
+        # Nova's mark of a node that was made and whose use nobody has counted yet.
+        used['free_disk_gb'] = said.free_disk_gb
+    found = Facts(
+        host=name,
+        node=said.hypervisor_hostname,
+        uuid=said.uuid,
+        vcpus=said.vcpus,
+        memory_mb=said.memory_mb,
+        local_gb=said.local_gb,
+        vcpus_used=used['vcpus_used'] or 0,
+        memory_mb_used=used['memory_mb_used'] or 0,
+        local_gb_used=used['local_gb_used'] or 0,
+        unknown=tuple(field for field, amount in used.items() if amount is None),
+        disk_available_least=said.disk_available_least,
+        ratios=_ratios(said, defaults),
+        hypervisor=_hypervisor(said),
+        numa=_numa(said.numa_topology),
+        devices=_devices(
+            said.pci_device_pools if said.pci_device_pools is not None else said.pci_stats
+        ),
+        metrics=_metrics(said),
+    )
+    # The parts were taken out one by one: they are held to the bounds of our own reports.
+    return base.decode(base.to_builtins(found), Facts, inside='stats')
+
+
+def _bad(field: str, problem: str) -> exceptions.InvalidMessage:
+    return exceptions.InvalidMessage(field=f'stats.{field}', problem=problem)
+
+
+def _used(used: int | None, total: int, free: int | None) -> int | None:
+    """Use as said, or as what is not free; free may be negative where overcommitted.
+
+    None where the report has neither: it is not known, and is not nothing.
+    """
+    if used is not None:
+        return used
+    return max(0, total - free) if free is not None else None
+
+
+def _ratios(said: Dictionary, defaults: Ratios) -> Ratios:
+    """Ratios as said; 0 and null mean the default."""
+    return Ratios(
+        cpu=said.cpu_allocation_ratio or defaults.cpu,
+        ram=said.ram_allocation_ratio or defaults.ram,
+        disk=said.disk_allocation_ratio or defaults.disk,
+    )
+
+
+def _structure(value: Any, field: str) -> Any:
+    """A part that may come as JSON text."""
+    if not isinstance(value, str):
+        return value
+    if not value:
+        return None
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        raise _bad(field, 'expected a structure or its JSON text') from None
+    wire.finite(found, f'stats.{field}')
+    return found
+
+
+def _data(value: Any, field: str, name: str | None = None) -> dict[str, Any]:
+    """The fields of a serialized object, or a plain dictionary as it is.
+
+    :param name: class that a serialized object must have
+    """
+    if not isinstance(value, dict):
+        raise _bad(field, f'expected an object, got {type(value).__name__}')
+    if 'nova_object.name' not in value:
+        return value
+    if name is not None and value['nova_object.name'] != name:
+        raise _bad(f'{field}.nova_object.name', f'expected {name}')
+    data = value.get('nova_object.data')
+    if not isinstance(data, dict):
+        raise _bad(f'{field}.nova_object.data', 'expected an object')
+    return data
+
+
+def _list(value: Any, field: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise _bad(field, f'expected a list, got {type(value).__name__}')
+    return value
+
+
+def _int(value: Any, field: str, default: int = 0) -> int:
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _bad(field, f'expected an integer, got {type(value).__name__}')
+    if not 0 <= value <= 2**53:
+        raise _bad(field, f'expected 0 to 2**53, got {value}')
+    return value
+
+
+def _ints(value: Any, field: str) -> list[int]:
+    """Processor numbers: a list, or the old text ``0,1,4-7``."""
+    if value is None or value == '':
+        return []
+    if isinstance(value, str):
+        found: list[int] = []
+        for part in value.split(','):
+            low, _, high = part.strip().partition('-')
+            if not low.isdigit() or (high and not high.isdigit()):
+                raise _bad(field, f'expected processor numbers such as 0,1,4-7, got {part!r}')
+            last = int(high or low)
+            if last - int(low) > 65_536:
+                raise _bad(field, 'more than 65536 processors in one range')
+            found += range(int(low), last + 1)
+        return found
+    return sorted(_int(x, field) for x in _list(value, field))
+
+
+# -- form 3 -------------------------------------------------------------------
+def _compute_node(stats: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a ComputeNode primitive under the names of the dictionary."""
+    if stats.get('nova_object.name') != 'ComputeNode':
+        raise _bad('nova_object.name', f"expected 'ComputeNode', got {stats['nova_object.name']!r}")
+    version = stats.get('nova_object.version')
+    if not isinstance(version, str) or version.partition('.')[0] != '1':
+        raise exceptions.UnsupportedVersion(
+            method='update_resource_stats: ComputeNode', version=str(version), expected='1.x'
+        )
+    data = stats.get('nova_object.data')
+    if not isinstance(data, dict):
+        raise _bad('nova_object.data', 'expected an object')
+    known = set(Dictionary.__struct_fields__)
+    # A newer object of the same major version may have fields that we do not know.
+    return {key: value for key, value in data.items() if key in known}
+
+
+# -- parts --------------------------------------------------------------------
+def _hypervisor(said: Dictionary) -> Hypervisor:
+    info = _structure(said.cpu_info, 'cpu_info')
+    if info is not None and not isinstance(info, dict):
+        raise _bad('cpu_info', f'expected an object, got {type(info).__name__}')
+    specs = (
+        said.supported_hv_specs if said.supported_hv_specs is not None else said.supported_instances
+    )
+    return Hypervisor(
+        type=said.hypervisor_type or '',
+        version=_version(said.hypervisor_version),
+        hostname=said.hypervisor_hostname or '',
+        host_ip=said.host_ip or '',
+        cpu_info={k: info[k] for k in _CPU_KEYS if k in info} if info else '',
+        supported=_supported(specs),
+        stats=_texts(said),
+    )
+
+
+def _texts(said: Dictionary) -> dict[str, str]:
+    """What stats say as text; their numbers are metrics, odd ones both."""
+    found: dict[str, str] = {}
+    for name, value in (said.stats or {}).items():
+        text = str(value)
+        plain = not isinstance(value, str) or _PLAIN.match(text)
+        if value is None or name in _RESTLESS or (_as_number(value) is not None and plain):
+            continue
+        if 0 < len(name) <= 255 and len(text) <= base.TEXT_MAX and len(found) < 256:
+            found[name] = text
+    return found
+
+
+def _version(value: int | str | None) -> int:
+    if value is None or value == '':
+        return 0
+    if isinstance(value, str):
+        if not value.isdigit():
+            raise _bad('hypervisor_version', f'expected an integer, got {value!r}')
+        value = int(value)
+    return _int(value, 'hypervisor_version')
+
+
+def _supported(value: Any) -> list[list[str]]:
+    field = 'supported_instances'
+    found = []
+    for spec in _list(_structure(value, field) or [], field):
+        if isinstance(spec, dict):
+            data = _data(spec, field, 'HVSpec')
+            spec = [data.get('arch'), data.get('hv_type'), data.get('vm_mode')]
+        parts = ['' if part is None else part for part in _list(spec, field)]
+        if not all(isinstance(part, str) for part in parts):
+            raise _bad(field, 'expected lists of [architecture, hypervisor type, vm mode]')
+        found.append(parts)
+    return found
+
+
+def _devices(value: Any) -> list[DevicePool]:
+    field = 'pci_device_pools'
+    value = _structure(value, field)
+    if isinstance(value, dict):
+        value = _data(value, field, 'PciDevicePoolList').get('objects')
+    return [_pool(_data(pool, field, 'PciDevicePool')) for pool in _list(value or [], field)]
+
+
+def _pool(pool: dict[str, Any]) -> DevicePool:
+    field = 'pci_device_pools'
+    tags = pool.get('tags') or {}
+    if not isinstance(tags, dict):
+        raise _bad(f'{field}.tags', 'expected an object')
+    own = ('vendor_id', 'product_id', 'numa_node', 'count', 'tags', 'address')
+    tags = {k: v for k, v in pool.items() if k not in own and isinstance(v, str)} | tags
+    count = _int(pool.get('count'), f'{field}.count')
+    numa = pool.get('numa_node')
+    return _made(
+        DevicePool,
+        {
+            'vendor_id': pool.get('vendor_id') or '',
+            'product_id': pool.get('product_id') or '',
+            'address': pool.get('address') or '',
+            'numa_node': None if numa is None or numa == -1 else _int(numa, f'{field}.numa_node'),
+            'count': count,
+            'free': count,
+            'tags': {str(k): str(v) for k, v in tags.items() if v is not None},
+        },
+        field,
+    )
+
+
+def _numa(value: Any) -> list[NumaCell]:
+    field = 'numa_topology'
+    value = _structure(value, field)
+    if value is None:
+        return []
+    cells = _data(value, field, 'NUMATopology').get('cells')
+    return [_cell(_data(cell, f'{field}.cells', 'NUMACell')) for cell in _list(cells or [], field)]
+
+
+def _cell(cell: dict[str, Any]) -> NumaCell:
+    field = 'numa_topology.cells'
+    mem = _data(cell.get('mem') or {}, f'{field}.mem')
+    pages = [_data(p, f'{field}.mempages', 'NUMAPagesTopology') for p in cell.get('mempages') or []]
+    body = {
+        'id': _int(cell.get('id'), f'{field}.id'),
+        'cpus': _ints(cell.get('cpuset', cell.get('cpus')), f'{field}.cpuset'),
+        'pinned_cpus': _ints(cell.get('pcpuset'), f'{field}.pcpuset'),
+        'used_pinned_cpus': _ints(cell.get('pinned_cpus'), f'{field}.pinned_cpus'),
+        'siblings': [
+            _ints(s, f'{field}.siblings')
+            for s in _list(cell.get('siblings') or [], f'{field}.siblings')
+        ],
+        'memory_mb': _int(cell.get('memory', mem.get('total')), f'{field}.memory'),
+        'memory_used_mb': _int(cell.get('memory_usage', mem.get('used')), f'{field}.memory_usage'),
+        'cpu_used': _int(cell.get('cpu_usage'), f'{field}.cpu_usage'),
+        'pages': [
+            {
+                key: _int(page.get(theirs), f'{field}.mempages.{theirs}')
+                for key, theirs in (
+                    ('size_kb', 'size_kb'),
+                    ('total', 'total'),
+                    ('used', 'used'),
+                    ('reserved', 'reserved'),
+                )
+            }
+            for page in pages
+        ],
+        'socket': cell.get('socket'),
+        **_networks(cell.get('network_metadata')),
+    }
+    return _made(NumaCell, body, field)
+
+
+def _networks(value: Any) -> dict[str, Any]:
+    """Which networks a cell is near to."""
+    if value is None:
+        return {}
+    field = 'numa_topology.cells.network_metadata'
+    data = _data(value, field, 'NetworkMetadata')
+    names = _list(data.get('physnets') or [], f'{field}.physnets')
+    if not all(isinstance(name, str) for name in names):
+        raise _bad(f'{field}.physnets', 'expected a list of text')
+    return {'networks': sorted(set(names)), 'tunneled': bool(data.get('tunneled'))}
+
+
+def _metrics(said: Dictionary) -> dict[str, Metric]:
+    found: dict[str, Metric] = {}
+    for item in _list(_structure(said.metrics, 'metrics') or [], 'metrics'):
+        data = _data(item, 'metrics', 'MonitorMetric')
+        name, value = data.get('name'), data.get('value')
+        number = float(value) if _is_number(value) else None
+        if not isinstance(name, str) or not name or number is None:
+            # NUMA metrics have a list of values: nothing that a weigher reads.
+            continue
+        if name.endswith(_PERCENT):
+            # Said as a fraction, and weighed by Nova, and so by its ratios, as a percentage.
+            number = round(100 * number, 6)
+        found[name[:255]] = Metric(value=number, source=str(data.get('source') or '')[:1024])
+    for name in ('running_vms', 'current_workload'):
+        counted: int | None = getattr(said, name)
+        if counted is not None:
+            found[name] = Metric(value=float(counted), source='stats')
+    for name, text in (said.stats or {}).items():
+        number = _as_number(text)
+        if number is not None and len(found) < 256:
+            found[f'stats.{name}'[:255]] = Metric(value=number, source='stats')
+    return found
+
+
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _as_number(value: Any) -> float | None:
+    """Trackers keep their counts as text."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    return float(value) if _is_number(value) else None
+
+
+def _made(tp: type[T], body: dict[str, Any], field: str) -> T:
+    try:
+        return msgspec.convert(body, tp)
+    except msgspec.ValidationError as e:
+        raise base.invalid(e, tp, f'stats.{field}') from None

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova's broadcasts to its schedulers, decoded into typed events."""
+
+from typing import Any
+
+from gantt import exceptions
+from gantt.core.messages import base
+from gantt.core.nova.events import (
+    AggregateDeleted,
+    AggregatesUpdated,
+    Guest,
+    GuestDeleted,
+    GuestsListed,
+    GuestsUpdated,
+    NovaAggregate,
+)
+from gantt.rpc import wire
+from gantt.rpc.nova import flavor as nova_flavor
+from gantt.rpc.nova import image as nova_image
+from gantt.rpc.nova.objects import fields, objects, optional
+
+
+def update_aggregates(args: dict[str, Any]) -> AggregatesUpdated:
+    """:raises InvalidMessage: names the field"""
+    wire.only(args, ('aggregates',), newer=True)
+    found = args['aggregates']
+    if not isinstance(found, list):
+        raise exceptions.InvalidMessage(field='aggregates', problem='expected a list')
+    return AggregatesUpdated(aggregates=[_aggregate(a) for a in found])
+
+
+def delete_aggregate(args: dict[str, Any]) -> AggregateDeleted:
+    """:raises InvalidMessage: names the field"""
+    wire.only(args, ('aggregate',), newer=True)
+    return AggregateDeleted(aggregate=_aggregate(args['aggregate']))
+
+
+def update_instance_info(args: dict[str, Any]) -> GuestsUpdated:
+    """:raises InvalidMessage: names the field"""
+    wire.only(args, ('host_name', 'instance_info'), newer=True)
+    found = objects(args['instance_info'], 'InstanceList', 'Instance', 'instance_info')
+    return base.decode(
+        {'host': args['host_name'], 'guests': [_guest(i) for i in found]},
+        GuestsUpdated,
+        inside='event',
+    )
+
+
+def delete_instance_info(args: dict[str, Any]) -> GuestDeleted:
+    """:raises InvalidMessage: names the field"""
+    wire.only(args, ('host_name', 'instance_uuid'), newer=True)
+    return base.decode(
+        {'host': args['host_name'], 'consumer': args['instance_uuid']}, GuestDeleted, inside='event'
+    )
+
+
+def sync_instance_info(args: dict[str, Any]) -> GuestsListed:
+    """:raises InvalidMessage: names the field"""
+    wire.only(args, ('host_name', 'instance_uuids'), newer=True)
+    return base.decode(
+        {'host': args['host_name'], 'consumers': args['instance_uuids']},
+        GuestsListed,
+        inside='event',
+    )
+
+
+def _aggregate(primitive: Any) -> NovaAggregate:
+    data = fields(primitive, 'Aggregate', 'aggregate')
+    body = {
+        'uuid': data.get('uuid'),
+        'name': data.get('name'),
+        'metadata': data.get('metadata') or {},
+        'hosts': data.get('hosts') or [],
+    }
+    return base.decode(body, NovaAggregate, inside='aggregate')
+
+
+def _guest(data: dict[str, Any]) -> Guest:
+    """An instance; without its flavor its amounts are what its own columns say.
+
+    Its image, if it has one, is in its metadata: it may have pinned the processors.
+    """
+    flavor = optional(data.get('flavor'), 'Flavor', 'instance_info.flavor') or data
+    image = nova_image.of_instance(data.get('system_metadata'))
+    volume = data.get('image_ref') == ''
+    resources = nova_flavor.in_use(flavor, image, volume=volume)
+    body = {
+        'consumer': data.get('uuid'),
+        'node': data.get('node') or '',
+        'resources': resources,
+        'project_id': data.get('project_id'),
+        'user_id': data.get('user_id'),
+        'vm_state': data.get('vm_state') or '',
+        'task_state': data.get('task_state') or '',
+        'moving': data.get('migration_context') is not None,
+        'flavor': flavor.get('name') if flavor is not data else None,
+    }
+    return base.decode(body, Guest, inside='instance_info')

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a flavor and an image ask for: resource amounts and traits.
+
+The rules, and their order, are those of Nova's own translation for Placement.
+What our request cannot carry (numbered groups, ports with bandwidth) is refused
+by name rather than dropped: a silently weaker request would land on the wrong
+host.  Traits of features that a guest uses are none of this: they are added to
+every request, whoever sent it.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gantt import exceptions
+from gantt.core.messages import resource_classes
+from gantt.core.messages.request import RequestSpec
+from gantt.core.messages.topology_request import CpuPolicy, EmulatorPolicy, ThreadPolicy
+from gantt.core.topology import processors
+from gantt.core.topology import read as topology
+from gantt.core.topology.settings import Settings, pmem_class
+
+_RESOURCE = re.compile(r'resources([0-9A-Za-z_-]*):(.+)\Z')
+_TRAIT = re.compile(r'trait([0-9A-Za-z_-]*):(.+)\Z')
+#: Digits of an amount at most; larger ones are refused as numbers, with the limit.
+_DIGITS_MAX = 20
+
+
+class Asked:
+    """Amounts by class, and traits, of one instance."""
+
+    __slots__ = ('forbidden', 'required', 'resources')
+
+    def __init__(self) -> None:
+        self.resources: dict[str, int] = {}
+        self.required: list[str] = []
+        self.forbidden: list[str] = []
+
+
+def asked(flavor: dict[str, Any], properties: Mapping[str, str], *, volume: bool) -> Asked:
+    """Resources and traits that an instance of ``flavor`` asks for.
+
+    :param properties: of its image, all text
+    :param volume: it boots from a volume: the root disk takes no room on the host
+    :raises InvalidMessage: names the field
+    """
+    specs = extra_specs(flavor)
+    settings = Settings(specs, properties)
+    found = Asked()
+    _from_specs(specs, found)
+    traits = properties.get('traits_required', '').split(',')
+    found.required += filter(None, map(str.strip, traits))
+    _from_policies(settings, _amount(flavor, 'vcpus'), found)
+    _from_columns(flavor, volume, found)
+    _from_features(settings, found)
+    found.resources = {name: amount for name, amount in found.resources.items() if amount}
+    found.required = sorted(set(found.required))
+    found.forbidden = sorted(set(found.forbidden))
+    return found
+
+
+def check_cells(flavor: dict[str, Any], spec: RequestSpec) -> None:
+    """Cells are made of what is claimed, and Nova builds them of what the flavor has.
+
+    :raises InvalidMessage: extra specs claim another amount for a guest with cells
+    """
+    other = [
+        (name, column)
+        for name, column in (('VCPU', 'vcpus'), ('MEMORY_MB', 'memory_mb'))
+        if f'resources:{name}' in spec.flavor.extra_specs
+        and spec.resources.get(name) not in (None, _amount(flavor, column))
+    ]
+    if not other:
+        return
+    try:
+        wish = topology.read(spec)
+    except exceptions.InvalidMessage:
+        return  # refused where cells are looked at
+    if wish is not None and wish.cells:
+        name, column = other[0]
+        raise exceptions.InvalidMessage(
+            field=f'flavor.extra_specs.resources:{name}',
+            problem=f'the guest has NUMA cells; expected {flavor[column]} for them as in the '
+            f'flavor, got {spec.resources[name]}',
+        )
+
+
+def in_use(
+    flavor: dict[str, Any], properties: Mapping[str, str], *, volume: bool
+) -> dict[str, int]:
+    """Amounts of an instance that is there: what cannot be said in amounts is left out.
+
+    :raises InvalidMessage: names the column of the flavor
+    """
+    try:
+        return asked(flavor, properties, volume=volume).resources
+    except exceptions.InvalidMessage:
+        return asked(flavor | {'extra_specs': {}}, {}, volume=volume).resources
+
+
+def extra_specs(flavor: dict[str, Any]) -> dict[str, str]:
+    """The extra specs, all text."""
+    specs = flavor.get('extra_specs') or {}
+    if not isinstance(specs, dict):
+        raise exceptions.InvalidMessage(field='flavor.extra_specs', problem='expected an object')
+    return {str(k): v if isinstance(v, str) else str(v) for k, v in specs.items() if v is not None}
+
+
+def _amount(flavor: dict[str, Any], name: str) -> int:
+    value = flavor.get(name)
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise exceptions.InvalidMessage(
+            field=f'flavor.{name}', problem=f'expected an integer of 0 or more, got {value!r}'
+        )
+    return value
+
+
+def _from_specs(specs: dict[str, str], found: Asked) -> None:
+    """``resources:X`` and ``trait:X``; the amounts stand for a flavor's own, 0 for none at all."""
+    for key, value in specs.items():
+        field = f'flavor.extra_specs.{key}'
+        resource, trait = _RESOURCE.match(key), _TRAIT.match(key)
+        for match in (resource, trait):
+            if match is not None and match[1]:
+                raise exceptions.InvalidMessage(
+                    field=field, problem='numbered request groups cannot be placed by this version'
+                )
+        if resource is not None:
+            found.resources[resource[2]] = _said_amount(resource[2], value, field)
+        elif trait is not None:
+            lists = {'required': found.required, 'forbidden': found.forbidden}
+            if value not in lists:
+                raise exceptions.InvalidMessage(
+                    field=field, problem=f"expected 'required' or 'forbidden', got {value!r}"
+                )
+            lists[value].append(trait[2])
+
+
+def _said_amount(name: str, text: str, field: str) -> int:
+    said = text.strip()
+    if not (
+        said.isascii() and said.isdigit() and len(said) <= _DIGITS_MAX
+        and resource_classes.is_class_name(name)
+    ):  # fmt: skip
+        raise exceptions.InvalidMessage(
+            field=field,
+            problem=f'expected a resource class and an amount, got {text[:_DIGITS_MAX]!r}',
+        )
+    return int(said)
+
+
+def _from_policies(settings: Settings, vcpus: int, found: Asked) -> None:
+    """Dedicated processors, and hosts with or without threads."""
+    policy = processors.cpu_policy(settings)
+    if policy in (CpuPolicy.DEDICATED, CpuPolicy.MIXED):
+        pinned = len(processors.dedicated(settings, policy, vcpus))
+        if policy is CpuPolicy.MIXED:
+            found.resources['VCPU'] = vcpus - pinned
+        apart = processors.emulator_policy(settings) is EmulatorPolicy.ISOLATE
+        found.resources['PCPU'] = pinned + apart
+    threads, _ = processors.thread_policy(settings)
+    if threads is ThreadPolicy.ISOLATE:
+        found.forbidden.append(processors.HYPERTHREADING)
+    elif threads is ThreadPolicy.REQUIRE:
+        found.required.append(processors.HYPERTHREADING)
+
+
+def _from_columns(flavor: dict[str, Any], volume: bool, found: Asked) -> None:
+    """What the flavor has by itself, where its extra specs do not say it."""
+    if 'VCPU' not in found.resources and 'PCPU' not in found.resources:
+        found.resources['VCPU'] = _amount(flavor, 'vcpus')
+    found.resources.setdefault('MEMORY_MB', _amount(flavor, 'memory_mb'))
+    swap_gb = -(-_amount(flavor, 'swap') // 1024)
+    root_gb = 0 if volume else _amount(flavor, 'root_gb')
+    disk_gb = root_gb + _amount(flavor, 'ephemeral_gb') + swap_gb
+    found.resources.setdefault('DISK_GB', disk_gb)
+
+
+def _from_features(settings: Settings, found: Asked) -> None:
+    """Features that take something of the host."""
+    if settings.is_on('mem_encryption'):
+        found.resources['MEM_ENCRYPTION_CONTEXT'] = 1
+    labels = settings.pmem()
+    for name in set(map(pmem_class, labels)):
+        found.resources[name] = sum(pmem_class(label) == name for label in labels)

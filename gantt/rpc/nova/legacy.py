@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``select_destinations`` as it was before 4.3: two dictionaries in place of a RequestSpec.
+
+A conductor that is held to an older version ([upgrade_levels] scheduler) sends
+them, as ``to_legacy_request_spec_dict`` and ``to_legacy_filter_properties_dict``
+of Nova's RequestSpec make them: objects inside are serialized, or plain.
+"""
+
+from typing import Any
+
+from gantt import exceptions
+from gantt.core.messages import base
+
+#: Instances in one call that does not name them.
+MEMBERS_MAX = 1000
+
+#: What the two dictionaries say under the name that a RequestSpec has for it.
+_OF_INSTANCE = ('project_id', 'user_id', 'availability_zone', 'pci_requests', 'numa_topology')
+_OF_FILTERS = (
+    'ignore_hosts', 'force_hosts', 'force_nodes', 'scheduler_hints', 'requested_destination',
+)  # fmt: skip
+
+
+def arguments(args: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as of 4.4: a RequestSpec, and the instances that it is for.
+
+    Before 4.4 only the first of several instances is named.  Those without a name get
+    one that follows from it, so that a place is held for each until the lease ends.
+
+    :raises InvalidMessage: names the field
+    """
+    args = args | {'spec_obj': _request_spec(args)}
+    if args.get('instance_uuids'):
+        return args
+    spec = args['spec_obj']
+    data = spec.get('nova_object.data') if isinstance(spec, dict) else None
+    first = data.get('instance_uuid') if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(first, str):
+        return args
+    count = data.get('num_instances') or 1
+    if not isinstance(count, int) or not 1 <= count <= MEMBERS_MAX:
+        raise exceptions.InvalidMessage(
+            field='num_instances', problem=f'expected 1 to {MEMBERS_MAX}, got {count!r}'
+        )
+    others = [base.derived_id('nova member', first, n) for n in range(1, count)]
+    return args | {'instance_uuids': [first, *others]}
+
+
+def _request_spec(args: dict[str, Any]) -> Any:
+    if 'spec_obj' in args or 'request_spec' not in args:
+        return args.get('spec_obj')
+    spec = _dictionary(args['request_spec'], 'request_spec')
+    filters = _dictionary(args.get('filter_properties'), 'filter_properties')
+    instance = _dictionary(spec.get('instance_properties'), 'request_spec.instance_properties')
+    data = {name: instance.get(name) for name in _OF_INSTANCE}
+    data |= {name: filters.get(name) for name in _OF_FILTERS}
+    data |= {
+        'instance_uuid': instance.get('uuid'),
+        'num_instances': spec.get('num_instances', 1),
+        'flavor': _object(spec.get('instance_type'), 'Flavor'),
+        'image': _image(spec.get('image')),
+        'retry': _retry(filters.get('retry')),
+        'instance_group': filters.get('instance_group') or _group(filters),
+    }
+    return _object(data, 'RequestSpec')
+
+
+def _dictionary(value: Any, field: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise exceptions.InvalidMessage(
+            field=field, problem=f'expected an object, got {type(value).__name__}'
+        )
+    return value
+
+
+def _object(value: Any, name: str) -> Any:
+    """A plain dictionary as the serialized object that it was made of."""
+    if not isinstance(value, dict) or 'nova_object.name' in value:
+        return value
+    return {'nova_object.name': name, 'nova_object.data': value}
+
+
+def _image(image: Any) -> Any:
+    if not image:
+        return None
+    found = _object(image, 'ImageMeta')
+    data = found['nova_object.data'] if isinstance(found, dict) else None
+    if not isinstance(data, dict) or 'properties' not in data:
+        return found
+    properties = _object(data['properties'], 'ImageMetaProps')
+    return found | {'nova_object.data': data | {'properties': properties}}
+
+
+def _retry(retry: Any) -> Any:
+    """Hosts that were tried come as pairs of host and node."""
+    if not isinstance(retry, dict) or 'nova_object.name' in retry:
+        return retry
+    hosts = retry.get('hosts') or []
+    if not isinstance(hosts, list) or not all(isinstance(h, list) and len(h) == 2 for h in hosts):
+        raise exceptions.InvalidMessage(
+            field='filter_properties.retry.hosts', problem='expected pairs of host and node'
+        )
+    nodes = [
+        _object({'host': host, 'hypervisor_hostname': node}, 'ComputeNode') for host, node in hosts
+    ]
+    return _object({'hosts': _object({'objects': nodes}, 'ComputeNodeList')}, 'SchedulerRetries')
+
+
+def _group(filters: dict[str, Any]) -> Any:
+    if filters.get('group_updated') is not True:
+        return None
+    policies = filters.get('group_policies') or []
+    return _object(
+        {
+            'uuid': filters.get('group_uuid'),
+            'policy': next(iter(policies), None),
+            'hosts': filters.get('group_hosts') or [],
+            'members': filters.get('group_members') or [],
+        },
+        'InstanceGroup',
+    )

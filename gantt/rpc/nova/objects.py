@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova's serialized objects: reading their fields, writing Selections, the one error.
+
+Shapes as an unmodified Nova sends and needs them; samples of real messages are
+in ``gantt/rpc/nova/captures`` and ``tests/data/nova``.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from gantt import exceptions
+from gantt.core.records.decision import Selection
+from gantt.core.resources.host import HostRow
+from gantt.rpc.nova import limits as nova_limits
+
+#: What an availability zone is called where nobody named one.
+DEFAULT_ZONE = 'nova'
+
+#: A Selection must name a cell; the conductor looks the cell up by host and
+#: does not use this one.
+_NO_CELL = '00000000-0000-0000-0000-000000000000'
+
+
+def fields(primitive: Any, name: str, field: str) -> dict[str, Any]:
+    """The fields of a serialized object of class ``name``, major version 1 or 2.
+
+    :raises InvalidMessage: it is something else; names ``field``
+    """
+    if not isinstance(primitive, dict) or 'nova_object.name' not in primitive:
+        raise exceptions.InvalidMessage(
+            field=field, problem=f'expected a serialized {name}, got {type(primitive).__name__}'
+        )
+    if primitive['nova_object.name'] != name:
+        raise exceptions.InvalidMessage(
+            field=f'{field}.nova_object.name',
+            problem=f'expected {name!r}, got {primitive["nova_object.name"]!r}',
+        )
+    data = primitive.get('nova_object.data')
+    if not isinstance(data, dict):
+        raise exceptions.InvalidMessage(
+            field=f'{field}.nova_object.data', problem='expected an object'
+        )
+    return data
+
+
+def optional(primitive: Any, name: str, field: str) -> dict[str, Any]:
+    """As :func:`fields`; empty for null."""
+    return {} if primitive is None else fields(primitive, name, field)
+
+
+def objects(primitive: Any, name: str, item: str, field: str) -> list[dict[str, Any]]:
+    """The fields of each object in a serialized list object."""
+    found = optional(primitive, name, field).get('objects') or []
+    if not isinstance(found, list):
+        raise exceptions.InvalidMessage(field=f'{field}.objects', problem='expected a list')
+    return [fields(x, item, f'{field}.objects') for x in found]
+
+
+class NoValidHost(Exception):
+    """The only refusal that Nova's callers handle cleanly.
+
+    It travels as ``nova.exception.NoValidHost`` and is rebuilt as that there;
+    Nova itself is never imported.
+    """
+
+    is_wire_error = True
+    code = 'gantt.no_valid_host'
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f'No valid host was found. {reason}')
+        self.kwargs = {'reason': reason, 'code': 500}
+
+
+NoValidHost.__module__ = 'nova.exception'
+
+
+_SELECTION_CHANGES = [
+    'compute_node_uuid', 'allocation_request', 'cell_uuid', 'limits',
+    'allocation_request_version', 'availability_zone', 'nodename', 'service_host',
+]  # fmt: skip
+
+
+def allocation_request(selection: Selection) -> str:
+    """What Placement would be asked to allocate, as the JSON text of version 1.36."""
+    amounts = dict(sorted(selection.resources.items()))
+    return json.dumps(
+        {
+            'allocations': {selection.uuid: {'resources': amounts}},
+            'mappings': {'': [selection.uuid]},
+        }
+    )
+
+
+def _service(found: Selection, host: HostRow | None) -> str:
+    """The service host: one that runs several nodes is not named as they are."""
+    return (host.facts.hypervisor.service if host is not None else '') or found.host
+
+
+def selection(
+    found: Selection, limits: dict[str, Any], *, claimed: bool = True, host: HostRow | None = None
+) -> dict[str, Any]:
+    """A Selection 1.1 primitive.
+
+    :param limits: of the host, see :mod:`gantt.rpc.nova.limits`
+    :param host: its row, None where it is not known
+    :param claimed: False for a rebuild, which allocates nothing
+    """
+    return {
+        'nova_object.changes': _SELECTION_CHANGES,
+        'nova_object.data': {
+            'allocation_request': allocation_request(found) if claimed else None,
+            'allocation_request_version': '1.36' if claimed else None,
+            'availability_zone': found.zone or DEFAULT_ZONE,
+            'cell_uuid': found.cell or _NO_CELL,
+            'compute_node_uuid': found.uuid,
+            'limits': limits,
+            'nodename': found.node,
+            'service_host': _service(found, host),
+        },
+        'nova_object.name': 'Selection',
+        'nova_object.namespace': 'nova',
+        'nova_object.version': '1.1',
+    }
+
+
+def destinations(
+    selections: list[list[Selection]], *, as_objects: bool, alternates: bool, claimed: bool = True,
+    topology: nova_limits.Topology | None = None,
+    host: Callable[[int], HostRow | None] = lambda _: None,
+) -> list[Any]:  # fmt: skip
+    """The result of ``select_destinations`` as Nova's callers expect it.
+
+    :param selections: per instance the chosen host, then alternates; those of
+        another cell than the chosen are left out, as Nova cannot use them
+    :param as_objects: False: one plain dictionary per instance (before 4.5)
+    :param topology: of the instances, None without one
+    :param host: the row of a provider, for its limits
+    """
+    if not as_objects:
+        return [_dictionary(hosts[0], topology, host) for hosts in selections]
+    found = []
+    for hosts in selections:
+        usable = [h for h in hosts if h.cell == hosts[0].cell] if alternates else hosts[:1]
+        rows = [host(one.provider_id) for one in usable]
+        found.append([
+            selection(
+                one, nova_limits.scheduler_limits(topology, row), claimed=claimed, host=row
+            )
+            for one, row in zip(usable, rows, strict=True)
+        ])  # fmt: skip
+    return found
+
+
+def _dictionary(
+    chosen: Selection,
+    topology: nova_limits.Topology | None,
+    host: Callable[[int], HostRow | None],
+) -> dict[str, Any]:
+    row = host(chosen.provider_id)
+    numa = nova_limits.numa_limits(topology, row)
+    limits = {} if numa is None else {'numa_topology': numa}
+    return {'host': _service(chosen, row), 'nodename': chosen.node, 'limits': limits}

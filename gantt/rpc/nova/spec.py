@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova's ``select_destinations`` (RequestSpec 1.x) as our request.
+
+Nova does not say why it asks; the purpose is read from marks that its callers
+leave:
+
+    hint _nova_check_type = rebuild         rebuild, where no alternates are wanted of the
+                                            one host that is asked for and none is ignored
+    no alternates, requested host, ignore   evacuate (to a named host)
+    no alternates, ignore_hosts             live migration, or evacuation
+    no alternates                           unshelve
+    allow_cross_cell_move was set           resize or cold migration
+    else                                    create
+"""
+
+from typing import Any
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.messages import base
+from gantt.core.messages.request import Origin, Policy, Purpose, SelectDestinations
+from gantt.rpc.nova import devices
+from gantt.rpc.nova import flavor as nova_flavor
+from gantt.rpc.nova import image as nova_image
+from gantt.rpc.nova.objects import fields, objects, optional
+
+_UNSET_ID = '00000000-0000-0000-0000-000000000000'
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of Nova and the form that its answer must have."""
+
+    request: SelectDestinations
+    as_objects: bool
+    alternates: bool
+
+
+def translate(
+    args: dict[str, Any], context: dict[str, Any], *, budget_ms: int, lease_seconds: int,
+    max_attempts: int,
+) -> Wanted:  # fmt: skip
+    """The arguments of a call as a request.
+
+    The request id derives from what is asked and from the context's request
+    id, so that a call repeated by Nova has the effect of one.
+
+    :raises InvalidMessage: names the field
+    """
+    alternates = bool(args.get('return_alternates'))
+    spec_obj = fields(args.get('spec_obj'), 'RequestSpec', 'spec_obj')
+    consumers = _uuids(args.get('instance_uuids') or _own_uuid(spec_obj), 'instance_uuids')
+    body = _spec(spec_obj, consumers, alternates=alternates)
+    request = base.decode(
+        {
+            'request_id': _UNSET_ID,
+            'spec': body,
+            'consumers': consumers,
+            'alternates': max_attempts - 1 if alternates else 0,
+            'budget_ms': budget_ms,
+            'lease_seconds': lease_seconds,
+        },
+        SelectDestinations,
+        inside='request',
+    )
+    nova_flavor.check_cells(fields(spec_obj['flavor'], 'Flavor', 'spec_obj.flavor'), request.spec)
+    request_id = base.derived_id(
+        'nova', context.get('request_id') or '', *consumers, request.fingerprint
+    )
+    return Wanted(
+        request=msgspec.structs.replace(request, request_id=request_id, origin=_origin(context)),
+        as_objects=bool(args.get('return_objects')),
+        alternates=alternates,
+    )
+
+
+def _origin(context: dict[str, Any]) -> str | None:
+    """The id of the request to Nova's API, as operators meet it in Nova's logs and events."""
+    said = context.get('request_id')
+    try:
+        return msgspec.convert(said, Origin)
+    except msgspec.ValidationError:
+        return None  # no decision depends on it
+
+
+def _own_uuid(spec: dict[str, Any]) -> list[Any]:
+    """Callers before 4.3 may leave the list out: the spec names its instance."""
+    return [spec['instance_uuid']] if spec.get('instance_uuid') else []
+
+
+def _spec(spec: dict[str, Any], consumers: list[str], *, alternates: bool) -> dict[str, Any]:
+    """The body of our RequestSpec."""
+    _refuse_what_cannot_be_carried(spec)
+    flavor = fields(spec.get('flavor'), 'Flavor', 'spec_obj.flavor')
+    image = optional(spec.get('image'), 'ImageMeta', 'spec_obj.image')
+    properties = optional(image.get('properties'), 'ImageMetaProps', 'spec_obj.image.properties')
+    hints = _hints(spec.get('scheduler_hints'))
+    said = nova_image.properties(properties, 'spec_obj.image.properties')
+    asked = nova_flavor.asked(flavor, said, volume=bool(spec.get('is_bfv')))
+    wanted = optional(
+        spec.get('requested_destination'), 'Destination', 'spec_obj.requested_destination'
+    )
+    ignore = _names(spec.get('ignore_hosts'), 'spec_obj.ignore_hosts')
+    purpose = _purpose(hints, wanted, ignore, alternates=alternates)
+    group = _group(spec.get('instance_group'), consumers)
+    if group and 'group' in hints:
+        hints['group'] = [group['uuid']]  # the hint was how the caller found it, by name perhaps
+    return {
+        'resources': asked.resources,
+        'required_traits': asked.required,
+        'forbidden_traits': asked.forbidden,
+        'project_id': spec.get('project_id'),
+        'user_id': spec.get('user_id'),
+        'purpose': purpose,
+        'availability_zone': spec.get('availability_zone'),
+        'force_hosts': _names(spec.get('force_hosts'), 'spec_obj.force_hosts'),
+        'force_nodes': _names(spec.get('force_nodes'), 'spec_obj.force_nodes'),
+        'ignore_hosts': list(dict.fromkeys([*ignore, *_tried(spec)])),
+        'destination': _destination(wanted),
+        'group': group,
+        'flavor': {
+            'name': flavor.get('name') or '',
+            'extra_specs': nova_flavor.extra_specs(flavor),
+        },
+        'image': {
+            'uuid': image.get('id'),
+            'properties': said,
+            'disk_format': image.get('disk_format') or '',
+        },
+        'volume_backed': bool(spec.get('is_bfv')),
+        'hints': hints,
+        'devices': devices.devices(spec),
+        'networks': devices.networks(spec),
+    }
+
+
+def _refuse_what_cannot_be_carried(spec: dict[str, Any]) -> None:
+    if spec.get('requested_resources'):
+        raise exceptions.InvalidMessage(
+            field='spec_obj.requested_resources',
+            problem='bandwidth of ports and accelerators cannot be placed by this version',
+        )
+    level = optional(
+        spec.get('request_level_params'), 'RequestLevelParams', 'spec_obj.request_level_params'
+    )
+    for name in ('root_required', 'root_forbidden', 'same_subtree'):
+        if level.get(name):
+            raise exceptions.InvalidMessage(
+                field=f'spec_obj.request_level_params.{name}',
+                problem='cannot be placed by this version',
+            )
+
+
+def _purpose(
+    hints: dict[str, list[str]], wanted: dict[str, Any], ignore: list[str], *, alternates: bool
+) -> Purpose:
+    # A rebuild claims nothing.  Tenants can set the hint too: on a boot it means nothing.
+    is_rebuild = hints.pop('_nova_check_type', None) == ['rebuild']
+    if is_rebuild and wanted.get('host') and not (alternates or ignore):
+        return Purpose.REBUILD
+    if 'allow_cross_cell_move' in wanted and alternates:
+        return Purpose.RESIZE
+    if alternates:
+        return Purpose.CREATE
+    if ignore:
+        return Purpose.EVACUATE if wanted.get('host') else Purpose.LIVE_MIGRATE
+    return Purpose.UNSHELVE if wanted else Purpose.CREATE
+
+
+def _destination(wanted: dict[str, Any]) -> dict[str, Any] | None:
+    if not wanted:
+        return None
+    field = 'spec_obj.requested_destination'
+    cell = optional(wanted.get('cell'), 'CellMapping', f'{field}.cell').get('uuid')
+    # The cell is where the guest is now: a move that may leave it rather does not.
+    may_leave = bool(wanted.get('allow_cross_cell_move'))
+    # Each entry is a list of alternatives, joined by commas.
+    any_of = [
+        [part for part in text.split(',') if part]
+        for text in _names(wanted.get('aggregates'), f'{field}.aggregates')
+    ]
+    body = {
+        'host': wanted.get('host'),
+        'node': wanted.get('node'),
+        'cell': None if may_leave else cell,
+        'preferred_cell': cell if may_leave else None,
+        'aggregates': any_of,
+        'forbidden_aggregates': _names(
+            wanted.get('forbidden_aggregates'), f'{field}.forbidden_aggregates'
+        ),
+    }
+    return body if any(body.values()) else None
+
+
+def _group(primitive: Any, consumers: list[str]) -> dict[str, Any] | None:
+    if primitive is None:
+        return None  # a hint may name it
+    field = 'spec_obj.instance_group'
+    group = fields(primitive, 'InstanceGroup', field)
+    policies = group.get('policies')
+    policy = group.get('policy') or (policies[0] if isinstance(policies, list) and policies else '')
+    if not isinstance(policy, str) or policy not in set(Policy):
+        raise exceptions.InvalidMessage(
+            field=f'{field}.policy',
+            problem=f'expected one of {", ".join(sorted(Policy))}, got {str(policy)[:100]!r}',
+        )
+    rules = group.get('rules') or group.get('_rules') or {}
+    most = str(rules.get('max_server_per_host', 1)) if isinstance(rules, dict) else ''
+    if not (most.isascii() and most.isdigit() and len(most) < 12):
+        raise exceptions.InvalidMessage(
+            field=f'{field}.rules.max_server_per_host',
+            problem=f'expected an integer, got {most[:20]!r}',
+        )
+    members = _names(group.get('members'), f'{field}.members')
+    asked = set(consumers)
+    return {
+        'uuid': group.get('uuid'),
+        'policy': policy,
+        'max_per_host': int(most),
+        # Nova lists the instances that are being placed among the members.
+        'members': [m for m in members if m not in asked],
+        'hosts': _names(group.get('hosts'), f'{field}.hosts'),
+    }
+
+
+def _hints(hints: Any) -> dict[str, list[str]]:
+    """Hints as lists of text; a single text is a list of one."""
+    if hints is None:
+        return {}
+    if not isinstance(hints, dict):
+        raise exceptions.InvalidMessage(
+            field='spec_obj.scheduler_hints', problem='expected an object'
+        )
+    return {
+        name: [str(v) for v in (value if isinstance(value, list) else [value])]
+        for name, value in hints.items()
+        if value is not None
+    }
+
+
+def _tried(spec: dict[str, Any]) -> list[str]:
+    """Hosts that an earlier attempt of this instance failed on."""
+    retry = optional(spec.get('retry'), 'SchedulerRetries', 'spec_obj.retry')
+    nodes = objects(retry.get('hosts'), 'ComputeNodeList', 'ComputeNode', 'spec_obj.retry.hosts')
+    return [node['host'] for node in nodes if isinstance(node.get('host'), str)]
+
+
+def _names(value: Any, field: str) -> list[str]:
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(x, str) for x in value):
+        raise exceptions.InvalidMessage(field=field, problem='expected a list of text')
+    return list(value)
+
+
+def _uuids(value: Any, field: str) -> list[str]:
+    found = base.decode(value, list[base.Uuid], inside=field)
+    if not found:
+        raise exceptions.InvalidMessage(field=field, problem='expected at least one uuid')
+    return found

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Listening to Nova without taking part: a queue of our own, bound beside nova-scheduler's.
+
+The queue ``scheduler`` is shared by all who serve the topic: whoever reads it takes
+calls from the others.  So here another one is bound to the same exchanges: the
+broker gives it a copy of each call, of each broadcast and of each notification.
+It is exclusive, forgets the oldest beyond a bound, and is gone with its connection.
+Nothing is declared that belongs to Nova, and nothing is answered.
+"""
+
+import contextlib
+import logging
+import re
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import amqp
+import msgspec
+
+from gantt import exceptions
+from gantt.core.messages.base import derived_id
+from gantt.core.records.shadow import Asked, Begun, Ended, Heard, Seen
+from gantt.rpc import wire
+from gantt.rpc.amqp import driver
+from gantt.rpc.nova import casts, legacy, notifications
+from gantt.rpc.nova import spec as nova_spec
+
+LOG = logging.getLogger(__name__)
+
+#: Messages that the broker keeps for us while we are slow, and for how long.
+QUEUED_MOST, QUEUED_MS = 10_000, 60_000
+CONNECT_SECONDS = 10.0
+#: How often it is looked whether to stop; an exchange that is not there is tried again.
+TICK_SECONDS, BIND_SECONDS = 0.5, 10.0
+#: Pause before connecting again; doubles.
+PAUSE_FIRST, PAUSE_MOST = 1.0, 10.0
+#: Of a claim that is never made: a request has to name one.
+LEASE_SECONDS = 900
+#: Where notifications go by default.
+NOTIFICATIONS = tuple(
+    f'{topic}.{level}'
+    for topic in ('notifications', 'versioned_notifications')
+    for level in ('info', 'error')
+)
+
+#: What nova-compute notifies of when a guest is where it was placed; unversioned ones are
+#: called compute.instance.*.
+ARRIVALS = frozenset(
+    f'instance.{what}.end'
+    for what in (
+        'create', 'rebuild', 'unshelve', 'resize_finish', 'live_migration_post_dest',
+        'finish_resize', 'live_migration.post.dest',
+    )
+)  # fmt: skip
+#: What the conductor notifies of when a task has failed begins so.
+TASK = 'compute_task.'
+_TOLD = re.compile('|'.join(map(re.escape, sorted({TASK, *ARRIVALS}))).encode()).search
+
+#: Its error, and how the conductor's copy of the scheduler's is called.
+_NO_HOST = ('NoValidHost', 'NoValidHost_Remote')
+_NOTICES: dict[str, type[Begun] | type[Ended]] = {
+    notifications.START: Begun, notifications.END: Ended,
+}  # fmt: skip
+
+
+class _Envelope(msgspec.Struct):
+    message: str = msgspec.field(name='oslo.message')
+
+
+_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """How what is heard is understood.
+
+    :ivar budget_ms: of the dry run
+    :ivar max_attempts: as nova-scheduler's: the chosen host and alternates
+    :ivar payload_bytes_max: larger ones are passed over
+    """
+
+    budget_ms: int = 10_000
+    max_attempts: int = 3
+    payload_bytes_max: int = 1 << 20
+
+
+def understood(body: bytes | str, terms: Terms) -> Heard | None:
+    """A message off the wire; None: it is nothing that we listen for.
+
+    :raises InvalidMessage: it is, and cannot be understood
+    """
+    raw = body.encode() if isinstance(body, str) else body
+    if b'select_destinations' not in raw and b'instance_info' not in raw and not _TOLD(raw):
+        return None
+    if len(raw) > terms.payload_bytes_max:
+        raise exceptions.PayloadTooLarge(size=len(raw), limit=terms.payload_bytes_max)
+    try:
+        said = msgspec.json.decode(_envelope(raw).message)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
+        raise exceptions.InvalidMessage(field='message', problem=f'not understood: {e}') from None
+    if not isinstance(said, dict):
+        return None
+    origin = str(said.get('_context_request_id') or '')
+    if 'event_type' in said:
+        return _notified(str(said['event_type']), said.get('payload'), origin)
+    args = said.get('args')
+    if not isinstance(args, dict):
+        return None
+    match said.get('method'):
+        case 'select_destinations':
+            return _request(said, args, origin, terms)
+        case 'update_instance_info':
+            word = casts.update_instance_info(args)
+            return Seen(host=word.host, consumers=[guest.consumer for guest in word.guests])
+        case 'sync_instance_info':
+            listed = casts.sync_instance_info(args)
+            return Seen(host=listed.host, consumers=listed.consumers)
+    return None
+
+
+def _notified(event: str, payload: Any, origin: str) -> Heard | None:
+    """What a notification says, in its versioned form or the other."""
+    notice = _NOTICES.get(event)
+    if notice is not None:
+        return notice(origin=origin, consumer=_guest_of(payload))
+    if event.startswith(TASK):
+        return _refused(payload, origin)
+    if event.removeprefix('compute.') not in ARRIVALS or not isinstance(payload, dict):
+        return None
+    versioned = payload.get('nova_object.data')
+    data, key = (versioned, 'uuid') if isinstance(versioned, dict) else (payload, 'instance_id')
+    guest, host = str(data.get(key) or ''), str(data.get('host') or '')
+    return Seen(host=host, consumers=[guest]) if guest and host else None
+
+
+def _refused(payload: Any, origin: str) -> Heard | None:
+    """Where Placement has no candidate, nova-scheduler sends nothing, and its caller this."""
+    if not isinstance(payload, dict):
+        return None
+    data = payload.get('nova_object.data')
+    if isinstance(data, dict):
+        reason = data.get('reason')
+        fault = reason.get('nova_object.data') if isinstance(reason, dict) else None
+        none = isinstance(fault, dict) and fault.get('exception') in _NO_HOST
+        guest = data.get('instance_uuid')
+    else:
+        none = any(f"'class': '{name}'" in str(payload.get('reason')) for name in _NO_HOST)
+        guest = payload.get('instance_id')
+    return Begun(origin=origin, consumer=str(guest)) if none and guest else None
+
+
+def _guest_of(payload: Any) -> str:
+    """The guest that a notification names, in either form; '' where it names none."""
+    if not isinstance(payload, dict):
+        return ''
+    data = payload.get('nova_object.data')
+    if isinstance(data, dict):
+        return str(data.get('instance_uuid') or '')
+    spec = payload.get('request_spec')
+    properties = spec.get('instance_properties') if isinstance(spec, dict) else None
+    return str(properties.get('uuid') or '') if isinstance(properties, dict) else ''
+
+
+def _request(said: dict[str, Any], args: dict[str, Any], origin: str, terms: Terms) -> Asked:
+    wire.whole_text(args, 'args')
+    prefix = '_context_'
+    context = {
+        key.removeprefix(prefix): value for key, value in said.items() if key.startswith(prefix)
+    }
+    wanted = nova_spec.translate(
+        legacy.arguments(args), context, budget_ms=terms.budget_ms,
+        lease_seconds=LEASE_SECONDS, max_attempts=terms.max_attempts,
+    ).request  # fmt: skip
+    # Under an id of its own: the real request may come here one day.
+    asked = msgspec.structs.replace(
+        wanted, request_id=derived_id('shadow', wanted.request_id), dry_run=True
+    )
+    moves, hosts = wanted.spec.purpose.is_move, wanted.spec.ignore_hosts
+    return Asked(request=asked, origin=origin, source=hosts[0] if moves and hosts else None)
+
+
+class Ears:
+    """The queue, and the thread that reads it.
+
+    :param carrier: of ``transport.nova_transport``
+    :param hear: called with what is understood; must not wait
+    :param count: adds to a counter
+    """
+
+    def __init__(
+        self, carrier: Any, exchange: str, topic: str, hear: Callable[[Heard], None],
+        count: Callable[..., None], terms: Terms,
+    ) -> None:  # fmt: skip
+        self._carrier = carrier
+        self._exchange = exchange
+        self._topic = topic
+        self._hear = hear
+        self._count = count
+        self._terms = terms
+        self._stopping = threading.Event()
+        self._listening = threading.Event()
+        self._unbound: list[tuple[str, str]] = []
+        self._thread = threading.Thread(target=self._run, name='overhear', daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, seconds: float) -> bool:
+        """Listen no more; the queue is gone with that.  Whether it was in time."""
+        self._stopping.set()
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def wait(self, seconds: float) -> bool:
+        """Until calls are heard; whether they are."""
+        return self._listening.wait(seconds)
+
+    def _run(self) -> None:
+        pause = PAUSE_FIRST
+        while not self._stopping.is_set():
+            try:
+                self._listen()
+            except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
+                LOG.warning('Nova is not heard: %s; trying again in %.0f s', e, pause)
+            if self._listening.is_set():
+                pause = PAUSE_FIRST
+            self._listening.clear()
+            self._stopping.wait(pause)
+            pause = min(pause * 2, PAUSE_MOST)
+
+    def _listen(self) -> None:
+        """Until told to stop, or the connection breaks."""
+        with driver.connection_beside(self._carrier) as own:
+            own.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
+            queue = self._declared(own)
+            LOG.info('Listening to what %s is asked, on queue %s', self._topic, queue)
+            self._listening.set()
+            ticks = 0
+            while not self._stopping.is_set():
+                with contextlib.suppress(TimeoutError):
+                    own.drain_events(timeout=TICK_SECONDS)
+                    continue
+                ticks += 1
+                if own.heartbeat:
+                    own.heartbeat_check(rate=2)
+                if self._unbound and ticks * TICK_SECONDS >= BIND_SECONDS:
+                    self._bind(own, queue)
+                    ticks = 0
+
+    def _declared(self, own: Any) -> str:
+        """Declare the queue and bind it; calls must be heard, the rest as far as it is there."""
+        name = f'gantt-shadow.{uuid.uuid4().hex}'
+        channel = own.default_channel
+        channel.queue_declare(
+            name, durable=False, exclusive=True, auto_delete=True,
+            arguments={
+                'x-max-length': QUEUED_MOST, 'x-overflow': 'drop-head',
+                'x-message-ttl': QUEUED_MS,
+            },
+        )  # fmt: skip
+        channel.queue_bind(name, self._exchange, self._topic)
+        self._unbound = [(f'{self._topic}_fanout', '')]
+        self._unbound += [(self._exchange, key) for key in NOTIFICATIONS]
+        self._bind(own, name)
+        channel.basic_consume(name, no_ack=True, callback=self._take)
+        return name
+
+    def _bind(self, own: Any, queue: str) -> None:
+        """An exchange that is not there (Nova has not started) is tried again."""
+        left = []
+        for exchange, key in self._unbound:
+            channel = own.channel()
+            try:
+                channel.queue_bind(queue, exchange, key)
+            except amqp.NotFound:
+                left.append((exchange, key))
+            # After an error too: py-amqp opens anew what the broker closes then.
+            channel.close()
+        if len(left) < len(self._unbound) or not left:
+            LOG.debug('Not there yet: %s', left)
+        self._unbound = left
+
+    def _take(self, letter: Any) -> None:
+        """One message; never raises."""
+        try:
+            if (letter.headers or {}).get('compression'):
+                raise exceptions.InvalidMessage(field='message', problem='it is compressed')
+            word = understood(letter.body, self._terms)
+        except exceptions.GanttError as e:
+            self._count('gantt_shadow_requests_total', fate='unreadable')
+            LOG.info('A message of Nova is not understood: %s', e)
+            return
+        except Exception:
+            LOG.exception('A message of Nova met a defect')
+            return
+        if word is not None:
+            self._hear(word)

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova's topic: what nova-conductor, nova-api and nova-compute send to a scheduler.
+
+Interface 4.0 to 4.5, without namespace.  Only NoValidHost can be said there, so
+what may pass ("busy", "do not know yet", lost conflicts) is tried again within
+the budget and then said as NoValidHost with its reason.
+"""
+
+import datetime
+import functools
+import logging
+import time
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.messages.request import Purpose, SelectDestinations
+from gantt.core.nova.events import AggregateWord, Cast, GuestWord
+from gantt.core.records.decision import Answer, Outcome
+from gantt.core.resources.host import HostRow
+from gantt.rpc.amqp import driver
+from gantt.rpc.amqp.replies import Reply, StockReplies
+from gantt.rpc.amqp.timers import Later
+from gantt.rpc.call import Call
+from gantt.rpc.nova import casts as nova_casts
+from gantt.rpc.nova import legacy, limits, objects
+from gantt.rpc.nova import spec as nova_spec
+from gantt.rpc.nova.notifier import NovaNotifier
+from gantt.rpc.nova.objects import NoValidHost
+from gantt.rpc.server.server import DEFERRED, Interface, Method
+
+LOG = logging.getLogger(__name__)
+
+VERSION = (4, 5)
+
+#: Outcomes that may be another one a moment later.
+_PASSING = (Outcome.BUSY, Outcome.UNKNOWN, Outcome.CONFLICT)
+
+#: A caller that does not monitor its call waits so long by Nova's default.
+_CALL_SECONDS = 60.0
+
+#: After attaching to the queue, calls may come that waited there all along.
+_BACKLOG_SECONDS = 30.0
+
+#: Of a call: Nova writes a request several times as long as we do, and its context beside it.
+SELECT_BYTES_MAX = 256 << 10
+
+_WAIT_FIRST_MS, _WAIT_MOST_MS = 500, 5000
+
+
+#: Puts a call back into its queue, for so many seconds; whether that was done.
+GiveBack = Callable[[Call, float], bool]
+
+#: The broker notices after its heartbeat and at most so much of it more.
+_HEARTBEAT_SLACK = 1.5
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of [rpc] that concern Nova."""
+
+    budget_seconds: int = 45
+    lease_seconds: int = 900
+    max_attempts: int = 3
+    clock_skew_seconds: int = 30
+
+
+class NovaHandle:
+    """A request of Nova on its way; asks again while the answer may change."""
+
+    __slots__ = ('_methods', '_spec', '_topology', '_wait_ms', 'call', 'deadline', 'wanted')
+
+    def __init__(
+        self, methods: 'NovaMethods', call: Call, wanted: nova_spec.Wanted, deadline: float,
+        spec: dict[str, Any],
+    ) -> None:  # fmt: skip
+        self._methods = methods
+        self._spec = spec
+        self._topology = limits.asked(spec)
+        self._wait_ms = _WAIT_FIRST_MS
+        self.call = call
+        self.wanted = wanted
+        self.deadline = deadline
+
+    def respond(self, answer: Answer) -> Reply | None:
+        if answer.outcome is Outcome.PLACED:
+            wanted = self.wanted
+            self._methods.notifier.ended(
+                self.call.context, self._spec, wanted.request.consumers,
+                [chosen[0].host for chosen in answer.selections],
+            )  # fmt: skip
+            claimed = wanted.request.spec.purpose is not Purpose.REBUILD
+            return Reply(
+                self.call,
+                objects.destinations(
+                    answer.selections, as_objects=wanted.as_objects, alternates=wanted.alternates,
+                    claimed=claimed, topology=self._topology, host=self._methods.host,
+                ),
+            )  # fmt: skip
+        if answer.outcome is Outcome.BUSY and self._methods.gave_back(self):
+            return None
+        if answer.outcome in _PASSING and self._ask_again(answer.retry_after_ms):
+            return None
+        return Reply(self.call, error=NoValidHost(answer.reason))
+
+    def _ask_again(self, hint_ms: int | None) -> bool:
+        wait = max(hint_ms or 0, self._wait_ms) / 1000
+        self._wait_ms = min(self._wait_ms * 2, _WAIT_MOST_MS)
+        if time.monotonic() + wait >= self.deadline:
+            return False
+        return bool(self._methods.later.after(wait, functools.partial(self._methods.again, self)))
+
+
+class NovaMethods:
+    """The methods of Nova's topic.
+
+    :param scheduler: the facade, ``gantt.scheduler.service.Scheduler``
+    :param heartbeat_seconds: after which the broker redelivers what a dead process had taken
+    :param give_back: None: never
+    """
+
+    def __init__(
+        self, scheduler: Any, replies: StockReplies, later: Later, terms: Terms,
+        notifier: NovaNotifier, wall: Callable[[], float] = time.time,
+        *, heartbeat_seconds: float = 20.0, give_back: GiveBack | None = None,
+    ) -> None:  # fmt: skip
+        self._scheduler = scheduler
+        self._replies = replies
+        self._terms = terms
+        self._wall = wall
+        self._heartbeat_seconds = heartbeat_seconds
+        self._give_back = give_back
+        self._channel: object = None
+        self.host: Callable[[int], HostRow | None] = scheduler.host_row
+        self._attached_wall = wall()
+        self._attached = time.monotonic()
+        self.later = later
+        self.notifier = notifier
+        casts: dict[str, Callable[[dict[str, Any]], GuestWord | AggregateWord]] = {
+            'update_aggregates': nova_casts.update_aggregates,
+            'delete_aggregate': nova_casts.delete_aggregate,
+            'update_instance_info': nova_casts.update_instance_info,
+            'delete_instance_info': nova_casts.delete_instance_info,
+            'sync_instance_info': nova_casts.sync_instance_info,
+        }
+        # In the receiving thread: their order is that of the queue.
+        methods = {
+            name: Method(
+                functools.partial(self._cast, f), inline=True, bytes_max=None,
+                takes={'event': typing.get_type_hints(f)['return']},
+            )
+            for name, f in casts.items()
+        }  # fmt: skip
+        methods['select_destinations'] = Method(
+            self.select_destinations, inline=True, takes={'request': SelectDestinations},
+            bytes_max=SELECT_BYTES_MAX,
+        )  # fmt: skip
+        self.interface = Interface(
+            methods, VERSION, exact=True, quick=frozenset({'select_destinations'})
+        )
+
+    def attached(self) -> None:
+        """The consumer was attached to the queue just now."""
+        self._attached_wall = self._wall()
+        self._attached = time.monotonic()
+
+    def select_destinations(self, call: Call) -> object:
+        try:
+            seconds = self._seconds_left(call)
+            args = legacy.arguments(call.args)
+            wanted = nova_spec.translate(
+                args, call.context, budget_ms=int(seconds * 1000),
+                lease_seconds=self._terms.lease_seconds, max_attempts=self._terms.max_attempts,
+            )  # fmt: skip
+        except exceptions.GanttError as e:
+            raise _told(e) from None
+        spec = args['spec_obj']
+        handle = NovaHandle(self, call, wanted, call.arrived + seconds, spec)
+        self.notifier.begun(call.context, spec)
+        if self._scheduler.has_classes(wanted.request.spec.resources):
+            return self._begun(handle)
+        return Method(lambda call: self._begun(handle))
+
+    def _begun(self, handle: NovaHandle) -> object:
+        self._replies.expect()
+        try:
+            self._begin(handle)
+        except exceptions.GanttError as e:
+            self._replies.settle()
+            raise _told(e) from None
+        except BaseException:
+            self._replies.settle()
+            raise
+        return DEFERRED
+
+    def _begin(self, handle: NovaHandle) -> None:
+        """Submit a request; one that says where its guests are is told so first."""
+        request = handle.wanted.request
+        spec = request.spec
+        again = functools.partial(self.again, handle)
+        if spec.purpose.is_move and spec.ignore_hosts:
+            # The host to leave is named before others to leave out.
+            self._scheduler.submit_move(request, spec.ignore_hosts[0], again)
+        elif spec.purpose is Purpose.UNSHELVE:
+            self._scheduler.submit_move(request, None, again)
+        else:
+            self._submit(handle, handle.call.age_ms)
+
+    def again(self, handle: NovaHandle) -> None:
+        """Submit a request once more, with what is left of its budget."""
+        try:
+            self._submit(handle, handle.call.age_ms)
+        except Exception as e:
+            self._replies.settle()
+            error = _told(e) if isinstance(e, exceptions.GanttError) else e
+            self._replies.failure(handle.call, error)
+
+    def gave_back(self, handle: NovaHandle) -> bool:
+        """Whether another process is to answer a call that was turned away here.
+
+        Nova has no word for "ask another one": the call itself goes back.
+        """
+        left = handle.deadline - time.monotonic()
+        if self._give_back is None or left <= 0 or not self._give_back(handle.call, left):
+            return False
+        self._replies.settle()
+        return True
+
+    def _submit(self, handle: NovaHandle, spent_ms: float) -> None:
+        self._scheduler.submit(handle.wanted.request, handle, self._replies, spent_ms=spent_ms)
+
+    def _cast(
+        self, decode: Callable[[dict[str, Any]], GuestWord | AggregateWord], call: Call
+    ) -> None:
+        unique = getattr(call.raw, 'unique_id', None)
+        self._scheduler.nova_event(
+            Cast(
+                id=unique[:64] if isinstance(unique, str) else '',
+                asked_at=_timestamp(call.context.get('timestamp')),
+                skew=self._terms.clock_skew_seconds,
+                word=decode(call.args),
+            )
+        )
+
+    def _seconds_left(self, call: Call) -> float:
+        """How long this call may take.
+
+        A call may have waited in the queue while no scheduler listened, longer
+        than its caller did; claiming for it would leak.  Nothing in the message
+        says when it was queued, only when the API request was made, which for
+        a late step of a long operation is long ago too.  So age counts only
+        right after attaching to the queue, when such calls come.
+
+        A call that is redelivered was with a process that ended, or stopped; how long,
+        nobody knows.
+
+        :raises Expired: its caller has given up
+        """
+        patience = call.monitor_seconds or _CALL_SECONDS
+        seconds = min(float(self._terms.budget_seconds), patience * 0.75)
+        if getattr(call.raw, 'redelivered', False):
+            # Another process had it for as long as the broker took it for alive, at most.
+            seconds = min(seconds, patience - _HEARTBEAT_SLACK * self._heartbeat_seconds)
+            if seconds <= 0:
+                raise exceptions.Expired(
+                    'the call was redelivered after the process that had taken it stopped, and '
+                    f'its caller gave up after {patience:.0f} s'
+                )
+        self._note_attachment(call)
+        if call.arrived - self._attached > _BACKLOG_SECONDS:
+            return seconds
+        sent = _timestamp(call.context.get('timestamp'))
+        if sent is None or sent >= self._attached_wall:
+            return seconds
+        age = self._wall() - sent
+        if age > patience + self._terms.clock_skew_seconds:
+            raise exceptions.Expired(
+                f'the call is {age:.0f} s old: it was queued before this scheduler listened, and '
+                f'its caller gave up after {patience:.0f} s'
+            )
+        return max(1.0, min(seconds, patience - age))
+
+    def _note_attachment(self, call: Call) -> None:
+        channel = driver.attachment(call.raw)
+        if channel is not self._channel:
+            if self._channel is not None:
+                self.attached()
+            self._channel = channel
+
+
+def _timestamp(value: Any) -> float | None:
+    """A context's timestamp (UTC without zone) as seconds since 1970."""
+    if not isinstance(value, str):
+        return None
+    try:
+        at = datetime.datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return (at if at.tzinfo else at.replace(tzinfo=datetime.UTC)).timestamp()
+
+
+def _told(error: exceptions.GanttError) -> NoValidHost:
+    return NoValidHost(f'{error.message} ({error.code})')

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scheduler whose database is silent leaves calls to the others.
+
+The thread that places cannot notice: it waits.  So a thread of its own looks at how
+long the longest wait for the database has lasted, and asks the database something
+itself, on another connection, so that a wait for a lock is not taken for silence.
+Where that has no answer either, the consumers on the queues that are shared with
+other schedulers are cancelled, what was received and not begun is given back, and
+the first answer of the database ends it.  Where nobody else consumes, calls are
+taken all the same: nobody would answer them.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gantt import exceptions
+from gantt.rpc.amqp.replies import Count
+from gantt.rpc.server.server import Topic
+
+LOG = logging.getLogger(__name__)
+
+#: Between two looks.
+LOOK_SECONDS = 0.2
+#: From such a wait on the database is asked something, on another connection.
+DOUBT_SECONDS = 0.7
+#: From such a wait on it is silent, where it did not answer that question for so long either.
+SILENT_SECONDS, UNANSWERED_SECONDS = 1.4, 0.6
+#: Between two looks at who else consumes, and between two questions while it is silent.
+OTHERS_SECONDS = 1.0
+
+
+class Pausing:
+    """Pauses the topics of a process while its database is silent.
+
+    :param scheduler: the facade, ``gantt.scheduler.service.Scheduler``
+    :param topics: those that listen now
+    """
+
+    def __init__(self, scheduler: Any, topics: Callable[[], Iterable[Topic]], count: Count) -> None:
+        self._scheduler = scheduler
+        self._topics = topics
+        self._count = count
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name='rpc-pausing', daemon=True)
+        self._question: _Question | None = None
+        self._since = 0.0
+        self._looked_at_others = 0.0
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """Look no more; what is paused stays so."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the database is silent, and calls are left to others where there are any."""
+        return bool(self._since)
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, for a health check."""
+        since = self._since
+        if not since:
+            return ''
+        left = ', '.join(topic.name for topic in self._topics() if topic.is_paused)
+        what = f'calls of {left} are left to other schedulers' if left else 'no other takes calls'
+        return f'{what}: the database has not answered for {time.monotonic() - since:.0f} s'
+
+    def _run(self) -> None:
+        while not self._stopping.wait(LOOK_SECONDS):
+            try:
+                self._look()
+            except Exception:
+                LOG.exception('Looking after the database failed; the next look comes all the same')
+
+    def _look(self) -> None:
+        silent = self._scheduler.silent_for()
+        question = self._question
+        if self._since:
+            self._look_again(question)
+        elif silent < DOUBT_SECONDS:
+            self._question = None
+        elif question is None:
+            self._question = _Question(self._scheduler.ping)
+        elif question.is_answered:
+            # The one wait is for something else, a lock perhaps.
+            if question.age >= OTHERS_SECONDS:
+                self._question = None
+        elif silent >= SILENT_SECONDS and question.age >= UNANSWERED_SECONDS:
+            self._pause(silent)
+
+    def _look_again(self, question: '_Question | None') -> None:
+        """While the database is silent."""
+        if question is not None and question.is_answered:
+            self._resume()
+            return
+        if question is None or (question.is_over and question.age >= OTHERS_SECONDS):
+            self._question = _Question(self._scheduler.ping)
+        now = time.monotonic()
+        if now - self._looked_at_others >= OTHERS_SECONDS:
+            self._looked_at_others = now
+            self._leave()
+
+    def _pause(self, silent: float) -> None:
+        self._since = time.monotonic() - silent
+        self._looked_at_others = time.monotonic()
+        self._count('gantt_rpc_pauses_total')
+        names = self._leave()
+        reason = 'the database does not answer this scheduler'
+        given_back = self._scheduler.give_back(reason) if names else 0
+        LOG.warning(
+            'The database has not answered for %.1f s: calls of %s are left to other schedulers, '
+            '%d that were not begun are given back', silent, ', '.join(names) or 'no topic',
+            given_back,
+        )  # fmt: skip
+
+    def _leave(self) -> list[str]:
+        """Pause the topics that others consume as well, and no other; names of the paused."""
+        names = []
+        for topic in self._topics():
+            try:
+                others = topic.consumers() - (not topic.is_paused)
+            except exceptions.BrokerUnavailable as e:
+                LOG.info('Nobody knows who else consumes %s: %s', topic.name, e)
+                continue
+            if others > 0:
+                topic.pause()
+                names.append(topic.name)
+            elif topic.is_paused:
+                LOG.warning('Nobody else consumes %s: its calls are taken again', topic.name)
+                topic.resume()
+        return names
+
+    def _resume(self) -> None:
+        since, self._since = self._since, 0.0
+        self._question = None
+        for topic in self._topics():
+            topic.resume()
+        LOG.warning('The database answers again, after %.1f s: calls are taken again',
+                    time.monotonic() - since)  # fmt: skip
+
+
+class _Question:
+    """Something asked of the database in a thread of its own; it may hang."""
+
+    def __init__(self, ask: Callable[[], object]) -> None:
+        self._asked = time.monotonic()
+        self.is_over = self.is_answered = False
+        self._ask = ask
+        threading.Thread(target=self._run, name='rpc-pausing-ask', daemon=True).start()
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was asked."""
+        return time.monotonic() - self._asked
+
+    def _run(self) -> None:
+        try:
+            self._ask()
+            self.is_answered = True
+        except Exception as e:  # the answer is no, whatever the error
+            LOG.info('The database does not answer: %s', e)
+        self.is_over = True

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an unmodified Nova says of its hosts: heard, folded, and looked after.
+
+    take broadcasts from a bounded queue, in their order → fold a batch into claims and
+    aggregates in one transaction → offer the touched hosts to the host table → count;
+    now and then look for moves that nobody ended, and raise an alarm
+
+Every scheduler hears every broadcast; the store sees to it that each has the
+effect of one.  Losing one loses little: the next list of guests makes up for it.
+"""
+
+import contextlib
+import logging
+import queue
+
+from gantt import exceptions
+from gantt.core.nova.events import AggregateDeleted, AggregatesUpdated, Cast, GuestSettled
+from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.ports import Clock, HeardResult, Recorder, Store
+from gantt.scheduler.set_aside import SetAside
+from gantt.scheduler.settings import Settings
+from gantt.scheduler.work_queue import Lane
+
+LOG = logging.getLogger(__name__)
+
+#: Broadcasts that may wait; each has up to some kilobytes.
+QUEUE_LIMIT = 20_000
+CASTS_PER_COMMIT = 32
+#: Pause while the database is away; what was heard is kept meanwhile.
+AWAY_SECONDS = 1.0
+#: Between two looks for moves that are open for too long.
+LOOK_SECONDS = 60.0
+#: Between two lines in the log for a host that is not one of Nova's.
+AGAIN_SECONDS = 3600.0
+#: Moves that are looked for at once, and lines in the log for them.
+MOVES_MOST, MOVES_SHOWN = 1000, 5
+#: Ids of adopted claims in one line of the log.
+ADOPTED_SHOWN = 5
+
+
+class NovaWords:
+    """The thread that folds broadcasts, and its queue."""
+
+    def __init__(
+        self, store: Store, cache: HostCache, recorder: Recorder, clock: Clock, settings: Settings
+    ) -> None:
+        self._store = store
+        self._cache = cache
+        self._recorder = recorder
+        self._clock = clock
+        self._settings = settings
+        self.lane: Lane[Cast] = Lane('nova words', self._turn, QUEUE_LIMIT, recorder)
+        self._aside: SetAside[Cast] = SetAside(clock, lambda cast: getattr(cast.word, 'host', ''))
+        self._heard = False
+        self._look_at = 0.0
+        self._said_of: dict[str, float] = {}
+
+    def submit(self, cast: Cast) -> None:
+        """Queue a broadcast.
+
+        :raises Busy: the queue is full
+        """
+        self._count(cast, 'heard')
+        if not self.lane.put(cast):
+            self._count(cast, 'dropped')
+            raise exceptions.Busy(
+                reason=f'{QUEUE_LIMIT} broadcasts are waiting', retry_after_ms=1000
+            )
+
+    def hear(self, cast: Cast) -> HeardResult:
+        """Fold what one host says of its guests, at once: may wait for the database."""
+        self._count(cast, 'heard')
+        self._heard = True
+        result = self._store.hear_guests([cast])
+        host = getattr(cast.word, 'host', None)
+        self._tell(result, f'by a list of host {host}' if cast.by_source else 'by broadcasts')
+        self._tell_not_novas([cast], result)
+        return result
+
+    def settle(self, said: GuestSettled) -> None:
+        """Nova's API was asked about a guest."""
+        self._tell(self._store.settle_guest(said))
+
+    def _turn(self, idle_seconds: float) -> int:
+        done = self.step(idle_seconds)
+        self._look()
+        return done
+
+    def _look(self) -> None:
+        now = self._clock.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_SECONDS
+        try:
+            self.look_for_moves()
+        except exceptions.Unavailable as e:
+            LOG.warning('moves that are open for too long were not looked for: %s', e)
+        except Exception:
+            LOG.exception('moves that are open for too long were not looked for')
+
+    def step(self, idle_seconds: float = 0.0) -> int:
+        """One batch; how many broadcasts it had."""
+        again = self._aside.take()
+        wait = 0.0 if again else min(idle_seconds, self._aside.wait_seconds)
+        batch = again + self._aside.behind(self._drain(wait))
+        if batch:
+            self._fold(batch)
+        elif self.lane.ending.is_set():
+            self._set_aside([])
+        self.lane.kept = len(self._aside)
+        return len(batch)
+
+    def _set_aside(self, casts: list[Cast]) -> None:
+        """Words of hosts whose rows others keep locked wait for the next batches."""
+        for cast in self._aside.put(casts, ending=self.lane.ending.is_set()):
+            self._count(cast, 'dropped')
+
+    def _drain(self, idle_seconds: float) -> list[Cast]:
+        batch: list[Cast] = []
+        with contextlib.suppress(queue.Empty):
+            batch.append(self.lane.next(idle_seconds))
+            while len(batch) < CASTS_PER_COMMIT:
+                batch.append(self.lane.next())
+        return batch
+
+    def _fold(self, batch: list[Cast]) -> None:
+        """In their order: those about guests together, as far as they follow each other."""
+        guests: list[Cast] = []
+        for cast in batch:
+            if isinstance(cast.word, AggregatesUpdated | AggregateDeleted):
+                self._attempt(guests)
+                guests = []
+                self._attempt([cast])
+            else:
+                guests.append(cast)
+        self._attempt(guests)
+
+    def _attempt(self, batch: list[Cast]) -> None:
+        """Until the database is there; what cannot be stored costs the others nothing."""
+        while batch:
+            try:
+                self._apply(batch)
+                return
+            except exceptions.Unavailable as e:
+                self._recorder.count('gantt_jobs_failed_total', job='nova words')
+                LOG.warning('%d broadcasts of Nova wait for the database: %s', len(batch), e)
+                if self.lane.ending.wait(AWAY_SECONDS):
+                    for cast in batch:
+                        self._count(cast, 'dropped')
+                    return
+            except Exception:
+                if len(batch) > 1:
+                    for cast in batch:
+                        self._attempt([cast])
+                    return
+                LOG.exception('a broadcast of Nova was dropped')
+                self._count(batch[0], 'failed')
+                return
+
+    def _apply(self, batch: list[Cast]) -> None:
+        self._heard = True
+        if isinstance(batch[0].word, AggregatesUpdated | AggregateDeleted):
+            self._store.hear_aggregates(batch[0])
+        else:
+            result = self._store.hear_guests(batch)
+            self._tell(result)
+            self._tell_not_novas(batch, result)
+            if result.locked:
+                locked = set(result.locked)
+                self._set_aside([c for c in batch if getattr(c.word, 'host', '') in locked])
+
+    def _tell_not_novas(self, batch: list[Cast], result: HeardResult) -> None:
+        """Of hosts that an agent of ours speaks for: each in the log now and then."""
+        if not result.not_novas:
+            return
+        hosts, now = set(result.not_novas), self._clock.monotonic()
+        for cast in batch:
+            if getattr(cast.word, 'host', None) in hosts:
+                self._count(cast, 'not_novas')
+        for host in sorted(hosts):
+            if now - self._said_of.get(host, -AGAIN_SECONDS) >= AGAIN_SECONDS:
+                self._said_of[host] = now
+                LOG.warning(
+                    'Nova speaks of guests on host %s, which an agent of its own speaks for: it '
+                    'has no say there. Stop one of them, or run the agent with --facts-only', host,
+                )  # fmt: skip
+
+    def _tell(self, result: HeardResult, how: str = 'by broadcasts') -> None:
+        self._cache.offer(result.hosts)
+        for what, ids in (
+            ('confirmed', result.confirmed),
+            ('released', result.released),
+            ('adopted', result.adopted),
+        ):
+            if ids:
+                self._recorder.count('gantt_nova_claims_total', len(ids), what=what)
+        if result.adopted:
+            LOG.warning(
+                '%d guests of Nova run without a claim: adopted %s, as claims %s',
+                len(result.adopted), how, ', '.join(result.adopted[:ADOPTED_SHOWN]),
+            )  # fmt: skip
+
+    def _count(self, cast: Cast, fate: str) -> None:
+        self._recorder.count(
+            'gantt_nova_events_total', event=type(cast.word).__name__, fate=fate
+        )  # fmt: skip
+
+    # -- moves that nobody ended ---------------------------------------------------
+    def look_for_moves(self) -> None:
+        """Raise an alarm for moves that have been open for too long."""
+        if not self._heard:
+            return
+        seconds = self._settings.nova_move_seconds
+        late = self._store.open_moves(seconds, MOVES_MOST)
+        self._recorder.gauge('gantt_nova_moves_overdue', len(late))
+        for move in late[:MOVES_SHOWN]:
+            LOG.warning(
+                'instance %s has been moving from %s to %s for %.0f s: both claims are kept '
+                'until Nova says where it is; release the wrong one (%s or %s) by hand',
+                move.target.consumer, move.source.host, move.target.host, move.seconds,
+                move.source.id, move.target.id,
+            )  # fmt: skip

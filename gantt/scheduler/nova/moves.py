@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests of Nova for a guest that is there: they say where, which settles its last move.
+
+Of a guest whose last move ended a moment ago the claim that it runs under may
+not be confirmed yet, as no list of its host has come; to the commit it looks
+like a destination that was given up, and would give way.  Nova begins a move
+only when none is open, so the request for the next one knows better.  Likewise a
+guest that comes out of a shelf is nowhere, whatever claim is left of it.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+from gantt import exceptions
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.nova.events import GuestSettled
+from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.nova.events import NovaWords
+from gantt.scheduler.ports import Store
+
+LOG = logging.getLogger(__name__)
+
+QUEUE_LIMIT = 1000
+#: The database's clock is known by reckoning.
+CLOCK_SECONDS = 1.0
+
+Then = Callable[[], None]
+Item = tuple[SelectDestinations, str | None, Then]
+
+
+class NovaMoves:
+    """The thread that settles, and its queue."""
+
+    def __init__(self, store: Store, cache: HostCache, words: NovaWords) -> None:
+        self._store = store
+        self._cache = cache
+        self._words = words
+        self._queue: queue.Queue[Item | None] = queue.Queue(QUEUE_LIMIT)
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name='nova moves', daemon=True)
+        self._thread.start()
+
+    def stop(self, seconds: float) -> bool:
+        """Pass on what is queued, then stop; whether that was done in time."""
+        if self._thread is None:
+            return True
+        try:
+            self._queue.put(None, timeout=seconds)
+        except queue.Full:
+            return False
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def begin(self, request: SelectDestinations, source: str | None, then: Then) -> None:
+        """Settle the guests of a request at their host, then go on with it.
+
+        :param source: None: they are nowhere
+        """
+        try:
+            self._queue.put_nowait((request, source, then))
+        except queue.Full:
+            then()
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            request, source, then = item
+            try:
+                self.settle(request, source)
+            except exceptions.Unavailable as e:
+                LOG.debug('a guest was not settled before its next move: %s', e)
+            except Exception:
+                LOG.exception('a guest was not settled before its next move')
+            then()
+
+    def settle(self, request: SelectDestinations, source: str | None) -> None:
+        """The guests are on ``source``, or nowhere; a repeat of a request says nothing new."""
+        before = self._cache.database_now - CLOCK_SECONDS
+        if self._store.load_request(request.request_id) is not None:
+            return
+        for consumer in request.consumers:
+            self._words.settle(GuestSettled(consumer=consumer, host=source, before=before))

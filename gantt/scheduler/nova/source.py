@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a report source has read from Nova's API: taken over at once, its sender waits.
+
+guests of a host, whole → claims confirmed, released, adopted as by a broadcast
+aggregates, server groups → as Nova says
+which moves are open too long? → the source asks Nova → where the guests are
+cells, devices, metrics, told by an agent on the host itself → facts of the host
+"""
+
+import logging
+
+from gantt import exceptions
+from gantt.core.claims import host_facts
+from gantt.core.claims.host_facts import FactsHeard, TellFacts
+from gantt.core.nova.events import AggregateDeleted, AggregatesUpdated, Cast, GuestsListed
+from gantt.core.nova.source import (
+    AggregatesTold,
+    AskMoves,
+    GroupsTold,
+    GuestList,
+    GuestsHeard,
+    GuestsSettled,
+    MoveAsked,
+    Moves,
+)
+from gantt.core.resources.host import Group
+from gantt.core.table import metrics
+from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.host_signatures import Alarm
+from gantt.scheduler.nova.events import NovaWords
+from gantt.scheduler.ports import Recorder, Store
+from gantt.scheduler.settings import Settings
+
+LOG = logging.getLogger(__name__)
+
+#: The database's clock is known by reckoning.
+CLOCK_SECONDS = 1.0
+
+
+class NovaSource:
+    """The verbs of a report source, and of the agents beside it.  All may wait for the database."""
+
+    def __init__(
+        self, store: Store, cache: HostCache, words: NovaWords, recorder: Recorder,
+        settings: Settings, alarm: Alarm,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._cache = cache
+        self._words = words
+        self._recorder = recorder
+        self._settings = settings
+        self._alarm = alarm
+
+    def tell_facts(self, told: TellFacts) -> FactsHeard:
+        """What an agent on the host has read; what was told later stays.
+
+        :raises InvalidMessage: names the field
+        :raises NotFound: who speaks for the host has not told of it yet
+        :raises Refused: an agent of its own speaks for the host
+        :raises NotProven: it is not the agent that is known of the host; the alarm was raised
+        """
+        host_facts.check(told)
+        if self._settings.refuse_undeclared_metrics:
+            metrics.check_report(told, self._cache.working.declared_metrics, 'told')
+        try:
+            result = self._store.tell_facts(told)
+        except exceptions.NotProven as e:
+            self._alarm.raise_('tell_facts', e)
+            raise
+        self._cache.offer(result.hosts)
+        self._recorder.count('gantt_nova_facts_total', fate=result.fate)
+        if result.fate == host_facts.UNKNOWN:
+            raise exceptions.NotFound(kind='host', name=told.host)
+        if result.fate == host_facts.NOT_OURS:
+            raise exceptions.Refused(
+                f'no report source for Nova speaks for host {told.host!r}: what is there its own '
+                'agent reports, and one beside it has no say',
+                name=told.host,
+            )
+        return FactsHeard(
+            fate=result.fate, sequence=result.sequence,
+            report_seconds=self._settings.report_seconds,
+        )  # fmt: skip
+
+    def list_guests(self, listed: GuestList) -> GuestsHeard:
+        """All guests of a host; nothing where the host is not registered."""
+        word = GuestsListed(
+            host=listed.host,
+            consumers=list(dict.fromkeys(guest.consumer for guest in listed.guests)),
+            told=listed.guests,
+        )
+        result = self._words.hear(
+            Cast(
+                asked_at=listed.asked_at, skew=self._settings.nova_clock_skew_seconds,
+                begun=listed.begun, word=word, by_source=True,
+            )
+        )  # fmt: skip
+        return GuestsHeard(
+            confirmed=len(result.confirmed),
+            released=len(result.released),
+            adopted=len(result.adopted),
+        )
+
+    def tell_aggregates(self, told: AggregatesTold) -> None:
+        """Aggregates as Nova has them."""
+        if told.aggregates:
+            self._store.hear_aggregates(Cast(word=AggregatesUpdated(aggregates=told.aggregates)))
+        for aggregate in told.gone:
+            self._store.hear_aggregates(Cast(word=AggregateDeleted(aggregate=aggregate)))
+
+    def tell_groups(self, told: GroupsTold) -> int:
+        """Server groups that are not known yet; how many of them were taken over.
+
+        One that has another rule here keeps it, and that is logged.
+        """
+        taken = 0
+        for said in told.groups:
+            known = self._store.load_group(said.uuid)
+            if known is not None:
+                continue
+            try:
+                self._store.save_group(
+                    Group(
+                        uuid=said.uuid, name=said.name, policy=said.policy,
+                        max_per_host=said.max_per_host, project_id=said.project_id,
+                    )
+                )  # fmt: skip
+                taken += 1
+            except exceptions.Refused as e:
+                LOG.warning('server group %s of Nova is not taken over: %s', said.uuid, e)
+        return taken
+
+    def open_moves(self, asked: AskMoves) -> Moves:
+        """Moves that nobody has ended; what is claimed from now on is not asked about."""
+        before = self._cache.database_now - CLOCK_SECONDS
+        return Moves(
+            moves=[
+                MoveAsked(
+                    consumer=move.target.consumer, source=move.source.host,
+                    target=move.target.host, seconds=round(move.seconds, 3),
+                )
+                for move in self._store.open_moves(asked.seconds, asked.limit, asked.reserved)
+            ],
+            before=before,
+        )  # fmt: skip
+
+    def settle_guests(self, told: GuestsSettled) -> None:
+        """Nova knows where these guests are, and no migration of them is open."""
+        for said in told.guests:
+            self._words.settle(said)

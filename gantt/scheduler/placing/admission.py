@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The door: a bounded queue in front of the one scheduling thread.
+
+oslo.messaging acknowledges a message before it is handled and queues without
+bound, so the bound is here.  A request that is already inside is joined, not
+queued twice: its callers all get the one answer.
+
+Projects are served by weight, not by arrival, see ``core/fair_queue.py``.  Where the queue is
+full, who has the most inside relative to its weight loses: the newest of its requests is told
+"busy", whoever's came last.  So no project that has not had its share is refused for others.
+What a project has is the larger of its parts of the number and of the bytes that may be inside,
+its dominant share: A. Ghodsi et al., "Dominant Resource Fairness", NSDI 2011.
+"""
+
+import heapq
+import itertools
+import queue
+import threading
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from gantt.core.claims.quota import Excess
+from gantt.core.fair_queue import FairQueue
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.records.decision import Answer, Outcome, Selection
+from gantt.scheduler.ports import Clock, Replies
+
+#: Callers that may wait for one request.
+WAITERS_MAX = 64
+#: Of all requests that wait, beside their number: most are a kilobyte each.
+BYTES_MAX = 32 << 20
+#: 2020-01-01, in seconds: attempts are numbered from there.
+ATTEMPTS_SINCE = 1_577_836_800
+
+
+class Done(NamedTuple):
+    """What the answer says of a member that is claimed.
+
+    :ivar selections: the chosen host, then its alternates
+    :ivar level: of the soft rules that gave way, the highest
+    :ivar given_up: these rules
+    """
+
+    selections: list[Selection]
+    level: int
+    given_up: list[str]
+
+
+class Call:
+    """One request on its way: who waits for it and how far it has come.
+
+    :ivar bytes: about what it takes in memory while it waits
+    :ivar project: for which it places; nobody's are together
+    :ivar charged: members that its project was charged for when it was taken the last time
+    :ivar todo: members not claimed yet
+    :ivar done: the members that are claimed
+    :ivar attempt: of the request row; claim ids derive from it, see ``first_attempt``
+    :ivar continues: an open request row is ours
+    :ivar takes_over: the attempt of an overdue row that we replace
+    :ivar tries: how often it was planned, for the bound
+    :ivar repeats: another copy may be on its way elsewhere
+    :ivar locked: why it waits for others, where a row that it needs is locked by them
+    :ivar alone: a batch with it failed, nobody knows by whose fault: it is planned by itself
+    """
+
+    __slots__ = (
+        'alone', 'attempt', 'bytes', 'charged', 'conflicts', 'continues', 'deadline', 'done',
+        'fingerprint', 'locked', 'project', 'repeats', 'request', 'takes_over', 'todo', 'tries',
+        'waiters',
+    )  # fmt: skip
+
+    def __init__(self, request: SelectDestinations, deadline: float, attempt: int = 1) -> None:
+        self.request = request
+        self.fingerprint, self.bytes = request.fingerprint_and_size()
+        self.project = request.spec.project_id or ''
+        self.charged = 0
+        self.deadline = deadline
+        self.waiters: list[tuple[Any, Replies]] = []
+        self.todo = list(range(len(request.consumers)))
+        self.done: dict[int, Done] = {}
+        self.attempt = attempt
+        self.continues = False
+        self.takes_over: int | None = None
+        self.tries = 0
+        self.repeats = request.repeat
+        self.alone = False
+        self.locked = ''
+        self.conflicts: list[str] = []
+
+
+class AtOnce(NamedTuple):
+    """A caller who is answered when a request comes in, its own or another one."""
+
+    replies: Replies
+    handle: Any
+    answer: Answer
+
+
+class Held:
+    """What a project has inside."""
+
+    __slots__ = ('bytes', 'count')
+
+    def __init__(self) -> None:
+        self.count = self.bytes = 0
+
+
+class Admission:
+    """The queue.  ``submit`` may be called from any thread, ``drain`` from one.
+
+    :ivar limit: how many requests may be inside
+    :ivar retry_after_ms: the wait that "busy" asks for
+    :param weights: project -> its weight; 1 where it has none
+    """
+
+    def __init__(
+        self, limit: int, retry_after_ms: int, clock: Clock,
+        weights: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
+        self.limit = limit
+        self.retry_after_ms = retry_after_ms
+        self._clock = clock
+        self._queue: FairQueue[Call] = FairQueue(weights)
+        self._parked: list[tuple[float, int, Call]] = []
+        self._serial = itertools.count()
+        self._inside: dict[str, Call] = {}
+        self._bytes = 0  # of those inside
+        self._held: dict[str, Held] = {}  # project -> what it has of them
+        self._lock = threading.Lock()  # of all above
+        # Rung when so many wait as ``drain`` waits for, and by ``wake``; 0: it does not wait.
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wanted = 0
+        self._last = 1
+        self.closed = False
+
+    def use_weights(self, weights: Mapping[str, float]) -> None:
+        """Serve by these from now on."""
+        self._queue.weights = weights
+
+    @property
+    def depth(self) -> int:
+        """How many requests are inside."""
+        return len(self._inside)
+
+    @property
+    def projects(self) -> int:
+        """How many projects have requests inside."""
+        return len(self._held)
+
+    @property
+    def overdue_seconds(self) -> float:
+        """For how long the deadline of a request that is still inside has passed; 0: of none."""
+        with self._lock:
+            first = min((call.deadline for call in self._inside.values()), default=None)
+        return 0.0 if first is None else max(0.0, self._clock.monotonic() - first)
+
+    # -- in ----------------------------------------------------------------------------
+    def submit(
+        self, request: SelectDestinations, handle: Any, replies: Replies, spent_ms: float = 0.0
+    ) -> list[AtOnce]:
+        """Take a request in, join one that is inside, or say at once why not.
+
+        :param spent_ms: how much of the budget was spent before it got here
+        :returns: who is answered at once: this caller, or others who made room for it
+        """
+        left = (request.budget_ms - spent_ms) / 1000
+        if left <= 0:
+            why = f'the budget of {request.budget_ms} ms was spent before it got here'
+            return [AtOnce(replies, handle, refusal(request, Outcome.EXPIRED, why))]
+        key = request.request_id if not request.dry_run else f'dry {next(self._serial)}'
+        attempt = first_attempt(self._clock.wall())
+        call = Call(request, self._clock.monotonic() + left, attempt)
+        told: list[AtOnce] = []
+        project, size = call.project, call.bytes
+        with self._lock:
+            inside = self._inside
+            if key in inside:
+                refused = self._join(inside[key], call, handle, replies)
+                return [] if refused is None else [AtOnce(replies, handle, refused)]
+            if self.closed or len(inside) >= self.limit or self._bytes + size > BYTES_MAX:
+                why, displaced = self._room(call)
+                if why:
+                    return [AtOnce(replies, handle, self._busy(request, why))]
+                told = [one for other in displaced for one in self._displace(other)]
+            call.waiters.append((handle, replies))
+            inside[key] = call
+            self._bytes += size
+            held = self._held.get(project)
+            if held is None:
+                held = self._held[project] = Held()
+            held.count += 1
+            held.bytes += size
+            self._queue.put(project, call)
+            if 0 < self._wanted <= len(self._queue):
+                self._wanted = 0
+                self._bell.put(None)
+        return told
+
+    def _join(self, inside: Call, call: Call, handle: Any, replies: Replies) -> Answer | None:
+        """Let one more caller wait for a request; what it is refused with."""
+        if inside.fingerprint != call.fingerprint:
+            return refusal(call.request, Outcome.REUSED, 'the request id is in use')
+        if len(inside.waiters) >= WAITERS_MAX:
+            return self._busy(call.request, f'{WAITERS_MAX} callers wait for this very request')
+        inside.waiters.append((handle, replies))
+        inside.deadline = max(inside.deadline, call.deadline)
+        inside.repeats |= call.repeats
+        return None
+
+    def _busy(self, request: SelectDestinations, why: str) -> Answer:
+        return refusal(request, Outcome.BUSY, why, self.retry_after_ms)
+
+    # -- who is refused where there is no room -----------------------------------------
+    def _room(self, call: Call) -> tuple[str, list[Call]]:
+        """Why there is no room for a call, or else whom it takes the place of."""
+        if self.closed:
+            return 'shutting down', []
+        if len(self._inside) >= self.limit:
+            why = f'{self.limit} requests are waiting'
+        elif self._bytes + call.bytes > BYTES_MAX and self._inside:
+            why = f'requests of {self._bytes} bytes are waiting'
+        else:
+            return '', []
+        if len(self._held) == 1 and call.project in self._held:
+            return why, []
+        found = self._instead_of(call)
+        return ('', found) if found else (f'{why}, and this project has its share of them', [])
+
+    def _instead_of(self, call: Call) -> list[Call]:
+        """Calls of projects with more than their share that make room for a call; may be none."""
+        own = self._held.get(call.project)
+        others = {p: self._share(p, held) for p, held in self._held.items() if held is not own}
+        weights = self._weight(call.project) + sum(map(self._weight, others))
+        bound = max(self._share(call.project, own, call), 1 / weights)
+        count = len(self._inside) + 1 - self.limit
+        size = self._bytes + call.bytes - BYTES_MAX
+        found: list[Call] = []
+        for _, project in sorted([(s, p) for p, s in others.items() if s > bound], reverse=True):
+            held, weight = self._held[project], self._weight(project)
+            left_count, left_bytes = held.count, held.bytes
+            for other in self._displaceable(project):
+                if max(left_count / self.limit, left_bytes / BYTES_MAX) / weight <= bound:
+                    break
+                found.append(other)
+                left_count, left_bytes = left_count - 1, left_bytes - other.bytes
+                count, size = count - 1, size - other.bytes
+                if count <= 0 and size <= 0:
+                    return found
+        return []
+
+    def _share(self, project: str, held: Held | None, more: Call | None = None) -> float:
+        """What a project has inside of all that may be, relative to its weight."""
+        count = (held.count if held else 0) + (1 if more else 0)
+        size = (held.bytes if held else 0) + (more.bytes if more else 0)
+        return max(count / self.limit, size / BYTES_MAX) / self._weight(project)
+
+    def _displaceable(self, project: str) -> list[Call]:
+        """The calls of a project that wait and have claimed nothing, newest first.
+
+        Of one that a batch failed with nobody knows whether it has.
+        """
+        parked = [call for _, _, call in self._parked if call.project == project]
+        found = [*self._queue.newest(project), *reversed(parked)]
+        return [call for call in found if not (call.continues or call.takes_over or call.alone)]
+
+    def _displace(self, call: Call) -> list[AtOnce]:
+        """Take a call out that makes room for one of another project."""
+        try:
+            self._queue.remove(call.project, call)
+        except ValueError:
+            self._parked = [one for one in self._parked if one[2] is not call]
+            heapq.heapify(self._parked)
+        why = f'{self.limit} requests are waiting, and this project has the most of them'
+        answer = self._busy(call.request, why)
+        return [AtOnce(replies, handle, answer) for handle, replies in self._left(call)]
+
+    def _weight(self, project: str) -> float:
+        return self._queue.weights.get(project, 1.0)
+
+    # -- again -------------------------------------------------------------------------
+    def take_back(self) -> list[Call]:
+        """The calls that no batch has had yet; each is left by whoever takes it back."""
+        with self._lock:
+            return self._queue.take_fresh()
+
+    def wake(self) -> None:
+        """Let a waiting ``drain`` return, with nothing if need be."""
+        self._bell.put(None)
+
+    def again(self, call: Call) -> None:
+        """Plan a call again in one of the next batches, before newer ones of its project."""
+        with self._lock:
+            self._return(call)
+
+    def put_back(self, call: Call) -> None:
+        """The same for a call that was not planned at all: it costs its project nothing."""
+        with self._lock:
+            self._queue.again(call.project, call, call.charged)
+
+    def later(self, call: Call, seconds: float) -> None:
+        """Plan a call again after ``seconds``, at its deadline at the latest."""
+        at = min(self._clock.monotonic() + seconds, call.deadline)
+        with self._lock:
+            heapq.heappush(self._parked, (at, next(self._serial), call))
+
+    def is_waiting(self, call: Call) -> bool:
+        """Whether a call waits for another batch."""
+        with self._lock:
+            return self._queue.has_returned(call.project, call) or any(
+                parked is call for _, _, parked in self._parked
+            )
+
+    def leave(self, call: Call) -> list[tuple[Any, Replies]]:
+        """Take a finished call out; returns everybody who waits for its answer."""
+        with self._lock:
+            return self._left(call)
+
+    def _left(self, call: Call) -> list[tuple[Any, Replies]]:
+        keys = [call.request.request_id]
+        if self._inside.get(keys[0]) is not call:
+            keys = [k for k, c in self._inside.items() if c is call]
+        for key in keys:
+            del self._inside[key]
+            self._bytes -= call.bytes
+            held = self._held[call.project]
+            held.count -= 1
+            held.bytes -= call.bytes
+            if not held.count:
+                del self._held[call.project]
+        waiters, call.waiters = call.waiters, []
+        return waiters
+
+    def _return(self, call: Call) -> None:
+        # What it has not got yet is paid for when it is taken again; a try costs one in any case.
+        self._queue.again(call.project, call, max(0, min(call.charged, len(call.todo)) - 1))
+
+    # -- out ---------------------------------------------------------------------------
+    def drain(
+        self, most: int, most_bytes: int, wait_seconds: float, idle_seconds: float
+    ) -> list[Call]:
+        """The next batch: what comes next by the projects' weights and fits together.
+
+        Waits ``idle_seconds`` for a first call; then up to ``wait_seconds`` for
+        company, but only when the last batch had some (a lone caller never
+        pays for batching).
+
+        :param most: members of all calls; one call alone may have more
+        :param most_bytes: of all calls; one alone may have more
+        """
+        if self._parked:
+            self._return_due()
+        if not self._queue and idle_seconds > 0:
+            self._wait(1, min(idle_seconds, self._until_parked()))
+            self._return_due()
+        if self._queue and self._last > 1 and wait_seconds:
+            self._gather(min(most, self._last), wait_seconds)
+        with self._lock:
+            batch = self._fitting(most, most_bytes)
+        if batch:
+            self._last = len(batch)
+        return batch
+
+    def _return_due(self) -> None:
+        """Calls whose pause is over are to be planned again."""
+        with self._lock:
+            now = self._clock.monotonic()
+            while self._parked and self._parked[0][0] <= now:
+                self._return(heapq.heappop(self._parked)[2])
+
+    def _fitting(self, most: int, most_bytes: int) -> list[Call]:
+        batch: list[Call] = []
+        room, left = most, most_bytes
+        waiting = self._queue
+        while waiting and (room > 0 or not batch):
+            call = waiting.first()
+            members = len(call.todo) or 1
+            if batch and (min(members, most) > room or call.bytes > left):
+                break
+            # It costs its project one for each member that is to be placed.
+            call.charged = members
+            batch.append(waiting.pop(members))
+            room, left = room - members, left - call.bytes
+        return batch
+
+    def _gather(self, want: int, seconds: float) -> None:
+        end = self._clock.monotonic() + seconds
+        while len(self._queue) < want:
+            left = end - self._clock.monotonic()
+            if left <= 0 or not self._wait(want, left):
+                return
+
+    def _wait(self, want: int, seconds: float) -> bool:
+        """Until so many calls wait; whether the bell was rung within ``seconds``."""
+        if seconds <= 0:
+            return False
+        with self._lock:
+            if len(self._queue) >= want:
+                return True
+            self._wanted = want
+        try:
+            self._bell.get(timeout=seconds)
+            return True
+        except queue.Empty:
+            return False
+        finally:
+            self._wanted = 0
+
+    def _until_parked(self) -> float:
+        with self._lock:
+            if not self._parked:
+                return float('inf')
+            return max(0.0, self._parked[0][0] - self._clock.monotonic())
+
+
+def refusal(
+    request: SelectDestinations,
+    outcome: Outcome,
+    reason: str,
+    retry_after_ms: int | None = None,
+    decision_id: str = '',
+    excess: Excess | None = None,
+) -> Answer:
+    """An answer that is not a placement."""
+    return Answer(
+        request_id=request.request_id,
+        decision_id=decision_id,
+        outcome=outcome,
+        reason=reason,
+        retry_after_ms=retry_after_ms,
+        dry_run=request.dry_run,
+        excess=excess,
+    )
+
+
+def first_attempt(wall: float) -> int:
+    """The number of a request's first attempt: seconds since 2020, in 31 bits.
+
+    Claim ids derive from (request id, attempt, member), and hosts remember theirs for days after
+    the row of the request is gone. Who asks with an old request id gets claims that no host has
+    seen, as long as the attempts that are counted on from here are fewer than the seconds between.
+    Time decides nothing more: where a clock gives a number again, the ids are those of before.
+    """
+    return max(1, int(wall - ATTEMPTS_SINCE) % 2**31)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Violations of the promises P1 to P4 in the rows of the in-memory store."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from gantt.core.claims.claim import Claim, State, endless
+from gantt.core.messages.layout import unsettled
+from gantt.core.messages.request import Lifecycle
+from gantt.core.topology.double_use import doubled, overdrawn
+from gantt.testing.store.tables import Tables
+
+#: A sweep and one report after the lease.
+GRACE_SECONDS = 80.0
+
+
+def audit(tables: Tables, now: float) -> dict[str, list[str]]:
+    """A line for each violation, under ``over_commit``, ``lost``, ``leaked`` and ``doubled``."""
+    return {
+        'over_commit': [*_over_commit(tables), *_inside(tables)],
+        'lost': list(_lost(tables)),
+        'leaked': list(_leaked(tables, now)),
+        'doubled': list(_doubled(tables)),
+    }
+
+
+def _over_commit(tables: Tables) -> Iterable[str]:
+    claimed: dict[int, Counter[str]] = defaultdict(Counter)
+    for claim in tables.all_live():
+        for provider_id, amounts in claim.allocations.items():
+            claimed[provider_id].update(amounts)
+    for provider_id, row in sorted(tables.hosts.items()):
+        for name in sorted({*row.used, *row.foreign, *claimed[provider_id]}):
+            used, foreign, cap = row.used.get(name, 0), row.foreign.get(name, 0), row.cap(name)
+            if used + foreign > cap and not row.over_committed:
+                yield (
+                    f'{row.name}: {name} used {used} and foreign {foreign} are more than its '
+                    f'capacity {cap}'
+                )
+            if used != claimed[provider_id][name]:
+                total = claimed[provider_id][name]
+                yield f'{row.name}: {name} used is {used}, its live claims take {total}'
+
+
+def _inside(tables: Tables) -> Iterable[str]:
+    for provider_id, row in sorted(tables.hosts.items(), key=lambda one: one[1].name):
+        said = ((claim.id, unsettled(claim.layout)) for claim in tables.live_on(provider_id))
+        layouts = [(one, layout) for one, layout in said if layout]
+        yield from doubled(row.name, layouts)
+        if not row.over_committed:
+            yield from overdrawn(row.name, row.facts, [layout for _, layout in layouts])
+
+
+def _lost(tables: Tables) -> Iterable[str]:
+    for claim in tables.all_live():
+        if claim.provider_id not in tables.hosts:
+            yield f'claim {claim.id} of {claim.consumer}: its host {claim.host} is not there'
+        if not claim.allocations and not claim.adopted:
+            yield f'claim {claim.id} of {claim.consumer}: nothing is allocated to it'
+    for row in tables.requests.values():
+        found = sum(claim.attempt == row.attempt for claim in tables.of_request(row.id))
+        if row.state == 'placed' and found < row.claims:
+            yield f'request {row.id}: placed with {row.claims} claims, of which {found} are there'
+
+
+def _leaked(tables: Tables, now: float) -> Iterable[str]:
+    for claim in tables.overdue(now, GRACE_SECONDS):
+        age = now - claim.lease_until
+        yield f'claim {claim.id} of {claim.consumer}: reserved, {age:.0f} s past its lease'
+    for claim in tables.all_live():
+        why = endless(claim.state, claim.lifecycle, math.isfinite(claim.lease_until))
+        if why:
+            yield f'claim {claim.id} of {claim.consumer}: nothing ends it: {why}'
+
+
+def _doubled(tables: Tables) -> Iterable[str]:
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for claim in tables.all_live():
+        counts.update(_roles(claim))
+    for (whose, name, what), count in counts.items():
+        if count > 1:
+            yield f'{whose} {name}: {count} {what}'
+
+
+def _roles(claim: Claim) -> Iterable[tuple[str, str, str]]:
+    """What there may be but one of."""
+    if claim.request_id is not None:
+        yield 'request', claim.request_id, f'live claims for member {claim.member}'
+    if claim.adopted or claim.lifecycle is Lifecycle.API:
+        return  # the world's doing, or its writer's, not ours
+    if not claim.purpose.is_move:
+        yield 'consumer', claim.consumer, f'live claims for {claim.purpose.value}'
+    elif claim.state is State.RESERVED:
+        yield 'consumer', claim.consumer, 'open destinations of a move'

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The group commit on the rows of the in-memory store, step by step.
+
+Plain on purpose: what every other store must do, said in the simplest way.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gantt.core.claims.claim import EXPIRES, Claim, State
+from gantt.core.claims.commit import (
+    CommitResult,
+    Fate,
+    RequestDraft,
+    RequestFate,
+    accept,
+    behind_others,
+    judge_rivals,
+)
+from gantt.core.claims.request_state import judge_request, takes_over
+from gantt.core.messages.layout import unsettled
+from gantt.core.resources.group_rule import GroupRule, first_generation
+from gantt.core.resources.host import Group
+from gantt.core.topology.room import room_of
+from gantt.testing.store.tables import RequestRow, Tables
+
+_replace = msgspec.structs.replace
+
+
+def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitResult:
+    """One batch; see ``core.claims.commit``."""
+    fates: dict[str, RequestFate] = {}
+    overtaken: set[str] = set()
+    released: set[int] = set()
+    for draft in batch:
+        row = tables.requests.get(draft.id)
+        is_first = row is None and not draft.continues
+        fate = None if is_first else judge_request(row, draft, now)
+        if fate is not None:
+            fates[draft.id] = fate
+        elif takes_over(row, draft):
+            overtaken.add(draft.id)
+            for claim in tables.of_request(draft.id, live=True):
+                released |= _release(tables, claim, 'taken over', now)
+    groups = _judge_groups(tables, batch, fates)
+    going = [draft for draft in batch if draft.id not in fates]
+    rivals, ended = judge_rivals(_live_of(tables, going), going)
+    fates.update(ended)
+    going = [draft for draft in going if draft.id not in fates]
+    accepted = _accept(tables, going)
+    for draft in going:
+        fates[draft.id] = _write(tables, draft, accepted[draft.id], now)
+        made = (draft.claims[index].claim.id for index in accepted[draft.id])
+        for rival in (rival for claim_id in made for rival in rivals.get(claim_id, ())):
+            released |= _release(tables, rival, f'replaced by {draft.id}', now)
+    guarded = [d for d in going if d.group and d.group.is_guarded]
+    for uuid in sorted({d.group.uuid for d in guarded if d.group and accepted[d.id]}):
+        tables.bump_group(uuid)
+        groups[uuid] = tables.groups[uuid].generation
+    for request_id in overtaken:
+        if fates[request_id].fate in (Fate.DROPPED, Fate.GROUP_CHANGED, Fate.BARRED):
+            del tables.requests[request_id]
+    tables.write()
+    named = {p for d in batch for c in d.claims for p in c.claim.allocations}
+    return CommitResult(
+        fates=[fates[draft.id] for draft in batch],
+        hosts=[tables.hosts[p] for p in sorted(named | released) if p in tables.hosts],
+        freed=sorted(released),
+        groups=groups,
+        now=now,
+    )
+
+
+def _live_of(tables: Tables, going: Sequence[RequestDraft]) -> list[Claim]:
+    consumers = {made.claim.consumer for draft in going for made in draft.claims}
+    return [claim for consumer in sorted(consumers) for claim in tables.live_of(consumer)]
+
+
+def _release(tables: Tables, claim: Claim, reason: str, now: float) -> set[int]:
+    tables.put_claim(_replace(claim, state=State.RELEASED, reason=reason, updated_at=now))
+    return set(claim.allocations)
+
+
+def _judge_groups(
+    tables: Tables, batch: Sequence[RequestDraft], fates: dict[str, RequestFate]
+) -> dict[str, int]:
+    """Stop what was planned under another rule or generation; generations of all groups named."""
+    rules: dict[str, GroupRule] = {}
+    for draft in batch:
+        swap = draft.group
+        if swap is None or draft.id in fates:
+            continue
+        if swap.uuid not in tables.groups and swap.may_be_first:
+            tables.groups[swap.uuid] = Group(
+                uuid=swap.uuid,
+                policy=swap.policy,
+                max_per_host=swap.max_per_host,
+                project_id=draft.project_id,
+                generation=first_generation(tables.next_id()),
+            )
+        known = tables.groups.get(swap.uuid)
+        if known is not None:
+            rules[swap.uuid] = known.rule
+    for request_id in behind_others(batch, fates, rules):
+        fates[request_id] = RequestFate(id=request_id, fate=Fate.GROUP_CHANGED)
+    return {uuid: rule.generation for uuid, rule in rules.items()}
+
+
+def _accept(tables: Tables, going: Sequence[RequestDraft]) -> dict[str, list[int]]:
+    named = {p for d in going for c in d.claims for p in c.claim.allocations}
+    rows = {p: tables.hosts[p] for p in named if p in tables.hosts}
+    hosts = {c.claim.provider_id for d in going for c in d.claims if c.claim.layout is not None}
+    laid = [(p, rows[p]) for p in sorted(hosts) if p in rows]
+    classes = {n for d in going for c in d.claims for a in c.claim.allocations.values() for n in a}
+    return accept(
+        {p: {name: row.free(name) for name in classes} for p, row in rows.items()},
+        {p: row.generation for p, row in rows.items()},
+        [p for p, row in rows.items() if not row.is_open],
+        going,
+        {
+            p: room_of(row.facts, [unsettled(c.layout) for c in tables.live_on(p)])
+            for p, row in laid
+        },
+    )
+
+
+def _write(tables: Tables, draft: RequestDraft, took: list[int], now: float) -> RequestFate:
+    for index in took:
+        claim = draft.claims[index].claim
+        expires = claim.lifecycle in EXPIRES
+        tables.put_claim(
+            _replace(
+                claim,
+                state=State.RESERVED,
+                lease_until=now + draft.lease_seconds if expires else claim.lease_until,
+                created_at=now,
+                updated_at=now,
+            )
+        )
+    placed = draft.completes and len(took) == len(draft.claims)
+    if not took and not placed:
+        return RequestFate(id=draft.id, fate=Fate.DROPPED, attempt=draft.attempt)
+    before = tables.requests.get(draft.id)
+    made = before.claims if before is not None and before.attempt == draft.attempt else 0
+    tables.requests[draft.id] = RequestRow(
+        id=draft.id,
+        fingerprint=draft.fingerprint,
+        state='placed' if placed else 'open',
+        owner=draft.owner,
+        attempt=draft.attempt,
+        deadline=now + draft.budget_seconds,
+        answer=draft.answer if placed else b'',
+        claims=made + len(took),
+        written_at=now,
+    )
+    if draft.decision is not None and took:
+        record = _replace(draft.decision, created_at=now, consumers=[])
+        tables.decisions.setdefault(record.id, record)
+    return RequestFate(
+        id=draft.id,
+        fate=Fate.PLACED if placed else Fate.PARTIAL,
+        accepted=took,
+        attempt=draft.attempt,
+    )

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The in-memory store: what operators declare, and the lock that makes a method a transaction."""
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from gantt import exceptions
+from gantt.core.messages import resource_classes
+from gantt.core.table import metrics
+from gantt.core.table.metrics import DeclaredMetric
+from gantt.testing.store.tables import Tables
+
+F = TypeVar('F', bound=Callable[..., Any])
+
+
+def atomic(method: F) -> F:
+    """One transaction: nobody else is inside meanwhile."""
+
+    @functools.wraps(method)
+    def run(self: 'Declarations', *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+class Declarations:
+    """Resource classes and metrics."""
+
+    def __init__(self) -> None:
+        self._tables = Tables()
+        self._lock = threading.RLock()
+
+    @atomic
+    def declare_class(self, name: str) -> None:
+        """Declare a CUSTOM_ resource class.
+
+        :raises UnknownResourceClass: neither a standard class nor of that form
+        """
+        if not resource_classes.is_class_name(name):
+            raise exceptions.UnknownResourceClass(field='name', name=name)
+        self._tables.classes.add(name)
+
+    @atomic
+    def declared_classes(self) -> frozenset[str]:
+        """The CUSTOM_ resource classes declared so far."""
+        return frozenset(self._tables.classes)
+
+    @atomic
+    def save_metric(self, metric: DeclaredMetric) -> DeclaredMetric:
+        """Declare a metric, or change what is declared.
+
+        :raises InvalidMessage: a field that says nothing
+        :raises Refused: there are too many already
+        """
+        metrics.check(metric)
+        known = self._tables.metrics
+        if metric.name not in known and len(known) >= metrics.DECLARED_MAX:
+            raise exceptions.Refused(
+                f'{metrics.DECLARED_MAX} metrics are declared already, which is as many as may '
+                'be; remove one first'
+            )
+        known[metric.name] = metric
+        self._tables.tell('metric', metric.name)
+        return metric
+
+    @atomic
+    def remove_metric(self, name: str) -> None:
+        """:raises NotFound:"""
+        if self._tables.metrics.pop(name, None) is None:
+            raise exceptions.NotFound(kind='declared metric', name=name)
+        self._tables.tell('metric', name)
+
+    @atomic
+    def declared_metrics(self) -> list[DeclaredMetric]:
+        """All declarations, by name."""
+        known = self._tables.metrics
+        return [known[name] for name in sorted(known)]

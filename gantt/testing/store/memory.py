@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Store port in memory: for tests, simulation and one-process use.
+
+One lock stands for the database's transactions: every method is atomic, and a
+method that raises has changed nothing.  It says in the simplest way what the
+SQL store must do, and the same contract suite holds both to it.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import UNSET
+
+from gantt import exceptions
+from gantt.core.claims import reconcile, registration
+from gantt.core.claims.claim import EXPIRES, Claim, Event, State, longest, why_not_confirmed
+from gantt.core.claims.commit import CommitResult, RequestDraft
+from gantt.core.claims.reconcile import Registration, RegistrationFate
+from gantt.core.messages.base import derived_id
+from gantt.core.messages.report import ClaimWords, HostReport, Registered, RegisterHost
+from gantt.core.nova import host as nova_host
+from gantt.core.resources.host import Aggregate
+from gantt.scheduler.clock import SystemClock
+from gantt.scheduler.ports import (
+    ClaimFate,
+    ClaimResult,
+    Clock,
+    ReportFate,
+    ReportResult,
+    StoredRequest,
+)
+from gantt.testing.store import commit as memory_commit
+from gantt.testing.store.operators import atomic
+from gantt.testing.store.shadow import Shadows
+from gantt.testing.store.table_log import Part, TableLogs
+from gantt.testing.store.tables import RequestRow
+
+_replace = msgspec.structs.replace
+
+
+class MemoryStore(Shadows):
+    """See ``scheduler.ports.Store``: here is what callers, hosts and time do.
+
+    :param clock: its ``wall`` is the database's clock
+    :param report_seconds: how often hosts are told to report
+    """
+
+    def __init__(self, clock: Clock | None = None, *, report_seconds: int = 60) -> None:
+        super().__init__(clock or SystemClock())
+        self._report_seconds = report_seconds
+        self._table_logs = TableLogs()
+
+    # -- the group commit and the life of requests -------------------------
+    @atomic
+    def commit(self, batch: Sequence[RequestDraft]) -> CommitResult:
+        """Commit a batch of requests; see ``core.claims.commit`` for the rule."""
+        return memory_commit.commit(self._tables, batch, self._now)
+
+    @atomic
+    def give_up(self, request_id: str, owner: str, attempt: int) -> ClaimResult:
+        """Release everything this attempt of an open request has claimed; delete its row."""
+        row = self._tables.requests.get(request_id)
+        if row is None or (row.state, row.owner, row.attempt) != ('open', owner, attempt):
+            return ClaimResult(fates=[])
+        del self._tables.requests[request_id]
+        live = self._tables.of_request(request_id, live=True)
+        return self._happen(live, Event.CANCEL, 'given up')
+
+    @atomic
+    def load_request(self, request_id: str) -> StoredRequest | None:
+        """The request row with its claims, or None."""
+        row = self._tables.requests.get(request_id)
+        if row is None:
+            return None
+        return StoredRequest(
+            id=row.id,
+            state=row.state,
+            fingerprint=row.fingerprint,
+            attempt=row.attempt,
+            owner=row.owner,
+            wait_seconds=max(0.0, row.deadline - self._now) if row.state == 'open' else 0.0,
+            answer=row.answer,
+            claims=self._tables.of_request(request_id),
+        )
+
+    @atomic
+    def bar_request(self, request_id: str, fingerprint: str, answer: bytes) -> StoredRequest | None:
+        """Keep a refusal, so that no copy is placed any more; where the row is known, that one."""
+        known = self.load_request(request_id)
+        if known is None:
+            self._tables.requests[request_id] = RequestRow(
+                id=request_id, fingerprint=fingerprint, state='cancelled', owner='', attempt=0,
+                deadline=0.0, answer=answer, written_at=self._now,
+            )  # fmt: skip
+        return known
+
+    @atomic
+    def cancel_request(self, request_id: str, reason: str) -> tuple[StoredRequest, ClaimResult]:
+        """Set it cancelled (inserting it if need be) and release its reserved claims."""
+        row = self._tables.requests.setdefault(
+            request_id,
+            RequestRow(id=request_id, fingerprint='', state='', owner='', attempt=0, deadline=0.0),
+        )
+        row.state = 'cancelled'
+        row.written_at = self._now
+        live = self._tables.of_request(request_id, live=True)
+        result = self._happen(live, Event.CANCEL, reason or 'cancelled')
+        stored = self.load_request(request_id)
+        assert stored is not None
+        return stored, result
+
+    @atomic
+    def extend_request(
+        self, request_id: str, seconds: float, most: float, most_of_plans: float | None = None
+    ) -> ClaimResult:
+        """Lengthen the leases of its reserved claims to now + seconds, at most ``most``."""
+        now = self._now
+        fates = []
+        for claim in self._tables.of_request(request_id, live=True):
+            reserved = claim.state is State.RESERVED
+            leased = reserved and claim.lifecycle in EXPIRES
+            until = now + min(seconds, longest(claim.lifecycle, most, most_of_plans))
+            if leased and claim.lease_until < until:
+                self._tables.put_claim(_replace(claim, lease_until=until, updated_at=now))
+            fates.append(
+                ClaimFate(
+                    claim_id=claim.id, fate='ok' if reserved else 'kept', state=claim.state.value
+                )
+            )
+        return ClaimResult(fates=fates, hosts=self._tables.write())
+
+    def _happen(self, claims: Sequence[Claim], event: Event, reason: str) -> ClaimResult:
+        fates = self._tables.happen(claims, event, reason, self._now)
+        return ClaimResult(fates=fates, hosts=self._tables.write())
+
+    # -- hosts ------------------------------------------------------------------
+    @atomic
+    def register_host(self, message: RegisterHost) -> Registration:
+        """Hand out the next epoch; the same nonce again gets the same epoch."""
+        tables = self._tables
+        before = tables.named(message.name)
+        for row in tables.hosts.values():
+            if row.uuid == message.uuid and row is not before:
+                raise exceptions.InvalidMessage(
+                    field='register_host.uuid',
+                    problem=f'{row.uuid} is the uuid of host {row.name!r}; expected one of its own',
+                )
+        if before is None:
+            self._check_former(message)
+        row = registration.register(
+            before,
+            message,
+            provider_id=tables.next_id() if before is None else before.id,
+            last_epoch=tables.epochs.get(message.name, 0),
+            now=self._now,
+            report_seconds=self._report_seconds,
+        )
+        if before is not None and registration.begins_lists_anew(before, row):
+            for claim in tables.live_on(row.id):
+                tables.put_claim(msgspec.structs.replace(claim, absences=0))
+        tables.hosts[row.id] = row
+        self._log(before, row)
+        tables.ids[row.name] = row.id
+        if before is None:
+            tables.refresh_membership([row.name])
+        change = tables.write(written=[row.id])[0]
+        registered = Registered(
+            name=row.name,
+            uuid=row.uuid,
+            epoch=row.epoch,
+            incarnation=self.incarnation,
+            report_seconds=self._report_seconds,
+        )
+        return registered, change
+
+    def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationFate]:
+        """The same for several; what was refused says why."""
+        found: list[RegistrationFate] = []
+        for message in messages:
+            try:
+                found.append(self.register_host(message))
+            except exceptions.GanttError as e:
+                found.append(e)
+        return found
+
+    @atomic
+    def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:
+        """Fold reports into their hosts and claims, in the order given."""
+        now = self._now
+        written: set[int] = set()
+        fates = [self._apply(report, now, written) for report in reports]
+        return ReportResult(fates=fates, hosts=self._tables.write(written), now=now)
+
+    def _apply(self, report: HostReport, now: float, written: set[int]) -> ReportFate:
+        tables = self._tables
+        row = tables.named(report.name)
+        if row is None:
+            return ReportFate(name=report.name, fate='unknown_host')
+        accepted = reconcile.judge(row, report) == reconcile.APPLIED
+        if accepted and report.aggregates is not UNSET:
+            report = _replace(report, aggregates=self._join(row.name, report.aggregates))
+        live = tables.live_on(row.id)
+        here = {claim.id for claim in live}
+        known = {
+            claim_id: tables.claims[claim_id]
+            for entry in (*(report.running or ()), *(report.pending or ()))
+            if (claim_id := entry.claim_id) in tables.claims and claim_id not in here
+        }
+        effect = reconcile.apply_report(row, live, known, report, now)
+        if accepted:
+            tables.hosts[row.id] = effect.row
+            self._log(row, effect.row)
+            written.add(row.id)
+        for claim in effect.claims:
+            tables.put_claim(claim, count=False)
+        for group in effect.groups:
+            tables.bump_group(group)
+        return ReportFate(
+            name=row.name,
+            fate=effect.fate,
+            changed=effect.changed,
+            confirmed=effect.confirmed,
+            released=effect.released,
+            adopted=effect.adopted,
+            current_epoch=effect.row.epoch,
+            current_sequence=effect.row.sequence,
+        )
+
+    def _join(self, host: str, said: Sequence[str]) -> list[str]:
+        """Make a host a member of exactly these aggregates; a name never heard makes one."""
+        tables = self._tables
+        uuids: dict[str, str] = {}
+        for aggregate in tables.aggregates.values():
+            uuids.setdefault(aggregate.uuid, aggregate.uuid)
+            uuids[aggregate.name] = aggregate.uuid
+        for name in said:
+            if name not in uuids:
+                uuids[name] = derived_id('aggregate', name)
+                tables.put_aggregate(Aggregate(id=tables.next_id(), uuid=uuids[name], name=name))
+        wanted = {uuids[name] for name in said}
+        for aggregate in list(tables.aggregates.values()):
+            if (host in aggregate.hosts) != (aggregate.uuid in wanted):
+                hosts = set(aggregate.hosts) ^ {host}
+                tables.put_aggregate(_replace(aggregate, hosts=sorted(hosts)))
+        return sorted(wanted)
+
+    @atomic
+    def confirm_claims(self, words: ClaimWords) -> ClaimResult:
+        """Reserved -> confirmed; already confirmed is ok; anything else is gone."""
+        return self._said(words, Event.CONFIRM)
+
+    @atomic
+    def refuse_claims(self, words: ClaimWords) -> ClaimResult:
+        """Reserved -> refused, counted against the host."""
+        result = self._said(words, Event.REFUSE)
+        refused = sum(fate.fate == 'ok' for fate in result.fates)
+        if refused:
+            provider_id = self._tables.ids[words.name]
+            count = self._tables.refusals.get(provider_id, 0)
+            self._tables.refusals[provider_id] = count + refused
+        return result
+
+    @atomic
+    def release_claims(self, words: ClaimWords) -> ClaimResult:
+        """Live -> released, for claims of this host, in order of (epoch, sequence)."""
+        return self._said(words, Event.RELEASE)
+
+    def _said(self, words: ClaimWords, event: Event) -> ClaimResult:
+        tables = self._tables
+        row = tables.named(words.name)
+        if row is None or row.epoch != words.epoch:
+            return ClaimResult(
+                fates=[ClaimFate(claim_id=claim_id, fate='gone') for claim_id in words.claim_ids]
+            )
+        reconcile.check_number(words, row.sequence, row.boot_nonce)
+        is_late = words.sequence <= row.sequence
+        fates = [self._word(row.id, one, event, is_late, words.reason) for one in words.claim_ids]
+        if not is_late and any(fate.state for fate in fates):
+            tables.hosts[row.id] = _replace(tables.hosts[row.id], sequence=words.sequence)
+            tables.touch(row.id)
+        return ClaimResult(fates=fates, hosts=tables.write())
+
+    def _word(
+        self, provider_id: int, claim_id: str, event: Event, is_late: bool, reason: str
+    ) -> ClaimFate:
+        """One word about one claim.
+
+        Late ones are as good as others where their effect rests on the state of
+        the claim alone; a release is not: the guest may have been started since.
+        """
+        claim = self._tables.claims.get(claim_id)
+        if claim is None or claim.provider_id != provider_id:
+            return ClaimFate(claim_id=claim_id, fate='gone')
+        if event is Event.RELEASE and is_late:
+            fate = 'kept' if claim.is_live else 'gone'
+            return ClaimFate(claim_id=claim_id, fate=fate, state=claim.state.value)
+        said = self._tables.happen([claim], event, reason, self._now)[0]
+        if event is Event.CONFIRM:
+            fate = 'ok' if said.state == State.CONFIRMED else 'gone'
+            why = '' if fate == 'ok' else why_not_confirmed(claim)
+            return _replace(said, fate=fate, reason=why)
+        return said
+
+    @atomic
+    def sweep(self, limit: int) -> ClaimResult:
+        """Expire reserved claims past their lease, at most ``limit``."""
+        due = self._tables.overdue(self._now)[:limit]
+        kept = nova_host.kept_by_moves(due, self._of_nova(due), self._now)
+        for claim in kept.values():
+            self._tables.put_claim(claim)
+        ends = [claim for claim in due if claim.id not in kept]
+        return self._happen(ends, Event.EXPIRE, 'lease ran out')
+
+    def _of_nova(self, due: Sequence[Claim]) -> list[Claim]:
+        """The live claims of those consumers of these claims whose hosts Nova runs."""
+        hosts = self._tables.hosts
+        consumers = {
+            claim.consumer
+            for claim in due
+            if claim.provider_id in hosts and hosts[claim.provider_id].speaks_for == 'nova'
+        }
+        return [claim for one in sorted(consumers) for claim in self._tables.live_of(one)]
+
+    # -- the change logs of host tables ---------------------------------------
+    @atomic
+    def save_table_log(
+        self, worker: str, first: int, last: int, checkpoint: bool, chunks: list[bytes]
+    ) -> None:
+        """Keep a part of the log of a worker's table."""
+        self._table_logs.save(worker, Part(first, checkpoint, self._now, chunks))
+
+    @atomic
+    def load_table_log(self, worker: str, position: int) -> list[list[bytes]]:
+        """From the last checkpoint before ``position`` on; [] where it is gone."""
+        return self._table_logs.load(worker, position)
+
+    @atomic
+    def purge_table_log(self, keep_seconds: float) -> int:
+        """Forget what no decision of the last ``keep_seconds`` needs."""
+        return self._table_logs.purge(self._now - keep_seconds)

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The in-memory store: what an unmodified Nova says of its guests and aggregates."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from gantt.core.claims import host_facts, reconcile
+from gantt.core.claims.claim import Claim
+from gantt.core.claims.host_facts import TellFacts
+from gantt.core.messages.base import derived_id
+from gantt.core.nova import host as nova_host
+from gantt.core.nova import host_words
+from gantt.core.nova.events import (
+    AggregateDeleted,
+    AggregatesUpdated,
+    Cast,
+    GuestSettled,
+    NovaAggregate,
+)
+from gantt.core.nova.host_words import Heard
+from gantt.scheduler.beside import FactsResult
+from gantt.scheduler.ports import HeardResult, OpenMove
+from gantt.testing.store.operators import Operators, atomic
+
+_replace = msgspec.structs.replace
+
+
+class NovaWords(Operators):
+    """Hosts that an unmodified Nova runs."""
+
+    @atomic
+    def hear_guests(self, casts: Sequence[Cast]) -> HeardResult:
+        """Fold what hosts say of their guests, each broadcast once."""
+        result = HeardResult()
+        for cast in casts:
+            assert not isinstance(cast.word, AggregatesUpdated | AggregateDeleted)
+            host = self._tables.named(cast.word.host)
+            if host is None or self._heard(host.name).knows(cast):
+                continue
+            if not host_words.counts(host, cast):
+                result.not_novas.append(host.name)
+                continue
+            about = set(host_words.consumers_of(cast))
+            about |= {claim.consumer for claim in self._tables.live_on(host.id)}
+            claims = self._claims_of(about)
+            heard, effect = host_words.fold(
+                host, self._heard(host.name), claims, cast, self._now
+            )  # fmt: skip
+            self._tables.heard[derived_id('nova host', host.name)] = heard
+            if host.speaks_for != 'nova':
+                self._tables.hosts[host.id] = _replace(host, speaks_for='nova')
+                self._tables.touch(host.id)
+            self._put_claims(effect.claims)
+            result.confirmed.extend(effect.confirmed)
+            result.released.extend(effect.released)
+            result.adopted.extend(effect.adopted)
+        return _replace(result, hosts=self._tables.write())
+
+    def _heard(self, host: str) -> Heard:
+        return self._tables.heard.get(derived_id('nova host', host)) or Heard()
+
+    def _claims_of(self, consumers: Iterable[str]) -> list[Claim]:
+        wanted = set(consumers)
+        return [claim for claim in self._tables.claims.values() if claim.consumer in wanted]
+
+    def _put_claims(self, claims: Iterable[Claim]) -> None:
+        tables = self._tables
+        touched: set[int] = set()
+        for claim in claims:
+            before = tables.claims.get(claim.id)
+            if before is None and claim.group is not None:
+                tables.bump_group(claim.group)
+            if before is not None and before.is_live and claim.is_live:
+                # Only what its amounts differ by: the rest does not count anew.
+                for provider_id in {*before.allocations, *claim.allocations}:
+                    self._recount(provider_id, before, claim)
+            tables.put_claim(claim)
+            touched |= {claim.provider_id, *claim.allocations}
+        for provider_id in touched & set(tables.hosts):
+            row = tables.hosts[provider_id]
+            over = reconcile.is_over_committed(row)
+            tables.hosts[provider_id] = _replace(row, over_committed=over)
+
+    def _recount(self, provider_id: int, before: Claim, now: Claim) -> None:
+        row = self._tables.hosts.get(provider_id)
+        if row is None or before.allocations == now.allocations:
+            return
+        used = reconcile.usage(row.used, provider_id, (), [now])
+        for name, amount in before.allocations.get(provider_id, {}).items():
+            used[name] = used.get(name, 0) - amount
+        used = {name: amount for name, amount in used.items() if amount}
+        self._tables.hosts[provider_id] = _replace(row, used=used, generation=row.generation + 1)
+
+    @atomic
+    def hear_aggregates(self, cast: Cast) -> bool:
+        """Take over aggregates as Nova's API says they are; whether it was news."""
+        word, news = cast.word, False
+        named = [word.aggregate] if isinstance(word, AggregateDeleted) else []
+        if isinstance(word, AggregatesUpdated):
+            named = word.aggregates
+        for one in named:
+            key = derived_id('nova aggregate', one.uuid)
+            heard = self._tables.heard.get(key) or Heard()
+            if heard.knows(cast):
+                continue
+            news = True
+            self._tables.heard[key] = host_words.noted(heard, cast)
+            if isinstance(word, AggregateDeleted):
+                self._forget_aggregate(one)
+            else:
+                self._save_aggregate(one)
+        return news
+
+    def _save_aggregate(self, said: NovaAggregate) -> None:
+        tables = self._tables
+        before = next((a for a in tables.aggregates.values() if a.uuid == said.uuid), None)
+        if before is not None and before.name != said.name:
+            if tables.aggregate(said.name) is not None:
+                self.remove_aggregate(before.name)
+            else:
+                tables.aggregates[before.id] = _replace(before, name=said.name)
+        known = tables.aggregate(said.name)
+        metadata: dict[str, str | None] = dict.fromkeys(known.metadata if known else ())
+        self.save_aggregate(said.name, metadata | said.metadata, list(said.hosts), said.uuid)
+
+    def _forget_aggregate(self, said: NovaAggregate) -> None:
+        before = next((a for a in self._tables.aggregates.values() if a.uuid == said.uuid), None)
+        if before is not None:
+            self.remove_aggregate(before.name)
+
+    @atomic
+    def settle_guest(self, said: GuestSettled) -> HeardResult:
+        """End the claims of a guest where Nova's API says that it is not."""
+        hosts = self._tables.hosts
+        claims = [
+            claim
+            for claim in self._tables.live_of(said.consumer)
+            if (host := hosts.get(claim.provider_id)) is None or host_words.counts(host)
+        ]
+        effect = nova_host.settle(claims, said, self._now)
+        self._put_claims(effect.claims)
+        return HeardResult(
+            confirmed=effect.confirmed,
+            released=effect.released,
+            hosts=self._tables.write(),
+        )
+
+    @atomic
+    def tell_facts(self, told: TellFacts) -> FactsResult:
+        """Fold what an agent tells beside the reports of its host."""
+        row = self._tables.named(told.host)
+        if row is None:
+            return FactsResult(fate=host_facts.UNKNOWN)
+        effect = host_facts.apply(row, self._tables.live_on(row.id), told, self._now)
+        known = effect.row.facts.beside
+        sequence = 0 if known is None else known.sequence
+        if effect.fate != host_facts.APPLIED:
+            return FactsResult(fate=effect.fate, sequence=sequence)
+        self._tables.hosts[row.id] = effect.row
+        self._log(row, effect.row)
+        for claim in effect.claims:
+            self._tables.put_claim(claim, count=False)
+        return FactsResult(fate=effect.fate, sequence=sequence, hosts=self._tables.write([row.id]))
+
+    @atomic
+    def open_moves(self, seconds: float, limit: int, reserved: bool = False) -> list[OpenMove]:
+        """Moves between hosts of Nova that have been open for longer, oldest first."""
+        late = nova_host.overdue_moves(self._tables.all_live(), self._now, seconds)
+        late.sort(key=lambda move: (move.target.created_at, move.target.id))
+        late = late[:limit]
+        if reserved:
+            found = nova_host.awaited(self._tables.all_live(), self._now, seconds)
+            found = [claim for claim in found if self._is_novas(claim.provider_id)]
+            found.sort(key=lambda claim: (claim.created_at, claim.id))
+            late += [nova_host.Move(source=claim, target=claim) for claim in found[:limit]]
+        return [
+            OpenMove(
+                source=move.source,
+                target=move.target,
+                seconds=self._now - move.target.created_at,
+            )
+            for move in late
+            if self._is_novas(move.target.provider_id)
+        ]
+
+    def _is_novas(self, provider_id: int) -> bool:
+        host = self._tables.hosts.get(provider_id)
+        return host is not None and host.speaks_for == 'nova'

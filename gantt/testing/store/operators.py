@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The in-memory store as operators and readers use it."""
+
+import collections
+import itertools
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.claims.claim import Claim, Event, State
+from gantt.core.claims.commit import CONSUMERS_MOST, DecisionRecord
+from gantt.core.claims.project_usage import ProjectUsage
+from gantt.core.messages.base import derived_id
+from gantt.core.records import retention
+from gantt.core.resources import group_rule
+from gantt.core.resources.group_rule import GroupRule
+from gantt.core.resources.host import Aggregate, Group, HostChange
+from gantt.scheduler.ports import (
+    ClaimFate,
+    ClaimResult,
+    Clock,
+    Everything,
+    Feed,
+    Gap,
+    RequestLine,
+)
+from gantt.testing.store import audit as memory_audit
+from gantt.testing.store.declared import atomic
+from gantt.testing.store.quotas import Quotas
+
+#: Characters that a prefix of a decision's or request's id must have.
+PREFIX_MIN = 6
+
+_replace = msgspec.structs.replace
+
+
+class Operators(Quotas):
+    """What operators and readers do; callers and hosts are in ``MemoryStore``.
+
+    :ivar incarnation: another number makes every reader load everything anew
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.incarnation = 1
+        super().__init__()
+
+    @property
+    def _now(self) -> float:
+        return self.clock.wall()
+
+    #: There are no connections.
+    connections_lost = 0
+
+    def close(self) -> None:
+        """Nothing is held outside this object."""
+
+    def ping(self) -> float:
+        """The database's clock."""
+        return self._now
+
+    def silent_for(self) -> float:
+        """Nobody waits for what is in this process."""
+        return 0.0
+
+    # -- writing ----------------------------------------------------------------
+    @atomic
+    def force_release(self, claim_id: str, reason: str) -> ClaimResult:
+        """An operator's release of a live claim."""
+        claim = self._tables.claims.get(claim_id)
+        if claim is None:
+            return ClaimResult(fates=[ClaimFate(claim_id=claim_id, fate='gone')])
+        fates = self._tables.happen([claim], Event.FORCE, reason, self._now)
+        return ClaimResult(fates=fates, hosts=self._tables.write())
+
+    @atomic
+    def save_aggregate(
+        self,
+        name: str,
+        metadata: dict[str, str | None],
+        hosts: list[str] | None,
+        uuid: str | None = None,
+    ) -> Aggregate:
+        """Create or change an aggregate; a None value removes its key."""
+        tables = self._tables
+        other = next((a for a in tables.aggregates.values() if a.uuid == uuid), None)
+        if other is not None and other.name != name:
+            raise exceptions.Refused(
+                f'aggregate {other.name!r} has the uuid {uuid} already', uuid=uuid
+            )
+        before = tables.aggregate(name)
+        if before is None:
+            number = tables.next_id()
+            made = uuid or derived_id('aggregate', name, number)
+            before = Aggregate(id=number, uuid=made, name=name)
+        merged: dict[str, str | None] = {**before.metadata, **metadata}
+        now = _replace(
+            before,
+            uuid=uuid or before.uuid,
+            metadata={key: value for key, value in merged.items() if value is not None},
+            hosts=before.hosts if hosts is None else sorted(set(hosts)),
+        )
+        tables.put_aggregate(now)
+        tables.refresh_membership({*before.hosts, *now.hosts})
+        tables.write()
+        return tables.aggregates[now.id]
+
+    @atomic
+    def remove_aggregate(self, name: str) -> None:
+        """:raises NotFound:"""
+        aggregate = self._tables.aggregate(name)
+        if aggregate is None:
+            raise exceptions.NotFound(kind='aggregate', name=name)
+        del self._tables.aggregates[aggregate.id]
+        self._tables.tell('aggregate', aggregate.id)
+        self._tables.refresh_membership(aggregate.hosts)
+        self._tables.write()
+
+    @atomic
+    def save_group(self, group: Group) -> Group:
+        """Create a server group, or return it unchanged where it is the same.
+
+        :raises Refused: it exists with another rule
+        """
+        tables = self._tables
+        known = tables.groups.get(group.uuid)
+        if known is None:
+            first = group_rule.first_generation(tables.next_id(), by_itself=True)
+            tables.groups[group.uuid] = _replace(group, policy=str(group.policy), generation=first)
+            tables.tell('group', group.uuid)
+        else:
+            group_rule.check(group.uuid, group, known)
+        saved = tables.group(group.uuid)
+        assert saved is not None
+        return saved
+
+    @atomic
+    def remove_group(self, uuid: str) -> None:
+        """:raises NotFound, InUse: it has live claims"""
+        tables = self._tables
+        if uuid not in tables.groups:
+            raise exceptions.NotFound(kind='server group', name=uuid)
+        count = sum(claim.group == uuid for claim in tables.all_live())
+        if count:
+            raise exceptions.InUse(
+                f'server group {uuid} has {count} live claims; it can be removed without any',
+                uuid=uuid,
+                claims=count,
+            )
+        del tables.groups[uuid]
+        tables.tell('group', uuid)
+
+    # -- reading ------------------------------------------------------------
+    @atomic
+    def load_everything(self) -> Everything:
+        """All hosts with what is placed on them, aggregates and groups."""
+        tables = self._tables
+        return Everything(
+            position=tables.position,
+            hosts=[tables.change_of(provider_id) for provider_id in sorted(tables.hosts)],
+            aggregates=self._aggregates(),
+            metrics=self.declared_metrics(),
+            groups={uuid: group.generation for uuid, group in tables.groups.items()},
+            rules={uuid: group.rule for uuid, group in tables.groups.items()},
+            resource_classes=frozenset(tables.classes),
+            now=self._now,
+            incarnation=self.incarnation,
+        )
+
+    @atomic
+    def poll(self, position: int, known: dict[int, int], gaps: Sequence[Gap] = ()) -> Feed:
+        """What changed since ``position``.
+
+        :param known: provider id -> version, of hosts whose news we have
+            written ourselves; entries not newer are left out
+        :param gaps: there are none: numbers are drawn as they appear
+        """
+        tables = self._tables
+        news = itertools.takewhile(lambda item: item[1] > position, reversed(tables.news.items()))
+        refs: dict[str, list[Any]] = {
+            'host': [], 'aggregate': [], 'group': [], 'metric': [],
+        }  # fmt: skip
+        for (kind, ref), _ in news:
+            refs[kind].append(ref)
+        ids = {*refs['host'], *tables.hosts_of_groups(refs['group'])}
+        return Feed(
+            position=tables.position,
+            hosts=[tables.change_of(p) for p in sorted(ids) if self._is_news(p, known)],
+            aggregates=self._aggregates() if refs['aggregate'] else None,
+            metrics=self.declared_metrics() if refs['metric'] else None,
+            groups={
+                uuid: tables.groups[uuid].generation if uuid in tables.groups else 0
+                for uuid in refs['group']
+            },
+            rules={u: tables.groups[u].rule for u in refs['group'] if u in tables.groups},
+            now=self._now,
+            incarnation=self.incarnation,
+            went_back=tables.position < position or self._is_behind(ids, known),
+        )
+
+    @atomic
+    def compare(self, known: dict[int, int]) -> Feed:
+        """Everything that differs from what is known, whenever it changed."""
+        tables = self._tables
+        ids = sorted(set(tables.hosts) | set(known))
+        return Feed(
+            position=tables.position,
+            hosts=[tables.change_of(p) for p in ids if self._is_news(p, known)],
+            aggregates=self._aggregates(),
+            metrics=self.declared_metrics(),
+            groups={uuid: group.generation for uuid, group in tables.groups.items()},
+            rules={uuid: group.rule for uuid, group in tables.groups.items()},
+            whole=True,
+            now=self._now,
+            incarnation=self.incarnation,
+            went_back=self._is_behind(known, known),
+        )
+
+    def _is_behind(self, ids: Collection[int], known: dict[int, int]) -> bool:
+        hosts = self._tables.hosts
+        return any(hosts[p].version < known.get(p, -1) for p in ids if p in hosts)
+
+    def _is_news(self, provider_id: int, known: dict[int, int]) -> bool:
+        row = self._tables.hosts.get(provider_id)
+        if row is None:
+            return provider_id in known
+        return row.version > known.get(provider_id, -1)
+
+    def _aggregates(self) -> list[Aggregate]:
+        return [self._tables.aggregates[number] for number in sorted(self._tables.aggregates)]
+
+    @atomic
+    def load_group(self, uuid: str) -> Group | None:
+        """The group with the consumers of its live claims."""
+        return self._tables.group(uuid)
+
+    @atomic
+    def read_groups(
+        self, uuids: Collection[str], beside: Collection[int] = ()
+    ) -> tuple[dict[str, GroupRule], list[HostChange]]:
+        """Rules of those that are there, and the hosts that members are on."""
+        tables = self._tables
+        found = {u: tables.groups[u].rule for u in sorted(uuids) if u in tables.groups}
+        ids = tables.hosts_of_groups(uuids) | set(beside)
+        return found, [tables.change_of(p) for p in sorted(ids)]
+
+    @atomic
+    def groups(
+        self, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[Group]:
+        """Groups by uuid, after ``marker``."""
+        uuids = [u for u in sorted(self._tables.groups) if marker is None or u > marker]
+        found = (self._tables.group(uuid) for uuid in uuids)
+        seen = (g for g in found if g is not None and project in (None, g.project_id))
+        return list(itertools.islice(seen, limit))
+
+    @atomic
+    def claims(
+        self,
+        *,
+        state: str | None = None,
+        host: str | None = None,
+        consumer: str | None = None,
+        request_id: str | None = None,
+        limit: int = 100,
+        marker: str | None = None,
+        project: str | None = None,
+    ) -> list[Claim]:
+        """Claims by id, after ``marker``; of one project, or of all."""
+        found = [
+            claim
+            for claim in self._tables.claims.values()
+            if (state is None or claim.state == state)
+            and (host is None or claim.host == host)
+            and (consumer is None or claim.consumer == consumer)
+            and (request_id is None or claim.request_id == request_id)
+            and (marker is None or claim.id > marker)
+            and (project is None or claim.project_id == project)
+        ]
+        return sorted(found, key=lambda claim: claim.id)[:limit]
+
+    @atomic
+    def requests(
+        self, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[RequestLine]:
+        """Requests by id, after ``marker``; those with claims of one project, or all."""
+        found = []
+        for request_id, row in sorted(self._tables.requests.items()):
+            theirs = self._tables.of_request(request_id)
+            if (marker is not None and request_id <= marker) or (
+                project is not None and all(claim.project_id != project for claim in theirs)
+            ):
+                continue
+            found.append(
+                RequestLine(
+                    id=request_id,
+                    state=row.state,
+                    attempt=row.attempt,
+                    claims=row.claims,
+                    updated_at=row.written_at,
+                )
+            )
+        return found[:limit]
+
+    @atomic
+    def live_claims_of(self, consumers: Collection[str]) -> list[Claim]:
+        """The live claims of all these consumers."""
+        wanted = set(consumers)
+        found = [c for c in self._tables.claims.values() if c.is_live and c.consumer in wanted]
+        return sorted(found, key=lambda claim: claim.id)
+
+    @atomic
+    def usages(
+        self, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[ProjectUsage]:
+        """Projects with live claims by id, after ``marker``; one of them, or all."""
+        held: dict[str, list[Claim]] = {}
+        for claim in self._tables.claims.values():
+            name = claim.project_id or ''
+            if claim.is_live and project in (None, name) and (marker is None or name > marker):
+                held.setdefault(name, []).append(claim)
+        return [_usage(name, held[name]) for name in sorted(held)[:limit]]
+
+    @atomic
+    def load_claim(self, claim_id: str) -> Claim | None:
+        """One claim, live or tombstone."""
+        return self._tables.claims.get(claim_id)
+
+    @atomic
+    def audit(self) -> dict[str, list[str]]:
+        """Violations of P1 to P4; see ``testing.store.audit``."""
+        return memory_audit.audit(self._tables, self._now)
+
+    # -- decisions ------------------------------------------------------------
+    @atomic
+    def save_decisions(self, records: Sequence[DecisionRecord]) -> None:
+        """Keep decisions that were not stored by a commit (refusals)."""
+        for record in records:
+            kept = _replace(
+                record, created_at=self._now, consumers=record.consumers[:CONSUMERS_MOST]
+            )
+            self._tables.decisions.setdefault(record.id, kept)
+
+    @atomic
+    def load_decision(
+        self, id_or_request: str, project: str | None = None
+    ) -> tuple[bytes, bytes, float] | None:
+        """Packed decision, provider ids, created at; see the port."""
+        kept = reversed(self._tables.decisions.values())
+        newest_first = [r for r in kept if project in (None, r.project_id)]
+        found = [r for r in newest_first if r.id == id_or_request]
+        found = found or [r for r in newest_first if r.request_id == id_or_request]
+        found = found or [r for r in newest_first if r.origin == id_or_request]
+        found = found or self._about(newest_first, id_or_request)
+        if not found and len(id_or_request) >= PREFIX_MIN:
+            found = [r for r in newest_first if r.id.startswith(id_or_request)]
+            if len(found) > 1:
+                return None
+            if not found:
+                found = [r for r in newest_first if r.request_id.startswith(id_or_request)]
+                if len({r.request_id for r in found}) > 1:
+                    return None
+        return (found[0].packed, found[0].provider_ids, found[0].created_at) if found else None
+
+    @atomic
+    def decisions(
+        self,
+        *,
+        outcome: str | None = None,
+        project: str | None = None,
+        limit: int = 100,
+        marker: str | None = None,
+        consumer: str | None = None,
+    ) -> list[DecisionRecord]:
+        """Newest first, without the packed part."""
+        newest = list(reversed(self._tables.decisions.values()))
+        if marker is not None:
+            ids = [record.id for record in newest]
+            newest = newest[ids.index(marker) + 1 :] if marker in ids else []
+        if consumer is not None:
+            newest = self._about(newest, consumer)
+        found = [
+            record
+            for record in newest
+            if outcome in (None, record.outcome) and project in (None, record.project_id)
+        ]
+        return [_replace(r, packed=b'', provider_ids=b'', consumers=[]) for r in found[:limit]]
+
+    def _about(self, records: Sequence[DecisionRecord], consumer: str) -> list[DecisionRecord]:
+        """Those about a consumer."""
+        claims = self._tables.claims.values()
+        requests = {claim.request_id for claim in claims if claim.consumer == consumer} - {None}
+        return [r for r in records if consumer in r.consumers or r.request_id in requests]
+
+    @atomic
+    def purge(
+        self, *, decisions: int, tombstone_seconds: float, request_seconds: float, limit: int,
+        again: bool = False, decision_bytes: int | None = None,
+    ) -> int:  # fmt: skip
+        """Delete what is past its bound, at most ``limit`` rows of a kind; how many went.
+
+        A request stays as long as one of its claims is live, and an open one until
+        its deadline has passed; a tombstone as long as the request that made it; the rule of
+        a group that a request brought as long as a claim of the group.
+        """
+        tables, now = self._tables, self._now
+        kept: dict[str | None, list[DecisionRecord]] = {}
+        pieces: dict[str | None, list[retention.Piece]] = {}
+        for number, record in enumerate(tables.decisions.values()):
+            kept.setdefault(record.project_id, []).append(record)
+            piece = retention.Piece(number, 1, len(record.packed))
+            pieces.setdefault(record.project_id, []).append(piece)
+        excess = retention.excess(pieces, decisions, decision_bytes, limit)
+        old = [record.id for project, count in excess.items() for record in kept[project][:count]]
+        for decision_id in old:
+            del tables.decisions[decision_id]
+        before = now - request_seconds
+        requests = [
+            row.id
+            for row in tables.requests.values()
+            if row.written_at < before
+            and (row.state != 'open' or row.deadline < before)
+            and not tables.of_request(row.id, live=True)
+        ][:limit]
+        claims = [claim.id for one in requests for claim in tables.of_request(one)]
+        for request_id in requests:
+            del tables.requests[request_id]
+        claims += [
+            claim.id
+            for claim in tables.claims.values()
+            if not claim.is_live
+            and claim.updated_at < now - tombstone_seconds
+            and claim.request_id not in tables.requests
+            and claim.request_id not in requests
+        ][:limit]
+        for claim_id in claims:
+            tables.forget_claim(claim_id)
+        used = {claim.group for claim in tables.claims.values()}
+        unused = [
+            group.uuid
+            for group in tables.groups.values()
+            if not (group.name or group.members)
+            and group_rule.is_of_request(group.generation)
+            and group.uuid not in used
+        ][:limit]
+        for uuid in unused:
+            del tables.groups[uuid]
+            tables.tell('group', uuid)
+        services = self._purge_services() + self._purge_lines()
+        return len(old) + len(requests) + len(claims) + len(unused) + services
+
+
+def _usage(project: str, claims: Sequence[Claim]) -> ProjectUsage:
+    amounts: collections.Counter[str] = collections.Counter()
+    for claim in claims:
+        for taken in claim.allocations.values():
+            amounts.update(taken)
+    return ProjectUsage(
+        project_id=project,
+        claims=len(claims),
+        claims_in_flight=sum(claim.state is State.RESERVED for claim in claims),
+        consumers=len({claim.consumer for claim in claims}),
+        amounts={name: amount for name, amount in amounts.items() if amount},
+    )

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of the in-memory store, and the few ways to change them.
+
+Invariant: after ``put_claim`` the usage of every provider is the sum of the
+live claims' allocations there.  What one verb touched is written up once, by
+``write``: one version further, and in the feed.
+"""
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from gantt.core.claims import reconcile
+from gantt.core.claims.claim import EXPIRES, Claim, Event, State, after, stepped
+from gantt.core.claims.commit import DecisionRecord
+from gantt.core.messages.layout import unsettled
+from gantt.core.nova.host_words import Heard
+from gantt.core.resources.host import Aggregate, Group, HostChange, HostRow, Placed
+from gantt.core.table.metrics import DeclaredMetric
+from gantt.scheduler.ports import ClaimFate
+
+_replace = msgspec.structs.replace
+
+
+class RequestRow(msgspec.Struct, kw_only=True):
+    """A request: open until it is placed; a cancelled one stays as a tombstone.
+
+    :ivar claims: how many its attempt has made
+    """
+
+    id: str
+    fingerprint: str
+    state: str
+    owner: str
+    attempt: int
+    deadline: float
+    answer: bytes = b''
+    claims: int = 0
+    written_at: float = 0.0
+
+
+class Tables:
+    """All rows.  Nothing here takes a lock or reads a clock."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[int, HostRow] = {}
+        self.ids: dict[str, int] = {}
+        self.epochs: dict[str, int] = {}  # of hosts that were removed: never handed out again
+        self.refusals: dict[int, int] = {}
+        self.claims: dict[str, Claim] = {}
+        self.requests: dict[str, RequestRow] = {}
+        self.groups: dict[str, Group] = {}  # members as told; claims count beside
+        self.aggregates: dict[int, Aggregate] = {}
+        self.classes: set[str] = set()
+        self.metrics: dict[str, DeclaredMetric] = {}
+        self.quotas: dict[tuple[str, str], int] = {}  # (project, name) -> limit
+        self.decisions: dict[str, DecisionRecord] = {}  # oldest first
+        self.heard: dict[str, Heard] = {}  # of hosts and aggregates of Nova
+        self.serial = 0
+        self.position = 0
+        self.news: dict[tuple[str, object], int] = {}
+        self._live: dict[int, dict[str, Claim]] = {}
+        self._of_request: dict[str, dict[str, None]] = {}
+        self._of_consumer: dict[str, dict[str, Claim]] = {}  # live ones
+        self._changed: set[int] = set()  # usage
+        self._touched: set[int] = set()
+
+    # -- claims ----------------------------------------------------------------
+    def live_on(self, provider_id: int) -> list[Claim]:
+        """Live claims whose host this is, by id."""
+        found = self._live.get(provider_id, {})
+        return [found[claim_id] for claim_id in sorted(found)]
+
+    def of_request(self, request_id: str, live: bool = False) -> list[Claim]:
+        """Claims of a request, by id."""
+        found = [self.claims[claim_id] for claim_id in sorted(self._of_request.get(request_id, ()))]
+        return [claim for claim in found if claim.is_live] if live else found
+
+    def live_of(self, consumer: str) -> list[Claim]:
+        """Live claims of a consumer, wherever they are, by id."""
+        found = self._of_consumer.get(consumer, {})
+        return [found[claim_id] for claim_id in sorted(found)]
+
+    def put_claim(self, claim: Claim, *, count: bool = True) -> None:
+        """Write a claim; usage follows on every provider that it is on.
+
+        :param count: False: the row of its host has been written with it already
+        """
+        before = self.claims.get(claim.id)
+        was_live = before is not None and before.is_live
+        if was_live != claim.is_live:
+            old = [before] if before is not None else []
+            for provider_id in claim.allocations:
+                row = self.hosts.get(provider_id)
+                if row is None or (provider_id == claim.provider_id and not count):
+                    continue
+                used = reconcile.usage(row.used, provider_id, old, [claim])
+                self.hosts[provider_id] = _replace(row, used=used)
+                self._changed.add(provider_id)
+        self.claims[claim.id] = claim
+        if claim.request_id is not None:
+            self._of_request.setdefault(claim.request_id, {})[claim.id] = None
+        here = self._live.setdefault(claim.provider_id, {})
+        theirs = self._of_consumer.setdefault(claim.consumer, {})
+        if claim.is_live:
+            here[claim.id] = theirs[claim.id] = claim
+        else:
+            here.pop(claim.id, None)
+            theirs.pop(claim.id, None)
+        if not theirs:
+            del self._of_consumer[claim.consumer]
+        if count:
+            self.touch(claim.provider_id)
+
+    def forget_claim(self, claim_id: str) -> None:
+        """Drop a tombstone."""
+        claim = self.claims.pop(claim_id)
+        if claim.request_id is not None:
+            of = self._of_request[claim.request_id]
+            del of[claim_id]
+            if not of:
+                del self._of_request[claim.request_id]
+
+    def happen(
+        self, claims: Iterable[Claim], event: Event, reason: str, now: float
+    ) -> list[ClaimFate]:
+        """Let ``event`` happen to claims; what became of each."""
+        fates = []
+        for claim in claims:
+            state = after(claim.state, event, claim.lifecycle)
+            fate = 'gone' if not claim.is_live else 'kept'
+            if state is not claim.state:
+                self.put_claim(stepped(claim, state, reason, now))
+                fate = 'ok'
+            fates.append(ClaimFate(claim_id=claim.id, fate=fate, state=state.value))
+        return fates
+
+    def overdue(self, now: float, grace: float = 0.0) -> list[Claim]:
+        """Reserved claims whose lease ran out more than ``grace`` seconds ago, oldest first."""
+        found = [
+            claim
+            for claims in self._live.values()
+            for claim in claims.values()
+            if claim.state is State.RESERVED
+            and claim.lifecycle in EXPIRES
+            and claim.lease_until + grace < now
+        ]
+        return sorted(found, key=lambda claim: (claim.lease_until, claim.id))
+
+    def all_live(self) -> Iterable[Claim]:
+        """Every live claim."""
+        for claims in self._live.values():
+            yield from claims.values()
+
+    # -- hosts -------------------------------------------------------------------
+    def named(self, name: str) -> HostRow | None:
+        """A host by its name."""
+        provider_id = self.ids.get(name)
+        return None if provider_id is None else self.hosts[provider_id]
+
+    def call_host(self, provider_id: int, name: str) -> None:
+        """The claims of a host, tombstones too, are of a host with another name."""
+        for claim in [one for one in self.claims.values() if one.provider_id == provider_id]:
+            now = _replace(claim, host=name)
+            self.claims[claim.id] = now
+            if claim.is_live:
+                self._live[provider_id][claim.id] = now
+                self._of_consumer[claim.consumer][claim.id] = now
+
+    def touch(self, provider_id: int) -> None:
+        """The row is written by this verb, whatever else changes."""
+        if provider_id in self.hosts:
+            self._touched.add(provider_id)
+
+    def write(self, written: Collection[int] = ()) -> list[HostChange]:
+        """Count up what was touched, tell the feed; the hosts as they are now.
+
+        :param written: rows that were stored whole, their version counted up already
+        """
+        for provider_id in self._touched | self._changed:
+            row = self.hosts[provider_id]
+            grown = int(provider_id in self._changed)
+            self.hosts[provider_id] = _replace(
+                row, version=row.version + 1, generation=row.generation + grown
+            )
+        ids = sorted(self._touched | self._changed | set(written))
+        self._touched, self._changed = set(), set()
+        for provider_id in ids:
+            self.tell('host', provider_id)
+        return [self.change_of(provider_id) for provider_id in ids]
+
+    def change_of(self, provider_id: int) -> HostChange:
+        """A host with all that is placed on it; without a row where it is gone."""
+        placed = [
+            Placed(
+                claim.id,
+                claim.consumer,
+                provider_id,
+                claim.group,
+                unsettled(claim.layout),
+                claim.image,
+                claim.flavor,
+            )
+            for claim in self.live_on(provider_id)
+        ]
+        return HostChange(provider_id=provider_id, row=self.hosts.get(provider_id), placed=placed)
+
+    # -- the rest --------------------------------------------------------------------
+    def next_id(self) -> int:
+        """A number that was never given before."""
+        self.serial += 1
+        return self.serial
+
+    def tell(self, kind: str, ref: object) -> None:
+        """An entry of the feed; of one thing only the last counts."""
+        self.position += 1
+        self.news.pop((kind, ref), None)
+        self.news[(kind, ref)] = self.position
+
+    def bump_group(self, uuid: str) -> None:
+        """Void what is planned for a group elsewhere."""
+        group = self.groups.get(uuid)
+        if group is not None:
+            self.groups[uuid] = _replace(group, generation=group.generation + 1)
+            self.tell('group', uuid)
+
+    def hosts_of_groups(self, uuids: Iterable[str]) -> set[int]:
+        """Hosts that members of groups are on."""
+        wanted = set(uuids)
+        if not wanted:
+            return set()
+        return {claim.provider_id for claim in self.all_live() if claim.group in wanted}
+
+    def group(self, uuid: str) -> Group | None:
+        """A group with those told when it was made and the consumers of its live claims."""
+        group = self.groups.get(uuid)
+        if group is None:
+            return None
+        mine = [claim for claim in self.all_live() if claim.group == uuid]
+        mine.sort(key=lambda claim: (claim.created_at, claim.id))
+        members = dict.fromkeys([*group.members, *(claim.consumer for claim in mine)])
+        return _replace(group, members=list(members))
+
+    def aggregate(self, name: str) -> Aggregate | None:
+        """An aggregate by its name."""
+        return next((a for a in self.aggregates.values() if a.name == name), None)
+
+    def put_aggregate(self, aggregate: Aggregate) -> None:
+        """Write an aggregate, one generation further."""
+        grown = _replace(aggregate, generation=aggregate.generation + 1)
+        self.aggregates[aggregate.id] = grown
+        self.tell('aggregate', aggregate.id)
+
+    def refresh_membership(self, names: Iterable[str]) -> None:
+        """Bring the uuids in the rows of these hosts in line with the aggregates."""
+        for name in names:
+            row = self.named(name)
+            if row is None:
+                continue
+            uuids = sorted(a.uuid for a in self.aggregates.values() if name in a.hosts)
+            if uuids != row.aggregates:
+                self.hosts[row.id] = _replace(row, aggregates=uuids)
+                self._changed.add(row.id)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two flows, counted: they pass files that are there, and do not wander more than they did."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from bench import flow
+
+ROOT = pathlib.Path(__file__).parents[2]
+#: Calls are counted, not timed: the same on every machine.  To be lowered, not raised.
+CHANGES_MAX = {'request': 320, 'report': 110}
+
+
+@pytest.fixture(scope='module')
+def flows():
+    return flow.flows()
+
+
+@pytest.mark.parametrize('name', sorted(CHANGES_MAX))
+def test_a_flow_passes_files_of_the_tree_and_no_plug_ins(flows, name):
+    found = flows[name]
+    assert found.path[0].startswith(('gantt/core/messages/', 'gantt/scheduler/'))
+    assert len(found.path) == len(set(found.path)) > 10
+    assert all((ROOT / one).is_file() for one in found.path)
+    assert not [one for one in found.path if one == 'gantt/core/filters/compute.py']
+    assert found.calls >= found.changes >= len(found.path) - 1
+
+
+@pytest.mark.parametrize('name', sorted(CHANGES_MAX))
+def test_a_flow_changes_files_no_more_often_than_before(flows, name):
+    assert flows[name].changes <= CHANGES_MAX[name]
+
+
+def test_the_bench_prints_what_was_counted(flows):
+    done = subprocess.run(
+        [sys.executable, '-m', 'bench', 'flow', '--json'],
+        capture_output=True, text=True, timeout=120, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result['value'] == result['conditions']['request']['changes']
+    for name in CHANGES_MAX:
+        assert set(result['conditions'][name]) == {'calls', 'files', 'changes'}
+        assert result['conditions'][name]['files'] == len(flows[name].path)

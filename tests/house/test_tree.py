@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tree is the diagram: each folder says what it is, and no two modules import each other."""
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+PACKAGES = sorted(path.parent for path in (ROOT / 'gantt').rglob('__init__.py'))
+#: Modules of a folder, at most; one of plug-ins, options or handlers has one for each.
+FILES_MAX = 20
+ONE_FOR_EACH = {
+    'gantt/core/filters',
+    'gantt/core/weighers',
+    'gantt/conf',
+    'gantt/cli',
+    'gantt/cmd',
+    'gantt/http',
+    'gantt/http/handlers',
+}
+
+
+def modules():
+    found = {}
+    for path in (ROOT / 'gantt').rglob('*.py'):
+        parts = path.relative_to(ROOT).with_suffix('').parts
+        if 'versions' not in parts:  # of the schema, which import nothing of ours
+            found['.'.join(parts[:-1] if parts[-1] == '__init__' else parts)] = path
+    return found
+
+
+def imports(known, name):
+    """What a module imports, for types and inside of functions as well."""
+    for node in ast.walk(ast.parse(known[name].read_text())):
+        if isinstance(node, ast.Import):
+            named = [one.name for one in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f'{name} imports by a relative path'
+            named = [
+                full if (full := f'{node.module}.{one.name}') in known else node.module
+                for one in node.names
+            ]
+        else:
+            continue
+        yield from (one for one in named if one in known and one != name)
+
+
+def circles(graph):
+    """Groups of modules that reach each other: what is left when leaves and roots are taken."""
+    left = {name: set(of) for name, of in graph.items()}
+    while True:
+        wanted = {one for of in left.values() for one in of}
+        gone = {name for name, of in left.items() if not of or name not in wanted}
+        if not gone:
+            return sorted(left)
+        left = {name: of - gone for name, of in left.items() if name not in gone}
+
+
+def test_circles_are_found():
+    assert circles({'a': ['b'], 'b': ['c'], 'c': ['b'], 'd': []}) == ['b', 'c']
+    assert circles({'a': ['b'], 'b': ['c'], 'c': []}) == []
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    known = modules()
+    assert len(known) > 400
+    assert circles({name: set(imports(known, name)) for name in known}) == []
+
+
+@pytest.mark.parametrize('folder', PACKAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_each_folder_says_what_lives_there(folder):
+    said = ast.get_docstring(ast.parse((folder / '__init__.py').read_text()))
+    assert said, 'a first line that says what lives here'
+    assert len(said.splitlines()[0]) > 20
+    count = len([one for one in folder.glob('*.py') if one.name != '__init__.py'])
+    if str(folder.relative_to(ROOT)) not in ONE_FOR_EACH:
+        assert count <= FILES_MAX
