@@ -45,11 +45,12 @@ def a_farm(town: Town, count: int, events=(), **plan) -> Farm:
 
 def reported(town: Town, farm: Farm) -> None:
     """Every host has said what it has to say."""
-    for host in farm.hosts.values():
-        if host.member is not None:
-            host.member.changed(True)
-    before = {n: h.member.reports for n, h in farm.hosts.items() if h.member is not None}
-    until(lambda: all(farm.hosts[n].member.reports > b for n, b in before.items()))
+    members = [h.member for h in farm.hosts.values() if h.member is not None]
+    # Counted before any is hurried: the first report while the last ones are still asked.
+    before = [member.reports for member in members]
+    for member in members:
+        member.changed(True)
+    until(lambda: all(m.reports > b for m, b in zip(members, before, strict=True)), 60)
 
 
 def test_the_same_seed_plays_the_same_hosts(town):
