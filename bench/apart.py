@@ -44,10 +44,14 @@ def hosts(count: int, rng: np.random.Generator) -> list[HostChange]:
     for i in range(count):
         name = f'cmp-{i:06}'
         row = HostRow(
-            id=i + 1, uuid=an_id(1, i), name=name, version=1, reported_at=NOW - 30.0,
+            id=i + 1,
+            uuid=an_id(1, i),
+            name=name,
+            version=1,
+            reported_at=NOW - 30.0,
             facts=HostFacts(inventories=inventories, location=f'{rack_of(i)}.{name}'),
             used={key: int(cap * shares[i, k]) for k, (key, cap) in enumerate(CAPS.items())},
-        )  # fmt: skip
+        )
         found.append(HostChange(provider_id=row.id, row=row, placed=[]))
     return found
 
@@ -74,12 +78,15 @@ class Side:
         group = self._group(number)
         spec = RequestSpec(
             resources={
-                'VCPU': 1 << number % 4, 'MEMORY_MB': 2048 << number // 4 % 4, 'DISK_GB': 20,
+                'VCPU': 1 << number % 4,
+                'MEMORY_MB': 2048 << number // 4 % 4,
+                'DISK_GB': 20,
             },
             group=GroupRef(uuid=an_id(3, group), policy=Policy.ANTI_AFFINITY)
-            if self.strict else None,
+            if self.strict
+            else None,
             hints={'rules': self._apart(group)} if self.strict and self._hosts(group) else {},
-        )  # fmt: skip
+        )
         return SelectDestinations(
             request_id=base.derived_id('apart', self.strict, number),
             spec=spec,
@@ -95,8 +102,9 @@ class Side:
         return [
             self.rows[member.selection.host]
             for decision, _ in self.groups.get(group, ())
-            for member in decision.members if member.selection
-        ]  # fmt: skip
+            for member in decision.members
+            if member.selection
+        ]
 
     def _apart(self, group: int) -> list[str]:
         racks = ', '.join(f'"{rack}"' for rack in sorted({*map(rack_of, self._hosts(group))}))
@@ -106,8 +114,9 @@ class Side:
         """One decision, timed; groups that are whole are looked at and taken back."""
         request = self.request(number)
         started = time.perf_counter()
-        decision = place(self.table, request, self.pipeline, seed=number,
-                         decision_id=request.request_id)  # fmt: skip
+        decision = place(
+            self.table, request, self.pipeline, seed=number, decision_id=request.request_id
+        )
         spent = time.perf_counter() - started
         self.refused += not decision.is_placed
         group = self._group(number)

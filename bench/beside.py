@@ -94,9 +94,17 @@ def checkout(commit: str) -> Iterator[tuple[pathlib.Path, pathlib.Path]]:
         try:
             # Entry points of plug-ins are found by what is installed, not by what is imported.
             _do(
-                sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps',
-                '--no-build-isolation', '--target', str(paths), str(folder),
-            )  # fmt: skip
+                sys.executable,
+                '-m',
+                'pip',
+                'install',
+                '--quiet',
+                '--no-deps',
+                '--no-build-isolation',
+                '--target',
+                str(paths),
+                str(folder),
+            )
             yield folder, paths
         finally:
             _do('git', 'worktree', 'remove', '--force', str(folder))

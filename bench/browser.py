@@ -21,10 +21,19 @@ from typing import Any, Self
 COMMANDS = ('chromium', 'chromium-browser', 'google-chrome')
 #: What keeps it from asking for anything that it was not told to.
 FLAGS = (
-    '--headless=new', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
-    '--disable-background-networking', '--disable-component-update', '--disable-sync',
-    '--disable-dev-shm-usage', '--hide-scrollbars', '--remote-debugging-pipe', '--no-proxy-server',
-)  # fmt: skip
+    '--headless=new',
+    '--no-sandbox',
+    '--disable-gpu',
+    '--disable-quic',
+    '--no-first-run',
+    '--disable-background-networking',
+    '--disable-component-update',
+    '--disable-sync',
+    '--disable-dev-shm-usage',
+    '--hide-scrollbars',
+    '--remote-debugging-pipe',
+    '--no-proxy-server',
+)
 SECONDS = 60.0
 #: It reads from descriptor 3 and writes to 4; what is given stands elsewhere, or crosswise.
 _BECOME = """
@@ -37,9 +46,15 @@ os.execvp(sys.argv[3], sys.argv[3:])
 
 #: Names of keys -> their codes.
 KEYS = {
-    'Enter': 13, 'Escape': 27, 'End': 35, 'Home': 36, 'ArrowLeft': 37, 'ArrowUp': 38,
-    'ArrowRight': 39, 'ArrowDown': 40,
-}  # fmt: skip
+    'Enter': 13,
+    'Escape': 27,
+    'End': 35,
+    'Home': 36,
+    'ArrowLeft': 37,
+    'ArrowUp': 38,
+    'ArrowRight': 39,
+    'ArrowDown': 40,
+}
 
 
 def command() -> str | None:
@@ -84,11 +99,25 @@ class Browser:
         to_read, self._write = os.pipe()
         self._read, to_write = os.pipe()
         process = subprocess.Popen(
-            [sys.executable, '-I', '-S', '-c', _BECOME, str(to_read), str(to_write), program,
-             *FLAGS, f'--user-data-dir={self._profile.name}/profile', 'about:blank'],
-            pass_fds=(to_read, to_write), stdin=subprocess.DEVNULL, stdout=self._log,
-            stderr=self._log, env={**os.environ, 'HOME': self._profile.name},
-        )  # fmt: skip
+            [
+                sys.executable,
+                '-I',
+                '-S',
+                '-c',
+                _BECOME,
+                str(to_read),
+                str(to_write),
+                program,
+                *FLAGS,
+                f'--user-data-dir={self._profile.name}/profile',
+                'about:blank',
+            ],
+            pass_fds=(to_read, to_write),
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            env={**os.environ, 'HOME': self._profile.name},
+        )
         os.close(to_read)
         os.close(to_write)
         return process
@@ -147,8 +176,11 @@ class Browser:
         """The size of the window, and the theme that the system has."""
         self.call(
             'Emulation.setDeviceMetricsOverride',
-            width=width, height=height, deviceScaleFactor=scale, mobile=width < 600,
-        )  # fmt: skip
+            width=width,
+            height=height,
+            deviceScaleFactor=scale,
+            mobile=width < 600,
+        )
         theme = {'name': 'prefers-color-scheme', 'value': 'dark' if dark else 'light'}
         self.call('Emulation.setEmulatedMedia', features=[theme])
 
@@ -208,8 +240,11 @@ class Browser:
         for kind in ('rawKeyDown', 'keyUp'):
             self.call(
                 'Input.dispatchKeyEvent',
-                type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key],
-            )  # fmt: skip
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=KEYS[key],
+            )
 
     def type(self, text: str) -> None:
         """Type text into what has the focus."""

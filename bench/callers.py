@@ -91,9 +91,15 @@ def report_hosts(
             RegisterHost(name=name, boot_nonce='bench', cell=str(uuid.UUID(int=7)))
         )
         found = HostReport(
-            name=name, epoch=said.epoch, sequence=1, full=True, running=[], pending=[],
-            inventories=given, foreign={'MEMORY_MB': spread * (number % 97)},
-        )  # fmt: skip
+            name=name,
+            epoch=said.epoch,
+            sequence=1,
+            full=True,
+            running=[],
+            pending=[],
+            inventories=given,
+            foreign={'MEMORY_MB': spread * (number % 97)},
+        )
         stats.update_resource_stats(found, wait=False)
 
     with ThreadPoolExecutor(8) as pool:
@@ -191,10 +197,12 @@ class Placer:
     def place(self, instances: int = 1, spec: RequestSpec | None = None) -> str:
         """One request; its id."""
         request = SelectDestinations(
-            request_id=str(uuid.uuid4()), spec=spec or self._spec,
+            request_id=str(uuid.uuid4()),
+            spec=spec or self._spec,
             consumers=[str(uuid.uuid4()) for _ in range(instances)],
-            budget_ms=60_000, lease_seconds=self._lease,
-        )  # fmt: skip
+            budget_ms=60_000,
+            lease_seconds=self._lease,
+        )
         self.note(self.client.select_destinations(request))
         return request.request_id
 

@@ -10,8 +10,15 @@ import tempfile
 import time
 
 PACKAGES = (
-    'numpy', 'msgspec', 'oslo.messaging', 'oslo.db', 'SQLAlchemy', 'psycopg', 'PyMySQL', 'kombu',
-)  # fmt: skip
+    'numpy',
+    'msgspec',
+    'oslo.messaging',
+    'oslo.db',
+    'SQLAlchemy',
+    'psycopg',
+    'PyMySQL',
+    'kombu',
+)
 
 
 def rss_mb(pid: int | str = 'self') -> float:

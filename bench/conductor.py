@@ -66,16 +66,23 @@ class Conductor:
             self._write({'request_id': request.request_id, 'error': e.code, 'text': e.message})
             return
         chosen = [selections[0] for selections in answer.selections]
-        self._write({
-            'request_id': request.request_id,
-            'claims': [{'id': s.claim_id, 'consumer': s.consumer, 'host': s.host} for s in chosen],
-        })  # fmt: skip
+        self._write(
+            {
+                'request_id': request.request_id,
+                'claims': [
+                    {'id': s.claim_id, 'consumer': s.consumer, 'host': s.host} for s in chosen
+                ],
+            }
+        )
         for s in chosen:
             build = Build(
-                claim_id=s.claim_id or '', consumer=s.consumer, host=s.host,
-                resources=s.resources, lease_seconds=s.lease_seconds,
+                claim_id=s.claim_id or '',
+                consumer=s.consumer,
+                host=s.host,
+                resources=s.resources,
+                lease_seconds=s.lease_seconds,
                 request_id=request.request_id,
-            )  # fmt: skip
+            )
             try:
                 told = self._computes.build(s.build_topic or topic_of(s.host), build, wait=True)
                 outcome = told['outcome']

@@ -40,9 +40,13 @@ APART, TOGETHER = 64, 8  # server groups with a rule
 NOW = 1_000_000.0
 #: Filters of which nothing is asked here; the first two have a bench of their own: ``--numa``.
 ELSEWHERE = {
-    'NUMATopologyFilter', 'PciPassthroughFilter', 'ComputeCapabilitiesFilter',
-    'ImagePropertiesFilter', 'LocationFilter', 'RulesFilter',
-}  # fmt: skip
+    'NUMATopologyFilter',
+    'PciPassthroughFilter',
+    'ComputeCapabilitiesFilter',
+    'ImagePropertiesFilter',
+    'LocationFilter',
+    'RulesFilter',
+}
 #: Picks stand on the table for so many decisions before they are taken back.
 STANDING = 32
 
@@ -105,8 +109,12 @@ def changes(hosts: int, rng: np.random.Generator) -> list[HostChange]:
     for group in range(APART + TOGETHER):
         for number in range(16 if group < APART else 1):
             host = int(rng.integers(hosts))
-            one = Placed(an_id(4, group * 16 + number), an_id(5, group * 16 + number), host + 1,
-                         an_id(6, group))  # fmt: skip
+            one = Placed(
+                an_id(4, group * 16 + number),
+                an_id(5, group * 16 + number),
+                host + 1,
+                an_id(6, group),
+            )
             found[host].placed.append(one)
     return found
 
@@ -264,9 +272,17 @@ class Both:
     def audit(self) -> int:
         """Hosts that picks have brought above capacity, or with wrong arithmetic."""
         table = self.table
-        taken = np.flatnonzero(np.isin(table.ids, [
-            m.selection.provider_id for d, _ in self.standing for m in d.members if m.selection
-        ]))  # fmt: skip
+        taken = np.flatnonzero(
+            np.isin(
+                table.ids,
+                [
+                    m.selection.provider_id
+                    for d, _ in self.standing
+                    for m in d.members
+                    if m.selection
+                ],
+            )
+        )
         over = int((table.free[:, taken] < 0).any(axis=0).sum())
         return over + int((table.free != table.cap - table.used).any(axis=0).sum())
 

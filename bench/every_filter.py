@@ -17,22 +17,29 @@ from gantt.core.placement.pipeline import Pipeline
 from gantt.core.resources.host import Aggregate, HostChange
 
 NOVAS = (
-    'ComputeFilter', 'ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
-    'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter', 'ResourcesFilter',
-)  # fmt: skip
+    'ComputeFilter',
+    'ComputeCapabilitiesFilter',
+    'ImagePropertiesFilter',
+    'ServerGroupAntiAffinityFilter',
+    'ServerGroupAffinityFilter',
+    'ResourcesFilter',
+)
 #: Those that never remove a host, and one that removes the very hosts of another.
 IDLE = {'AllHostsFilter', 'RetryFilter'}
 #: With all filters every guest is of one size, as the Exact*Filters want it.
 AMOUNTS = {'VCPU': 4, 'MEMORY_MB': 8192, 'DISK_GB': 20}
 METADATA: dict[int, dict[str, str]] = {
     0: {'ssd': 'true, nvme'},
-    5: {'cpu_allocation_ratio': '0.9', 'ram_allocation_ratio': '0.9',
-        'disk_allocation_ratio': '0.9'},
+    5: {
+        'cpu_allocation_ratio': '0.9',
+        'ram_allocation_ratio': '0.9',
+        'disk_allocation_ratio': '0.9',
+    },
     6: {'max_io_ops_per_host': '3', 'max_instances_per_host': '5'},
     7: {'os_distro': 'linux, bsd'},
     8: {'filter_tenant_id': 'lab, field'},
     9: {'instance_type': 'm1.large, m1.huge'},
-}  # fmt: skip
+}
 OPTIONS: dict[str, Any] = {
     'isolated_images': ['00000000-0000-0000-0000-00000000abcd'],
     'metrics_weight_setting': 'cpu.percent=-1.0',
@@ -53,14 +60,24 @@ def platforms() -> list[Hypervisor]:
     old = {'arch': 'x86_64', 'features': features[:2], 'topology': {'cores': 16}}
     kvm = [['x86_64', 'kvm', 'hvm'], ['i686', 'kvm', 'hvm']]
     return [
-        Hypervisor(type='QEMU', version=8_002_000, supported=kvm, stats={'rank': '5'},
-                   cpu_info={'arch': 'x86_64', 'features': features, 'topology': {'cores': 32}}),
-        Hypervisor(type='QEMU', version=6_000_000, supported=kvm, stats={'rank': '3'},
-                   cpu_info=old),
-        Hypervisor(type='QEMU', version=8_002_000, supported=[['aarch64', 'kvm', 'hvm']],
-                   cpu_info={'arch': 'aarch64', 'features': [], 'topology': {'cores': 64}}),
+        Hypervisor(
+            type='QEMU',
+            version=8_002_000,
+            supported=kvm,
+            stats={'rank': '5'},
+            cpu_info={'arch': 'x86_64', 'features': features, 'topology': {'cores': 32}},
+        ),
+        Hypervisor(
+            type='QEMU', version=6_000_000, supported=kvm, stats={'rank': '3'}, cpu_info=old
+        ),
+        Hypervisor(
+            type='QEMU',
+            version=8_002_000,
+            supported=[['aarch64', 'kvm', 'hvm']],
+            cpu_info={'arch': 'aarch64', 'features': [], 'topology': {'cores': 64}},
+        ),
         Hypervisor(type='ironic', version=1),
-    ]  # fmt: skip
+    ]
 
 
 class Every:
@@ -100,9 +117,13 @@ class Every:
             for n in range(2)
         ]
         gpus = DevicePool(
-            vendor_id='10de', product_id='1eb8', count=4, free=4, numa_node=0,
+            vendor_id='10de',
+            product_id='1eb8',
+            count=4,
+            free=4,
+            numa_node=0,
             tags={'dev_type': 'type-PCI'},
-        )  # fmt: skip
+        )
         facts = msgspec.structs.replace(
             row.facts,
             hypervisor=msgspec.structs.replace(kind, host_ip=address),

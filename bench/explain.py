@@ -48,10 +48,17 @@ def fill(made: Rig, hosts: int) -> None:
             name = f'cmp-{number:05}'
             said = store.register_host(RegisterHost(name=name, boot_nonce='bench'))[0]
             report = HostReport(
-                name=name, epoch=said.epoch, sequence=1, full=True, running=[], pending=[],
-                inventories=callers.AMPLE, foreign={'MEMORY_MB': 1024 * (number % 97)},
-                traits=[f'CUSTOM_{number % 7}'], zone=f'az{number % 3}',
-            )  # fmt: skip
+                name=name,
+                epoch=said.epoch,
+                sequence=1,
+                full=True,
+                running=[],
+                pending=[],
+                inventories=callers.AMPLE,
+                foreign={'MEMORY_MB': 1024 * (number % 97)},
+                traits=[f'CUSTOM_{number % 7}'],
+                zone=f'az{number % 3}',
+            )
             reports.append(report)
         store.apply_reports(reports)
 
@@ -68,8 +75,10 @@ def command(endpoint: str, *words: str, code: int = 0) -> tuple[float, str]:
     began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, '-m', 'gantt.cli.main', '--endpoint', endpoint, *words],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     spent = time.perf_counter() - began
     if done.returncode != code:
         raise RuntimeError(f'gantt {" ".join(words)}: {done.returncode}: {done.stderr}')
@@ -147,9 +156,12 @@ def _wrong(look: functools.partial, placed: str, hosts: int) -> list[str]:
 
 
 def _result(
-    args: argparse.Namespace, times: dict[str, list[float]], stick: list[float],
-    problems: list[str], stated: dict[str, object],
-) -> Result:  # fmt: skip
+    args: argparse.Namespace,
+    times: dict[str, list[float]],
+    stick: list[float],
+    problems: list[str],
+    stated: dict[str, object],
+) -> Result:
     medians = {name: round(statistics.median(found), 3) for name, found in times.items()}
     asked = ('explain_placed', 'explain_refused', 'what_if')
     value = max(medians[name] for name in asked)

@@ -161,15 +161,20 @@ class Conductor:
         try:
             answer = self._scheduler.select_destinations(
                 SelectDestinations(
-                    request_id=str(uuid.uuid4()), spec=RequestSpec(resources=TAKES),
-                    consumers=[consumer], budget_ms=20_000,
+                    request_id=str(uuid.uuid4()),
+                    spec=RequestSpec(resources=TAKES),
+                    consumers=[consumer],
+                    budget_ms=20_000,
                 )
-            )  # fmt: skip
+            )
             chosen = answer.selections[0][0]
             build = Build(
-                claim_id=chosen.claim_id or '', consumer=consumer, host=chosen.host,
-                resources=chosen.resources, lease_seconds=chosen.lease_seconds,
-            )  # fmt: skip
+                claim_id=chosen.claim_id or '',
+                consumer=consumer,
+                host=chosen.host,
+                resources=chosen.resources,
+                lease_seconds=chosen.lease_seconds,
+            )
             told = self._computes.build(chosen.build_topic, build, wait=True)
         except exceptions.GanttError as e:
             self._count(e.code)
@@ -222,10 +227,19 @@ def _measure(
 def _stock_share(made: Rig, casts: float, calls: float, seconds: float = 15.0) -> float:
     """Share of a core of a stock client that casts and calls so often a second."""
     done = subprocess.run(
-        [sys.executable, '-m', 'bench.farm_stock', made.broker, str(casts), str(calls),
-         str(seconds)],
-        input=msgspec.json.encode(_a_delta()), capture_output=True, timeout=seconds + 60,
-    )  # fmt: skip
+        [
+            sys.executable,
+            '-m',
+            'bench.farm_stock',
+            made.broker,
+            str(casts),
+            str(calls),
+            str(seconds),
+        ],
+        input=msgspec.json.encode(_a_delta()),
+        capture_output=True,
+        timeout=seconds + 60,
+    )
     if done.returncode:
         raise RuntimeError(f'the stock client: {done.stderr.decode()}')
     return float(done.stdout)
@@ -234,11 +248,17 @@ def _stock_share(made: Rig, casts: float, calls: float, seconds: float = 15.0) -
 def _a_delta() -> dict[str, object]:
     """What a host that changed nothing but its load says most of the time."""
     return {
-        'name': 'fake-00000', 'epoch': 1, 'sequence': 100, 'full': False, 'base': 91,
-        'running': [{'consumer': str(uuid.uuid4()), 'claim_id': str(uuid.uuid4()),
-                     'resources': TAKES}],
-        'pending': [], 'metrics': {'load': {'value': 0.123, 'source': 'fake'}},
-    }  # fmt: skip
+        'name': 'fake-00000',
+        'epoch': 1,
+        'sequence': 100,
+        'full': False,
+        'base': 91,
+        'running': [
+            {'consumer': str(uuid.uuid4()), 'claim_id': str(uuid.uuid4()), 'resources': TAKES}
+        ],
+        'pending': [],
+        'metrics': {'load': {'value': 0.123, 'source': 'fake'}},
+    }
 
 
 def _status(farm: Caller) -> dict[str, Any]:

@@ -23,9 +23,12 @@ def body_of(size: int) -> bytes:
     """A request for one place with about so many bytes; two uuids in it are to be filled in."""
     names = [f'{NAME}{n:05}' for n in range(max(0, size - 400) // (len(NAME) + 8))]
     request = {
-        'request_id': '%s', 'consumers': ['%s'], 'budget_ms': 30_000, 'lease_seconds': 7200,
+        'request_id': '%s',
+        'consumers': ['%s'],
+        'budget_ms': 30_000,
+        'lease_seconds': 7200,
         'spec': {'resources': {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}, 'ignore_hosts': names},
-    }  # fmt: skip
+    }
     return json.dumps(request, separators=(',', ':')).encode()
 
 

@@ -210,9 +210,12 @@ class Load:
 
     def _ask(self, scheduler: Any, due: float, budget_ms: int) -> Asked:
         request = SelectDestinations(
-            request_id=str(uuid.uuid4()), spec=self._spec, consumers=[str(uuid.uuid4())],
-            budget_ms=budget_ms, lease_seconds=callers.LEASE_SECONDS,
-        )  # fmt: skip
+            request_id=str(uuid.uuid4()),
+            spec=self._spec,
+            consumers=[str(uuid.uuid4())],
+            budget_ms=budget_ms,
+            lease_seconds=callers.LEASE_SECONDS,
+        )
         try:
             answer = scheduler.select_destinations(request)
         except exceptions.GanttError as e:

@@ -37,18 +37,25 @@ _LONG_AGO = f't.created_at - {DAY} * 30'
 HISTORY = {
     'requests': ({'id': _REQUEST, 'created_at': _LONG_AGO, 'updated_at': _LONG_AGO}, 'id = :id'),
     'claims': (
-        {'id': _CLAIM, 'request_id': _REQUEST, 'consumer': _CONSUMER, 'created_at': _LONG_AGO,
-         'updated_at': _LONG_AGO},
+        {
+            'id': _CLAIM,
+            'request_id': _REQUEST,
+            'consumer': _CONSUMER,
+            'created_at': _LONG_AGO,
+            'updated_at': _LONG_AGO,
+        },
         'request_id = :id',
     ),
     'allocations': (
-        {'claim_id': _CLAIM}, 'claim_id IN (SELECT id FROM claims WHERE request_id = :id)',
+        {'claim_id': _CLAIM},
+        'claim_id IN (SELECT id FROM claims WHERE request_id = :id)',
     ),
     'consumers': ({'uuid': _CONSUMER}, 'uuid = :consumer'),
     'decisions': (
-        {'id': _DECISION, 'request_id': _REQUEST, 'created_at': _LONG_AGO}, 'request_id = :id',
+        {'id': _DECISION, 'request_id': _REQUEST, 'created_at': _LONG_AGO},
+        'request_id = :id',
     ),
-}  # fmt: skip
+}
 SERIALS = {'id': 'consumers', 'number': 'decisions'}
 FOR_EVER = 300 * DAY
 
@@ -70,11 +77,15 @@ def run(args: argparse.Namespace) -> Result:
     )
     problems: list[str] = []
     with (
-        rig(keep) as old, rig(keep) as empty,
-        callers.connected(old) as old_carrier, callers.connected(empty) as empty_carrier,
-    ):  # fmt: skip
-        sides = {'history': (old, callers.Placer(old_carrier)),
-                 'empty': (empty, callers.Placer(empty_carrier))}  # fmt: skip
+        rig(keep) as old,
+        rig(keep) as empty,
+        callers.connected(old) as old_carrier,
+        callers.connected(empty) as empty_carrier,
+    ):
+        sides = {
+            'history': (old, callers.Placer(old_carrier)),
+            'empty': (empty, callers.Placer(empty_carrier)),
+        }
         schedulers = {}
         for name, (made, placer) in sides.items():
             schedulers[name] = callers.Several(made)
@@ -139,9 +150,12 @@ def _past(made: Rig, placer: callers.Placer, count: int) -> None:
             serial = [name for name, of in SERIALS.items() if of == table]
             columns = [name for name in every if name not in fresh and name not in serial]
             statement = COPY.format(
-                table=table, columns=', '.join(columns), fresh=', '.join(fresh),
-                made=', '.join(fresh.values()), which=which,
-            )  # fmt: skip
+                table=table,
+                columns=', '.join(columns),
+                fresh=', '.join(fresh),
+                made=', '.join(fresh.values()),
+                which=which,
+            )
             written = connection.execute(
                 sa.text(statement), {'count': count, 'id': request_id, 'consumer': consumer}
             )

@@ -107,12 +107,22 @@ class Site:
             epoch = self.scheduler.register_host(RegisterHost(name=name, boot_nonce='a')).epoch
             self.scheduler.report(
                 HostReport(
-                    name=name, epoch=epoch, sequence=1, full=True, running=[], pending=[],
-                    inventories=inventories, traits=facts.traits, location=facts.location,
-                    numa=facts.numa, devices=facts.devices, hypervisor=facts.hypervisor,
-                    metrics=facts.metrics, zone=rng.choice(clouds.ZONES),
+                    name=name,
+                    epoch=epoch,
+                    sequence=1,
+                    full=True,
+                    running=[],
+                    pending=[],
+                    inventories=inventories,
+                    traits=facts.traits,
+                    location=facts.location,
+                    numa=facts.numa,
+                    devices=facts.devices,
+                    hypervisor=facts.hypervisor,
+                    metrics=facts.metrics,
+                    zone=rng.choice(clouds.ZONES),
                 )
-            )  # fmt: skip
+            )
             if not number % 50:
                 self.scheduler.intake.step()
         for number in range(40):
@@ -203,10 +213,12 @@ def search(site: Site, examples: int, seed: int) -> list[tuple[float, dict[str, 
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
-        max_examples=examples, deadline=None, database=None,
+        max_examples=examples,
+        deadline=None,
+        database=None,
         phases=(hypothesis.Phase.generate, hypothesis.Phase.target),
         suppress_health_check=list(hypothesis.HealthCheck),
-    )  # fmt: skip
+    )
     @hypothesis.given(any_request())
     def tried(body: dict[str, Any]) -> None:
         cost = site.cost(body)

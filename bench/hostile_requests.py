@@ -19,8 +19,9 @@ def _names(known: st.SearchStrategy[str], prefix: str) -> st.SearchStrategy[list
     """A few known names and up to a thousand that nobody has."""
     return st.builds(
         lambda some, count: [*some, *(f'{prefix}{n}' for n in range(count - len(some)))],
-        st.lists(known, max_size=6), _SIZE,
-    )  # fmt: skip
+        st.lists(known, max_size=6),
+        _SIZE,
+    )
 
 
 def _lists(known: st.SearchStrategy[str], prefix: str) -> st.SearchStrategy[list[list[str]]]:
@@ -28,8 +29,10 @@ def _lists(known: st.SearchStrategy[str], prefix: str) -> st.SearchStrategy[list
         lambda some, count, inner: [
             [*some, *(f'{prefix}{n}-{i}' for i in range(inner))] for n in range(count)
         ],
-        st.lists(known, max_size=3), st.sampled_from([1, 8, 64]), st.sampled_from([0, 1, 4, 15]),
-    )  # fmt: skip
+        st.lists(known, max_size=3),
+        st.sampled_from([1, 8, 64]),
+        st.sampled_from([0, 1, 4, 15]),
+    )
 
 
 def _uuids(most: int = 1000) -> st.SearchStrategy[list[str]]:
@@ -50,48 +53,61 @@ _TESTS = st.one_of(
     st.just('location in "site.room-1"'),
 )
 _STRENGTH = st.one_of(
-    st.just(''), st.builds('soft {}: '.format, st.integers(1, 9)),
+    st.just(''),
+    st.builds('soft {}: '.format, st.integers(1, 9)),
     st.builds('drop {}: '.format, st.integers(1, 40)),
-)  # fmt: skip
+)
 
 
 def _rules() -> st.SearchStrategy[list[str]]:
     one = st.builds(
-        lambda strength, tests, count, word: strength
-        + f' {word} '.join(tests[n % len(tests)] for n in range(count)),
-        _STRENGTH, st.lists(_TESTS, min_size=1, max_size=4), st.sampled_from([1, 3, 4, 16, 31]),
+        lambda strength, tests, count, word: (
+            strength + f' {word} '.join(tests[n % len(tests)] for n in range(count))
+        ),
+        _STRENGTH,
+        st.lists(_TESTS, min_size=1, max_size=4),
+        st.sampled_from([1, 3, 4, 16, 31]),
         st.sampled_from(['and', 'or']),
-    )  # fmt: skip
+    )
     return st.one_of(
         st.lists(one, max_size=32),
         st.builds(lambda rule, count: [rule] * count, one, st.sampled_from([1, 4, 8, 32])),
         # No two alike, so that nothing of one is known of the next.
         st.builds(
             lambda strength, count: [f'{strength}free.VCPU >= {n}' for n in range(count)],
-            _STRENGTH, st.sampled_from([4, 16, 32]),
+            _STRENGTH,
+            st.sampled_from([4, 16, 32]),
         ),
-    )  # fmt: skip
+    )
 
 
 def _extra_specs() -> st.SearchStrategy[dict[str, str]]:
     plain = st.fixed_dictionaries(
         {}, optional={key: st.sampled_from(values) for key, values in clouds.EXTRA_SPECS.items()}
     )
-    cells = st.fixed_dictionaries({
-        'hw:numa_nodes': st.sampled_from(['1', '2', '4', '8']),
-        'hw:cpu_policy': st.sampled_from(['shared', 'dedicated', 'mixed']),
-        'hw:mem_page_size': st.sampled_from(['small', 'large', '2048', 'any']),
-        'hw:cpu_thread_policy': st.sampled_from(['prefer', 'isolate', 'require']),
-    })  # fmt: skip
+    cells = st.fixed_dictionaries(
+        {
+            'hw:numa_nodes': st.sampled_from(['1', '2', '4', '8']),
+            'hw:cpu_policy': st.sampled_from(['shared', 'dedicated', 'mixed']),
+            'hw:mem_page_size': st.sampled_from(['small', 'large', '2048', 'any']),
+            'hw:cpu_thread_policy': st.sampled_from(['prefer', 'isolate', 'require']),
+        }
+    )
     many = st.builds(
         lambda key, value, count: {f'{key}{n}': value for n in range(count)},
-        st.sampled_from([
-            'capabilities:cpu_info:x', 'capabilities:x', 'x', 'aggregate_instance_extra_specs:x',
-            'trait:CUSTOM_', 'resources:CUSTOM_',
-        ]),
+        st.sampled_from(
+            [
+                'capabilities:cpu_info:x',
+                'capabilities:x',
+                'x',
+                'aggregate_instance_extra_specs:x',
+                'trait:CUSTOM_',
+                'resources:CUSTOM_',
+            ]
+        ),
         st.sampled_from(['a', 'required', '<or> a <or> b', '<all-in> a b', '>= 1', 's== ' * 60]),
         st.sampled_from([1, 16, 64, 250]),
-    )  # fmt: skip
+    )
     rules = _rules().map(lambda rules: {f'rule:{n}': rule for n, rule in enumerate(rules)})
     return st.one_of(
         plain, cells, many, rules, st.builds(lambda one, other: one | other, cells, rules)
@@ -99,78 +115,116 @@ def _extra_specs() -> st.SearchStrategy[dict[str, str]]:
 
 
 def _devices() -> st.SearchStrategy[list[dict[str, Any]]]:
-    kind = st.fixed_dictionaries({}, optional={
-        'vendor_id': st.just('8086'), 'product_id': st.sampled_from(['1572', 'ffff']),
-        'tags': st.builds(lambda n: {'a': str(n)}, st.integers(0, 64)),
-    })  # fmt: skip
-    one = st.fixed_dictionaries({
-        'count': st.sampled_from([1, 1, 2, 8]),
-        'any_of': st.lists(kind, min_size=1, max_size=16),
-    })  # fmt: skip
+    kind = st.fixed_dictionaries(
+        {},
+        optional={
+            'vendor_id': st.just('8086'),
+            'product_id': st.sampled_from(['1572', 'ffff']),
+            'tags': st.builds(lambda n: {'a': str(n)}, st.integers(0, 64)),
+        },
+    )
+    one = st.fixed_dictionaries(
+        {
+            'count': st.sampled_from([1, 1, 2, 8]),
+            'any_of': st.lists(kind, min_size=1, max_size=16),
+        }
+    )
     return st.builds(lambda one, count: [one] * count, one, st.sampled_from([1, 2, 4, 8, 16, 32]))
 
 
 def _group() -> st.SearchStrategy[dict[str, Any]]:
-    return st.fixed_dictionaries({
-        'uuid': st.integers(0, 10**9).map(lambda n: base.derived_id('hostile group', n)),
-        'policy': st.sampled_from([policy.value for policy in Policy]),
-        'members': _uuids(), 'hosts': _names(_HOST, 'nobody-'),
-    })  # fmt: skip
+    return st.fixed_dictionaries(
+        {
+            'uuid': st.integers(0, 10**9).map(lambda n: base.derived_id('hostile group', n)),
+            'policy': st.sampled_from([policy.value for policy in Policy]),
+            'members': _uuids(),
+            'hosts': _names(_HOST, 'nobody-'),
+        }
+    )
 
 
 def _spec() -> st.SearchStrategy[dict[str, Any]]:
     resources = st.one_of(
         st.just({'VCPU': 1}),
         st.fixed_dictionaries(
-            {'VCPU': st.sampled_from([1, 2, 8, 10_000]),
-             'MEMORY_MB': st.sampled_from([64, 512, 4096, 2**30])},
+            {
+                'VCPU': st.sampled_from([1, 2, 8, 10_000]),
+                'MEMORY_MB': st.sampled_from([64, 512, 4096, 2**30]),
+            },
             optional={'DISK_GB': st.sampled_from([1, 5000])},
         ),
-    )  # fmt: skip
+    )
     texts = st.sampled_from(['a', 'x' * 1000])
-    return st.fixed_dictionaries({'resources': resources}, optional={
-        'required_traits': _names(_TRAIT, 'R'), 'forbidden_traits': _names(_TRAIT, 'F'),
-        'any_traits': _lists(_TRAIT, 'A'), 'member_of': _lists(_AGGREGATE, 'M'),
-        'forbidden_aggregates': _names(_AGGREGATE, 'G'),
-        'availability_zone': st.sampled_from(clouds.ZONES),
-        'force_hosts': _names(_HOST, 'nobody-'), 'ignore_hosts': _names(_HOST, 'nobody-'),
-        'force_nodes': _names(_HOST, 'nobody-'),
-        'same_host': _uuids(), 'different_host': _uuids(),
-        'destination': st.fixed_dictionaries(
-            {}, optional={'host': _HOST, 'aggregates': _lists(_AGGREGATE, 'D')}
-        ),
-        'group': _group(), 'devices': _devices(),
-        'networks': st.builds(lambda names: {'physical': names}, _names(_HOST, 'net-')),
-        'flavor': st.builds(
-            lambda specs: {'name': 'f', 'extra_specs': specs}, _extra_specs()
-        ),
-        'image': st.builds(
-            lambda properties, count: {
-                'properties': properties | {f'x{n}': 'a' for n in range(count)}
-            },
-            st.fixed_dictionaries({}, optional={
-                key: st.sampled_from(values) for key, values in clouds.PROPERTIES.items()
-            }),
-            st.sampled_from([0, 200]),
-        ),
-        'hints': st.fixed_dictionaries({}, optional={
-            'rules': _rules(),
-            'query': st.sampled_from([
-                ['["and",' + ','.join(f'["=","$host","cmp-{n}"]' for n in range(25)) + ']'],
-                ['[">=", "$free_ram_mb", 1024]'],
-                ['["or",' + ','.join(f'["<","$free_ram_mb",{n}]' for n in range(25)) + ']'],
-            ]),
-            'build_near_host_ip': st.just(['10.0.0.1']), 'cidr': st.just(['/24']),
-            'free': st.builds(lambda text: [text] * 10, texts),
-        }),
-        'purpose': st.sampled_from([purpose.value for purpose in Purpose]),
-        'project_id': st.just('red'),
-    })  # fmt: skip
+    return st.fixed_dictionaries(
+        {'resources': resources},
+        optional={
+            'required_traits': _names(_TRAIT, 'R'),
+            'forbidden_traits': _names(_TRAIT, 'F'),
+            'any_traits': _lists(_TRAIT, 'A'),
+            'member_of': _lists(_AGGREGATE, 'M'),
+            'forbidden_aggregates': _names(_AGGREGATE, 'G'),
+            'availability_zone': st.sampled_from(clouds.ZONES),
+            'force_hosts': _names(_HOST, 'nobody-'),
+            'ignore_hosts': _names(_HOST, 'nobody-'),
+            'force_nodes': _names(_HOST, 'nobody-'),
+            'same_host': _uuids(),
+            'different_host': _uuids(),
+            'destination': st.fixed_dictionaries(
+                {}, optional={'host': _HOST, 'aggregates': _lists(_AGGREGATE, 'D')}
+            ),
+            'group': _group(),
+            'devices': _devices(),
+            'networks': st.builds(lambda names: {'physical': names}, _names(_HOST, 'net-')),
+            'flavor': st.builds(lambda specs: {'name': 'f', 'extra_specs': specs}, _extra_specs()),
+            'image': st.builds(
+                lambda properties, count: {
+                    'properties': properties | {f'x{n}': 'a' for n in range(count)}
+                },
+                st.fixed_dictionaries(
+                    {},
+                    optional={
+                        key: st.sampled_from(values) for key, values in clouds.PROPERTIES.items()
+                    },
+                ),
+                st.sampled_from([0, 200]),
+            ),
+            'hints': st.fixed_dictionaries(
+                {},
+                optional={
+                    'rules': _rules(),
+                    'query': st.sampled_from(
+                        [
+                            [
+                                '["and",'
+                                + ','.join(f'["=","$host","cmp-{n}"]' for n in range(25))
+                                + ']'
+                            ],
+                            ['[">=", "$free_ram_mb", 1024]'],
+                            [
+                                '["or",'
+                                + ','.join(f'["<","$free_ram_mb",{n}]' for n in range(25))
+                                + ']'
+                            ],
+                        ]
+                    ),
+                    'build_near_host_ip': st.just(['10.0.0.1']),
+                    'cidr': st.just(['/24']),
+                    'free': st.builds(lambda text: [text] * 10, texts),
+                },
+            ),
+            'purpose': st.sampled_from([purpose.value for purpose in Purpose]),
+            'project_id': st.just('red'),
+        },
+    )
 
 
 def requests() -> st.SearchStrategy[dict[str, Any]]:
     """Bodies of requests; ``consumers`` is how many."""
-    return st.fixed_dictionaries({
-        'spec': _spec(), 'consumers': st.sampled_from([1, 1, 1, 2, 10, 150, 400, 1000]),
-        'alternates': st.sampled_from([0, 2, 20]), 'dry_run': st.booleans(),
-    })  # fmt: skip
+    return st.fixed_dictionaries(
+        {
+            'spec': _spec(),
+            'consumers': st.sampled_from([1, 1, 1, 2, 10, 150, 400, 1000]),
+            'alternates': st.sampled_from([0, 2, 20]),
+            'dry_run': st.booleans(),
+        }
+    )

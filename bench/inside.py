@@ -38,10 +38,15 @@ AMOUNTS = {'PCPU': 2 * CORES * THREADS, 'MEMORY_MB': 524_288, 'DISK_GB': 8000}
 PINNED = {'hw:cpu_policy': 'dedicated', 'hw:mem_page_size': 'large'}
 #: What is asked for beside dedicated processors and large pages, and how many processors.
 KINDS: list[tuple[dict[str, str], int]] = [
-    ({}, 4), ({}, 8), ({'hw:cpu_thread_policy': 'require'}, 8),
-    ({'hw:cpu_thread_policy': 'isolate'}, 4), ({'hw:numa_nodes': '2'}, 8), ({}, 16),
-    ({'hw:emulator_threads_policy': 'isolate'}, 5), ({'hw:mem_page_size': '1GB'}, 12),
-]  # fmt: skip
+    ({}, 4),
+    ({}, 8),
+    ({'hw:cpu_thread_policy': 'require'}, 8),
+    ({'hw:cpu_thread_policy': 'isolate'}, 4),
+    ({'hw:numa_nodes': '2'}, 8),
+    ({}, 16),
+    ({'hw:emulator_threads_policy': 'isolate'}, 5),
+    ({'hw:mem_page_size': '1GB'}, 12),
+]
 
 
 def an_id(kind: int, number: int) -> str:
@@ -65,11 +70,14 @@ def cells(pages: int) -> list[NumaCell]:
         first = number * CORES * THREADS
         found.append(
             NumaCell(
-                id=number, pinned_cpus=list(range(first, first + CORES * THREADS)),
+                id=number,
+                pinned_cpus=list(range(first, first + CORES * THREADS)),
                 siblings=[[first + i, first + CORES + i] for i in range(CORES)],
-                memory_mb=262_144, pages=[NumaPages(size_kb=GIB, total=pages)], socket=number,
+                memory_mb=262_144,
+                pages=[NumaPages(size_kb=GIB, total=pages)],
+                socket=number,
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -103,10 +111,14 @@ def hosts(count: int, rng: np.random.Generator) -> list[HostChange]:
         facts, taken = known[int(rng.integers(len(known)))]
         held = sum(cell.held.bit_count() for layout in taken for cell in layout.cells)
         row = HostRow(
-            id=number + 1, uuid=an_id(1, number), name=f'cmp-{number:06}', version=1, facts=facts,
+            id=number + 1,
+            uuid=an_id(1, number),
+            name=f'cmp-{number:06}',
+            version=1,
+            facts=facts,
             used={'PCPU': held, 'MEMORY_MB': 4096 * len(taken), 'DISK_GB': 20 * len(taken)},
             reported_at=NOW - 30.0,
-        )  # fmt: skip
+        )
         placed = [
             Placed(an_id(2, number * 64 + i), an_id(3, number * 64 + i), row.id, None, layout)
             for i, layout in enumerate(taken)

@@ -184,19 +184,26 @@ class Table:
         def selection(consumer: str, row: int) -> dict[str, Any]:
             name = self.names[row]
             return {
-                'host': name, 'node': name, 'uuid': self.uuids[row], 'provider_id': row + 1,
-                'consumer': consumer, 'cell': '00000000-0000-0000-0000-000000000007',
-                'build_topic': f'gantt-compute.{name}', 'resources': amounts,
-            }  # fmt: skip
+                'host': name,
+                'node': name,
+                'uuid': self.uuids[row],
+                'provider_id': row + 1,
+                'consumer': consumer,
+                'cell': '00000000-0000-0000-0000-000000000007',
+                'build_topic': f'gantt-compute.{name}',
+                'resources': amounts,
+            }
 
         told = []
         for consumer, ranked in zip(request.consumers, request.ranked, strict=True):
             first, *others = (selection(consumer, row) for row in ranked)
             told.append([first | {'claim_id': consumer, 'lease_seconds': 7200.0}, *others])
         return {
-            'request_id': request.id, 'decision_id': request.id, 'outcome': 'placed',
+            'request_id': request.id,
+            'decision_id': request.id,
+            'outcome': 'placed',
             'selections': told,
-        }  # fmt: skip
+        }
 
 
 class Outlet:
@@ -205,9 +212,12 @@ class Outlet:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self._connection = amqp.Connection(
-            host=f'{parts.hostname}:{parts.port or 5672}', userid=parts.username,
-            password=parts.password, virtual_host=parts.path[1:] or '/', heartbeat=0,
-        )  # fmt: skip
+            host=f'{parts.hostname}:{parts.port or 5672}',
+            userid=parts.username,
+            password=parts.password,
+            virtual_host=parts.path[1:] or '/',
+            heartbeat=0,
+        )
         self._connection.connect()
         self._channel = self._connection.channel().channel_id
         self._most = (self._connection.frame_max or 131_072) - 8
@@ -217,16 +227,19 @@ class Outlet:
         """((reply queue, message id), result) of each call."""
         frames: list[bytes] = []
         for (reply_queue, message_id), result in batch:
-            inner = self._encode({
-                'result': result, 'failure': None, 'ending': True, '_msg_id': message_id,
-                '_unique_id': uuid.uuid4().hex,
-            })  # fmt: skip
+            inner = self._encode(
+                {
+                    'result': result,
+                    'failure': None,
+                    'ending': True,
+                    '_msg_id': message_id,
+                    '_unique_id': uuid.uuid4().hex,
+                }
+            )
             body = self._encode({'oslo.version': '2.0', 'oslo.message': inner.decode()})
             key = reply_queue.encode()
             # basic.publish to the default exchange, neither mandatory nor immediate
-            self._frame(
-                frames, 1, struct.pack('>HHHBB', 60, 40, 0, 0, len(key)) + key + b'\x00'
-            )  # fmt: skip
+            self._frame(frames, 1, struct.pack('>HHHBB', 60, 40, 0, 0, len(key)) + key + b'\x00')
             # content type, encoding, delivery mode, priority
             properties = b'\x10application/json\x05utf-8\x02\x00'
             self._frame(frames, 2, struct.pack('>HHQH', 60, 0, len(body), 0xD800) + properties)
@@ -325,8 +338,9 @@ def main() -> int:
     server = om.get_rpc_server(
         om.get_rpc_transport(cfg.CONF, url=given.broker),
         om.Target(exchange=names.EXCHANGE, topic=wire.SCHEDULER_TOPIC, server='prototype'),
-        [], server_cls=Deferred,
-    )  # fmt: skip
+        [],
+        server_cls=Deferred,
+    )
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())

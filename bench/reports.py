@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> Result:
                 'queues': 'classic',
                 'processes': 'scheduler, farm, broker, database on one machine',
                 **highest,
-            },  # fmt: skip
+            },
             audit=sum(len(lines) for lines in broken.values()) + (args.hosts - fresh),
         )
 
@@ -174,8 +174,9 @@ def _stock(made: Rig) -> Iterator[None]:
     log = (made.folder / 'stock.log').open('ab')
     made.processes['stock'] = subprocess.Popen(
         [sys.executable, '-m', 'bench.reports_stock', made.broker],
-        stdout=log, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
     log.close()
     made.wait_for('stock', 'is ready')
     yield
@@ -219,20 +220,29 @@ def _claim(farm: Farm, store: SqlStore, consumers: int) -> None:
         drafts = [
             ClaimDraft(
                 claim=Claim(
-                    id=claim_id(request, 1, member), request_id=request, member=member,
-                    consumer=message.derived_id('bench', row.name, member), provider_id=row.id,
-                    host=row.name, allocations={row.id: TAKES},
+                    id=claim_id(request, 1, member),
+                    request_id=request,
+                    member=member,
+                    consumer=message.derived_id('bench', row.name, member),
+                    provider_id=row.id,
+                    host=row.name,
+                    allocations={row.id: TAKES},
                 )
             )
             for member in range(consumers)
-        ]  # fmt: skip
+        ]
         guests[row.name] = [
             Guest(consumer=d.claim.consumer, claim_id=d.claim.id, resources=TAKES) for d in drafts
         ]
         batch.append(
-            RequestDraft(id=request, fingerprint='bench', owner='bench', lease_seconds=86_400.0,
-                         claims=drafts)
-        )  # fmt: skip
+            RequestDraft(
+                id=request,
+                fingerprint='bench',
+                owner='bench',
+                lease_seconds=86_400.0,
+                claims=drafts,
+            )
+        )
         if len(batch) == HOSTS_PER_COMMIT or row is rows[-1]:
             fates = store.commit(batch).fates
             short = [f for f in fates if len(f.accepted) != consumers]
@@ -254,9 +264,11 @@ def _measure(made: Rig, farm: Farm, said: Said, carrier: Any, seconds: float) ->
     stock_share = _stock_share(made, said, carrier, rate, seconds / 2)
     _tell(f'{rate:.1f} reports/s: scheduler {share:.3f}, stock {stock_share:.3f} of a core')
     return {
-        'rate': round(rate, 1), 'share': round(share, 4), 'farm_share': round(farm_share, 4),
+        'rate': round(rate, 1),
+        'share': round(share, 4),
+        'farm_share': round(farm_share, 4),
         'stock_share': round(stock_share, 4),
-    }  # fmt: skip
+    }
 
 
 def _stock_share(made: Rig, said: Said, carrier: Any, rate: float, seconds: float) -> float:

@@ -120,8 +120,11 @@ class Rig:
         """
         done = subprocess.run(
             [sys.executable, '-m', COMMANDS[command], '--config-file', str(self.config), *words],
-            capture_output=True, text=True, timeout=seconds, cwd=self.tree,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            cwd=self.tree,
+        )
         if done.returncode:
             raise RuntimeError(f'{command} {" ".join(words)}: {done.stdout}{done.stderr}')
         return done.stdout
@@ -131,8 +134,11 @@ class Rig:
         log = (self.folder / f'{name}.log').open('ab')
         process = subprocess.Popen(
             [sys.executable, '-m', COMMANDS[command], '--config-file', str(self.config), *words],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self.tree,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=self.tree,
+        )
         log.close()
         self.processes[name] = process
         return process

@@ -89,10 +89,23 @@ def _prototype(made: Rig, hosts: int) -> Iterator[tuple[str, str]]:
     with virtual_host() as broker, postgresql_database() as database:
         log = (made.folder / 'prototype.log').open('ab')
         made.processes['prototype'] = subprocess.Popen(
-            [sys.executable, '-m', 'bench.prototype', '--config-file', str(made.config),
-             '--broker', broker, '--database', database, '--hosts', str(hosts)],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            [
+                sys.executable,
+                '-m',
+                'bench.prototype',
+                '--config-file',
+                str(made.config),
+                '--broker',
+                broker,
+                '--database',
+                database,
+                '--hosts',
+                str(hosts),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
         log.close()
         made.wait_for('prototype', 'is ready')
         yield broker, database

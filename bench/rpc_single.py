@@ -127,8 +127,10 @@ def _start_empty(made: Rig) -> None:
     log = (made.folder / 'empty.log').open('ab')
     made.processes['empty'] = subprocess.Popen(
         [sys.executable, '-m', 'bench.empty_server', '--config-file', str(made.config)],
-        stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
     log.close()
     made.wait_for('empty', 'is ready')
 
@@ -202,9 +204,15 @@ class Load:
             )
             # Half of the room differs from host to host, so that scores do.
             report = HostReport(
-                name=name, epoch=said.epoch, sequence=1, full=True, running=[], pending=[],
-                inventories=inventories, foreign={'MEMORY_MB': 1024 * (number % 97)},
-            )  # fmt: skip
+                name=name,
+                epoch=said.epoch,
+                sequence=1,
+                full=True,
+                running=[],
+                pending=[],
+                inventories=inventories,
+                foreign={'MEMORY_MB': 1024 * (number % 97)},
+            )
             stats.update_resource_stats(report, wait=number == hosts - 1)
         store = SqlStore.for_url(self._rig.database)
         end = time.monotonic() + 60

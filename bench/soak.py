@@ -182,12 +182,14 @@ class Series:
 
     def look(self, seconds: float) -> None:
         """One more point."""
-        self.values.append((
-            round(seconds, 1),
-            conditions.rss_mb(int(self._folder.name)),
-            len(os.listdir(self._folder / 'fd')),
-            len(os.listdir(self._folder / 'task')),
-        ))  # fmt: skip
+        self.values.append(
+            (
+                round(seconds, 1),
+                conditions.rss_mb(int(self._folder.name)),
+                len(os.listdir(self._folder / 'fd')),
+                len(os.listdir(self._folder / 'task')),
+            )
+        )
 
     def settled(self, warm_up: float) -> list[tuple[float, float, int, int]]:
         """Without the first part."""
@@ -288,15 +290,20 @@ class Guests:
         consumer = str(uuid.uuid4())
         answer = self._scheduler.select_destinations(
             SelectDestinations(
-                request_id=str(uuid.uuid4()), spec=RequestSpec(resources=callers.TAKES),
-                consumers=[consumer], budget_ms=20_000,
+                request_id=str(uuid.uuid4()),
+                spec=RequestSpec(resources=callers.TAKES),
+                consumers=[consumer],
+                budget_ms=20_000,
             )
-        )  # fmt: skip
+        )
         chosen = answer.selections[0][0]
         build = Build(
-            claim_id=chosen.claim_id or '', consumer=consumer, host=chosen.host,
-            resources=chosen.resources, lease_seconds=chosen.lease_seconds,
-        )  # fmt: skip
+            claim_id=chosen.claim_id or '',
+            consumer=consumer,
+            host=chosen.host,
+            resources=chosen.resources,
+            lease_seconds=chosen.lease_seconds,
+        )
         told = self._computes.build(chosen.build_topic, build, wait=True)
         self._count(told['outcome'])
         return chosen if told['outcome'] == 'running' else None

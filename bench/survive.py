@@ -107,9 +107,20 @@ def once(
         out = made.folder / 'conductor.jsonl'
         began = time.monotonic()
         conductor = subprocess.Popen(
-            [sys.executable, '-m', 'bench.conductor', '--config-file', str(made.config),
-             '--out', str(out), '--requests', str(requests), '--callers', str(callers)],
-        )  # fmt: skip
+            [
+                sys.executable,
+                '-m',
+                'bench.conductor',
+                '--config-file',
+                str(made.config),
+                '--out',
+                str(out),
+                '--requests',
+                str(requests),
+                '--callers',
+                str(callers),
+            ],
+        )
         made.processes['conductor'] = conductor
         for kill in range(kills):
             goal = requests * (kill + 1) // (kills + 1)
@@ -185,7 +196,12 @@ def _judge(store: SqlStore, out: pathlib.Path, requests: int) -> Outcome:
     for name, lines in store.audit().items():
         problems += [f'{name}: {line}' for line in lines]
     return Outcome(
-        seconds=0, acknowledged=len(acked), placed=len(told), kills=0,
-        built=dict(collections.Counter(built.values())), refused=dict(refused),
-        problems=problems, rss_mb=0,
-    )  # fmt: skip
+        seconds=0,
+        acknowledged=len(acked),
+        placed=len(told),
+        kills=0,
+        built=dict(collections.Counter(built.values())),
+        refused=dict(refused),
+        problems=problems,
+        rss_mb=0,
+    )

@@ -93,10 +93,12 @@ class Quiet:
             )
         consumer = str(uuid.uuid4())
         body = {
-            'request_id': str(uuid.uuid4()), 'consumers': [consumer], 'budget_ms': 30_000,
+            'request_id': str(uuid.uuid4()),
+            'consumers': [consumer],
+            'budget_ms': 30_000,
             'lease_seconds': callers.LEASE_SECONDS,
             'spec': {'resources': callers.TAKES, 'project_id': QUIET},
-        }  # fmt: skip
+        }
         headers = {'Content-Type': 'application/json', 'X-Project-Id': QUIET}
         connection.request('POST', '/v1/requests', json.dumps(body), headers)
         answer = connection.getresponse()
@@ -148,10 +150,18 @@ class Memory:
 def flooded(port: int, args: argparse.Namespace, answered: dict[str, int]) -> Iterator[None]:
     """Another project floods meanwhile; ``answered`` has how often it was told what."""
     process = subprocess.Popen(
-        [sys.executable, '-m', 'bench.flood', f'http://127.0.0.1:{port}', GREEDY,
-         str(args.callers), str(args.bytes)],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            '-m',
+            'bench.flood',
+            f'http://127.0.0.1:{port}',
+            GREEDY,
+            str(args.callers),
+            str(args.bytes),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None
     try:
         if process.stdout.readline().strip() != 'floods':

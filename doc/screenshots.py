@@ -59,22 +59,25 @@ class Play:
         self.building: list[tuple[float, str, str, str, dict[str, int]]] = []
 
     def _names(self) -> list[str]:
-        return [f'az{zone}-r{i // 20:02}-n{i % 20:02}' for zone in (1, 2, 3)
-                for i in range(HOSTS // 3)]  # fmt: skip
+        return [
+            f'az{zone}-r{i // 20:02}-n{i % 20:02}' for zone in (1, 2, 3) for i in range(HOSTS // 3)
+        ]
 
     def _host(self, name: str) -> Host:
         large = name.startswith('az3')
         cores = 128 if large else 64
         busy = self.rng.betavariate(2, 2.2) if not large else self.rng.betavariate(4, 1.5)
         return Host(
-            self.world, name, zone=name[:3],
+            self.world,
+            name,
+            zone=name[:3],
             inventories={
                 'VCPU': Inventory(total=cores, allocation_ratio=2.0),
                 'MEMORY_MB': Inventory(total=cores * 8192, reserved=4096),
                 'DISK_GB': Inventory(total=4000),
             },
             foreign={'VCPU': int(cores * 2 * busy), 'MEMORY_MB': int(cores * 8192 * busy * 0.8)},
-        )  # fmt: skip
+        )
 
     def run(self) -> None:
         """An hour; every host reports once a minute unless it is silent."""
@@ -119,10 +122,11 @@ class Play:
         try:
             answer = self.client.select_destinations(
                 SelectDestinations(
-                    request_id=self._id(), spec=spec,
+                    request_id=self._id(),
+                    spec=spec,
                     consumers=[self._id() for _ in range(self.rng.choice((1, 1, 1, 2, 5)))],
                 )
-            )  # fmt: skip
+            )
         except exceptions.NoValidHost:
             return
         slow = 6.0 if 20 < minute < 38 else 1.0

@@ -26,20 +26,41 @@ KINDS: dict[str, type[Plugin]] = {FILTERS: Filter, WEIGHERS: Weigher}
 
 #: The filters in force unless configured otherwise, cheap and selective first.
 DEFAULT_FILTERS = (
-    'ForcedHostsFilter', 'IgnoredHostsFilter', 'RequestedDestinationFilter', 'ComputeFilter',
-    'AvailabilityZoneFilter', 'AggregatesFilter', 'TraitsFilter', 'ResourcesFilter',
-    'NUMATopologyFilter', 'PciPassthroughFilter',
-    'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter', 'SameHostFilter',
-    'DifferentHostFilter', 'ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
-    'LocationFilter', 'RulesFilter',
-)  # fmt: skip
+    'ForcedHostsFilter',
+    'IgnoredHostsFilter',
+    'RequestedDestinationFilter',
+    'ComputeFilter',
+    'AvailabilityZoneFilter',
+    'AggregatesFilter',
+    'TraitsFilter',
+    'ResourcesFilter',
+    'NUMATopologyFilter',
+    'PciPassthroughFilter',
+    'ServerGroupAntiAffinityFilter',
+    'ServerGroupAffinityFilter',
+    'SameHostFilter',
+    'DifferentHostFilter',
+    'ComputeCapabilitiesFilter',
+    'ImagePropertiesFilter',
+    'LocationFilter',
+    'RulesFilter',
+)
 DEFAULT_WEIGHERS = (
-    'RAMWeigher', 'CPUWeigher', 'DiskWeigher', 'IoOpsWeigher', 'NumInstancesWeigher',
-    'HypervisorVersionWeigher', 'PCIWeigher', 'MetricsWeigher', 'BuildFailureWeigher',
-    'CrossCellWeigher', 'ImagePropertiesWeigher', 'ServerGroupSoftAffinityWeigher',
+    'RAMWeigher',
+    'CPUWeigher',
+    'DiskWeigher',
+    'IoOpsWeigher',
+    'NumInstancesWeigher',
+    'HypervisorVersionWeigher',
+    'PCIWeigher',
+    'MetricsWeigher',
+    'BuildFailureWeigher',
+    'CrossCellWeigher',
+    'ImagePropertiesWeigher',
+    'ServerGroupSoftAffinityWeigher',
     'ServerGroupSoftAntiAffinityWeigher',
     'RulesWeigher',
-)  # fmt: skip
+)
 
 
 def installed(group: str) -> list[str]:
@@ -264,6 +285,11 @@ def _chosen(group: str, running: Sequence[Plugin], names: Sequence[str]) -> list
 
 
 _SETTINGS = (
-    'subset_size', 'shuffle_best', 'default_zone', 'skip_failing', 'detailed', 'normalization',
+    'subset_size',
+    'shuffle_best',
+    'default_zone',
+    'skip_failing',
+    'detailed',
+    'normalization',
     'prefilters',
-)  # fmt: skip
+)

@@ -174,9 +174,12 @@ class ADraft(Builder):
 def a_draft(request_id: str | None = None, **fields: Any) -> ADraft:
     """A request of worker-1, without members yet, answered with b'answer'."""
     base: dict[str, Any] = {
-        'id': request_id or new_uuid(), 'fingerprint': 'body', 'owner': 'worker-1', 'claims': [],
+        'id': request_id or new_uuid(),
+        'fingerprint': 'body',
+        'owner': 'worker-1',
+        'claims': [],
         'answer': b'answer',
-    }  # fmt: skip
+    }
     return ADraft(**{**base, **fields})
 
 
@@ -200,9 +203,13 @@ def claimed(store: Store, draft: ADraft) -> list[Claim]:
 def a_decision(**fields: Any) -> DecisionRecord:
     """A refusal."""
     base: dict[str, Any] = {
-        'id': new_uuid(), 'request_id': new_uuid(), 'outcome': 'no_valid_host',
-        'packed': b'packed', 'host_set': 'digest', 'provider_ids': b'12345678',
-    }  # fmt: skip
+        'id': new_uuid(),
+        'request_id': new_uuid(),
+        'outcome': 'no_valid_host',
+        'packed': b'packed',
+        'host_set': 'digest',
+        'provider_ids': b'12345678',
+    }
     return DecisionRecord(**{**base, **fields})
 
 
@@ -253,8 +260,13 @@ class AReport(Builder):
 def a_report(name: str = 'cmp-1', **fields: Any) -> AReport:
     """A full report of 8 cores, 16 GiB and 100 GiB with nothing on it."""
     base: dict[str, Any] = {
-        'name': name, 'epoch': 1, 'sequence': 1, 'full': True, 'running': [], 'pending': [],
-    }  # fmt: skip
+        'name': name,
+        'epoch': 1,
+        'sequence': 1,
+        'full': True,
+        'running': [],
+        'pending': [],
+    }
     return AReport(**{**base, **fields}).with_room(vcpu=8, ram=16_384, disk=100)
 
 
@@ -390,7 +402,23 @@ def changed(message: Any, **fields: Any) -> Any:
 
 
 __all__ = [
-    'CLEAN', 'UNSET', 'a_decision', 'a_draft', 'a_group', 'a_guest', 'a_host', 'a_report',
-    'a_request', 'amounts', 'changed', 'claimed', 'commit', 'fate_of', 'generation_of', 'live',
-    'new_uuid', 'state_of', 'uuid_of',
-]  # fmt: skip
+    'CLEAN',
+    'UNSET',
+    'a_decision',
+    'a_draft',
+    'a_group',
+    'a_guest',
+    'a_host',
+    'a_report',
+    'a_request',
+    'amounts',
+    'changed',
+    'claimed',
+    'commit',
+    'fate_of',
+    'generation_of',
+    'live',
+    'new_uuid',
+    'state_of',
+    'uuid_of',
+]

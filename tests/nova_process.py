@@ -48,9 +48,12 @@ class NovaProcess:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(('OS_', 'PYTHON'))}
         self._process = subprocess.Popen(
             [python(), '-B', str(side), *words],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, env=clean | environment,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=clean | environment,
+        )
 
     def __enter__(self) -> Self:
         return self

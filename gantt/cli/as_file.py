@@ -239,8 +239,13 @@ class Export(base.Base):
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         """Where to."""
-        parser.add_argument('file', nargs='?', default='-', metavar='FILE',
-                            help='the file to make; - (default): standard output')  # fmt: skip
+        parser.add_argument(
+            'file',
+            nargs='?',
+            default='-',
+            metavar='FILE',
+            help='the file to make; - (default): standard output',
+        )
         parser.add_argument('--force', action='store_true', help='although the file is there')
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -266,8 +271,9 @@ class _OfFile(base.Base):
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         """Which file."""
         parser.add_argument('file', metavar='FILE', help='YAML or JSON; - reads standard input')
-        parser.add_argument('--delete', action='store_true',
-                            help='also delete what there is and the file has not')  # fmt: skip
+        parser.add_argument(
+            '--delete', action='store_true', help='also delete what there is and the file has not'
+        )
 
     def differences(self, args: argparse.Namespace) -> list[Difference]:
         """What is to be done.  :raises Failure:"""

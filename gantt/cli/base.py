@@ -22,10 +22,16 @@ from gantt.core.messages.near import did_you_mean, near
 PAGE = 500
 #: What people call resources -> how they are asked for.
 _RESOURCES = {
-    'vcpu': 'VCPU=2', 'cpu': 'VCPU=2', 'core': 'VCPU=2', 'pcpu': 'PCPU=2',
-    'ram': 'MEMORY_MB=4096', 'memory': 'MEMORY_MB=4096', 'memory-mb': 'MEMORY_MB=4096',
-    'disk': 'DISK_GB=20', 'disk-gb': 'DISK_GB=20',
-}  # fmt: skip
+    'vcpu': 'VCPU=2',
+    'cpu': 'VCPU=2',
+    'core': 'VCPU=2',
+    'pcpu': 'PCPU=2',
+    'ram': 'MEMORY_MB=4096',
+    'memory': 'MEMORY_MB=4096',
+    'memory-mb': 'MEMORY_MB=4096',
+    'disk': 'DISK_GB=20',
+    'disk-gb': 'DISK_GB=20',
+}
 ROWS_MAX = 100_000
 #: To a terminal: forget what is shown, and begin at the top.
 _CLEAR = '\x1b[H\x1b[2J'
@@ -95,13 +101,21 @@ class Base(command.Command):
         )
         if self.may_watch:
             parser.add_argument(
-                '--watch', nargs='?', metavar='SECONDS', type=number(0.5, 3600), const=5.0,
+                '--watch',
+                nargs='?',
+                metavar='SECONDS',
+                type=number(0.5, 3600),
+                const=5.0,
                 help='print it again and again, with so many seconds between (default: 5)',
-            )  # fmt: skip
+            )
             parser.add_argument(
-                '--for', dest='watch_seconds', metavar='SECONDS', type=number(0, 604_800),
-                default=3600.0, help='with --watch: end after so long (default: 3600)',
-            )  # fmt: skip
+                '--for',
+                dest='watch_seconds',
+                metavar='SECONDS',
+                type=number(0, 604_800),
+                default=3600.0,
+                help='with --watch: end after so long (default: 3600)',
+            )
         self.arguments(parser)
         return parser
 
@@ -265,9 +279,13 @@ class Lister(Base):
         return rows, last, marker is not None
 
     def _table(
-        self, args: argparse.Namespace, rows: list[dict[str, Any]],
-        fields: Sequence[choosing.Field], last: Any, more: bool,
-    ) -> list[str]:  # fmt: skip
+        self,
+        args: argparse.Namespace,
+        rows: list[dict[str, Any]],
+        fields: Sequence[choosing.Field],
+        last: Any,
+        more: bool,
+    ) -> list[str]:
         if not rows:
             return [self.nothing]
         columns = [field.column for field in fields] or self.columns
@@ -283,10 +301,14 @@ class Lister(Base):
         """Rows for programs: csv with a header; or values with a tab between them."""
         names = [field.name for field in fields] or (list(rows[0]) if rows else [])
         values = [
-            [choosing.flat(value) for value in
-             ([field.value(row) for field in fields] or [row[name] for name in names])]
+            [
+                choosing.flat(value)
+                for value in (
+                    [field.value(row) for field in fields] or [row[name] for name in names]
+                )
+            ]
             for row in rows
-        ]  # fmt: skip
+        ]
         if args.form == 'value':
             for line in values:
                 self.app.stdout.write('\t'.join(map(quoting.plain, line)) + '\n')

@@ -47,8 +47,12 @@ class ClaimList(base.Lister):
 
     def query(self, args: argparse.Namespace) -> dict[str, Any]:
         """As asked."""
-        return {'state': args.state, 'host': args.host, 'consumer': args.consumer,
-                'request_id': args.request}  # fmt: skip
+        return {
+            'state': args.state,
+            'host': args.host,
+            'consumer': args.consumer,
+            'request_id': args.request,
+        }
 
 
 class ClaimShow(base.Base):

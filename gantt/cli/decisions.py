@@ -7,8 +7,17 @@ from typing import Any
 from gantt.cli import base, text
 from gantt.cli.text import Column
 
-OUTCOMES = ('placed', 'no_valid_host', 'conflict', 'busy', 'expired', 'unknown', 'cancelled',
-            'reused', 'failed')  # fmt: skip
+OUTCOMES = (
+    'placed',
+    'no_valid_host',
+    'conflict',
+    'busy',
+    'expired',
+    'unknown',
+    'cancelled',
+    'reused',
+    'failed',
+)
 
 
 _ID = (

@@ -36,14 +36,20 @@ class HostDrain(HostDisable):
             '--wait', action='store_true', help='end when the host is empty, and show progress'
         )
         parser.add_argument(
-            '--interval', metavar='SECONDS', type=base.number(0.1, 3600), default=5.0,
+            '--interval',
+            metavar='SECONDS',
+            type=base.number(0.1, 3600),
+            default=5.0,
             help='with --wait: between two looks (default: 5)',
-        )  # fmt: skip
+        )
         parser.add_argument(
-            '--for', dest='seconds', metavar='SECONDS', type=base.number(0, 604_800),
+            '--for',
+            dest='seconds',
+            metavar='SECONDS',
+            type=base.number(0, 604_800),
             default=3600.0,
             help='with --wait: give up after so long; the host stays disabled (default: 3600)',
-        )  # fmt: skip
+        )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Disable it, look, and wait where asked."""

@@ -24,9 +24,13 @@ class Events(base.Base):
         parser.add_argument('--host', help='of this host only')
         parser.add_argument('--kind', help='of this kind only, such as claimed or disabled')
         parser.add_argument(
-            '--for', dest='seconds', metavar='SECONDS', type=base.number(0, 604_800),
-            default=3600.0, help='end after so long (default: 3600)',
-        )  # fmt: skip
+            '--for',
+            dest='seconds',
+            metavar='SECONDS',
+            type=base.number(0, 604_800),
+            default=3600.0,
+            help='end after so long (default: 3600)',
+        )
         parser.add_argument(
             '--count', type=base.whole_number(1, 1_000_000), help='end after so many events'
         )
@@ -58,9 +62,13 @@ class Events(base.Base):
 
     def _ask(self, args: argparse.Namespace, cursor: str | None, wait: float) -> Any:
         return self.endpoint.get(
-            '/v1/events', after=cursor, wait=round(wait, 1), limit=1000, host=args.host,
+            '/v1/events',
+            after=cursor,
+            wait=round(wait, 1),
+            limit=1000,
+            host=args.host,
             kind=args.kind,
-        )  # fmt: skip
+        )
 
     def _warn(self, sentence: str) -> None:
         self.app.stderr.write(f'gantt: {sentence}\n')

@@ -20,10 +20,13 @@ class GroupList(base.Lister):
     columns = (
         Column('GROUP', text.key('uuid')),
         Column('POLICY', text.key('policy')),
-        Column('PER HOST', lambda r: str(r['max_per_host'])
-               if r['policy'] == 'anti-affinity' else '-', right=True),
+        Column(
+            'PER HOST',
+            lambda r: str(r['max_per_host']) if r['policy'] == 'anti-affinity' else '-',
+            right=True,
+        ),
         Column('NAME', text.key('name'), least=8),
-    )  # fmt: skip
+    )
 
 
 class GroupCreate(base.Write):

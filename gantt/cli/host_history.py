@@ -14,9 +14,11 @@ class HostHistory(base.Base):
         """Which host, how much."""
         parser.add_argument('host')
         parser.add_argument(
-            '--limit', type=base.whole_number(1, 1000), default=50,
+            '--limit',
+            type=base.whole_number(1, 1000),
+            default=50,
             help='print at most so many lines (default: 50, at most 1000)',
-        )  # fmt: skip
+        )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Fetch and print."""

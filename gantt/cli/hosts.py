@@ -44,15 +44,24 @@ class HostList(base.Lister):
         Column('RAM', _room('MEMORY_MB'), right=True, by='free.MEMORY_MB'),
         Column('DISK', _room('DISK_GB'), right=True, by='free.DISK_GB'),
         Column('CLAIMS', lambda r: str(r['claims']), right=True),
-        Column('REPORT', lambda r: text.age(r['report_age_seconds']), right=True,
-               by='report_age_seconds'),
-    )  # fmt: skip
+        Column(
+            'REPORT',
+            lambda r: text.age(r['report_age_seconds']),
+            right=True,
+            by='report_age_seconds',
+        ),
+    )
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         """Which hosts, in which order."""
         parser.add_argument('--condition', choices=CONDITIONS, help='only hosts in this condition')
-        parser.add_argument('--stale', action='store_const', dest='condition', const='stale',
-                            help='only hosts that have not reported lately')  # fmt: skip
+        parser.add_argument(
+            '--stale',
+            action='store_const',
+            dest='condition',
+            const='stale',
+            help='only hosts that have not reported lately',
+        )
         parser.add_argument('--zone', help='only hosts of this availability zone')
         parser.add_argument('--aggregate', help='only hosts of this aggregate, by name or uuid')
         parser.add_argument('--name', metavar='PART', help='only hosts with PART in their name')
@@ -155,10 +164,13 @@ _CLAIMS = (
     Column('STATE', lambda r: r['state'] + ('*' if r['adopted'] else '')),
     Column('CONSUMER', lambda r: text.short_id(r['consumer'])),
     Column('AGE', lambda r: text.age(r['age_seconds']), right=True),
-    Column('LEASE', lambda r: text.age(r['lease_seconds'])
-           if r['lease_seconds'] is not None else '-', right=True),
+    Column(
+        'LEASE',
+        lambda r: text.age(r['lease_seconds']) if r['lease_seconds'] is not None else '-',
+        right=True,
+    ),
     Column('RESOURCES', lambda r: text.needs(r['resources']), least=12),
-)  # fmt: skip
+)
 
 
 class HostDisable(base.Write):

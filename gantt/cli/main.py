@@ -139,7 +139,7 @@ class Gantt(app.App):
             default=60.0,
             help='how long to wait for an answer (default: 60)',
         )
-        return parser  # fmt: skip
+        return parser
 
     def print_help_if_requested(self) -> None:
         """The options, and every command with a line about it."""
@@ -227,8 +227,10 @@ def main(
         return int(Exit.TROUBLE)
     except Exception as e:  # a defect, or an answer that no Gantt gives
         said = ' '.join(str(e).split())
-        stderr.write(f'gantt: an answer is not as expected, or gantt has a defect: '
-                     f'{type(e).__name__}: {said}\n')  # fmt: skip
+        stderr.write(
+            f'gantt: an answer is not as expected, or gantt has a defect: '
+            f'{type(e).__name__}: {said}\n'
+        )
         return int(Exit.TROUBLE)
 
 

@@ -41,8 +41,12 @@ class Replay(base.Base):
         parser.add_argument(
             '--shuffle', action='store_true', help='pick at random among equally good ones'
         )
-        parser.add_argument('--seed', type=base.whole_number(0, 2**62), metavar='N',
-                            help='another seed for what is random')  # fmt: skip
+        parser.add_argument(
+            '--seed',
+            type=base.whole_number(0, 2**62),
+            metavar='N',
+            help='another seed for what is random',
+        )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """POST and print."""

@@ -50,8 +50,7 @@ class Select(base.Base):
             metavar='SECONDS',
             help='keep the unconfirmed claims so long',
         )
-        parser.add_argument('--dry-run', action='store_true',
-                            help='claim nothing, only say where')  # fmt: skip
+        parser.add_argument('--dry-run', action='store_true', help='claim nothing, only say where')
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """POST the request and print the places."""
@@ -121,8 +120,11 @@ _COLUMNS = (
     Column('CONSUMER', lambda r: text.short_id(r['chosen']['consumer'])),
     Column('HOST', lambda r: r['chosen']['host'], least=16),
     Column('ZONE', lambda r: r['chosen']['zone'] or '-', least=6),
-    Column('LEASE', lambda r: text.age(r['chosen']['lease_seconds'])
-           if r['chosen']['lease_seconds'] else '-', right=True),
+    Column(
+        'LEASE',
+        lambda r: text.age(r['chosen']['lease_seconds']) if r['chosen']['lease_seconds'] else '-',
+        right=True,
+    ),
     Column('ALTERNATES', lambda r: ', '.join(s['host'] for s in r['others']) or '-', least=12),
-)  # fmt: skip
+)
 _DRY = tuple(column for column in _COLUMNS if column.title not in ('CLAIM', 'LEASE'))

@@ -57,10 +57,14 @@ def _summary(rows: list[dict[str, Any]], width: int) -> list[str]:
     alive = [row for row in rows if not row['is_silent']]
     lines: list[str] = []
     for key, what, remedy in (
-        ('configuration', 'configurations', 'the one that differs is marked with "!"; SIGHUP '
-         'the schedulers or start them again, start gantt-api again'),
+        (
+            'configuration',
+            'configurations',
+            'the one that differs is marked with "!"; SIGHUP '
+            'the schedulers or start them again, start gantt-api again',
+        ),
         ('version', 'versions', 'finish the upgrade'),
-    ):  # fmt: skip
+    ):
         counts = collections.Counter(row[key] for row in alive if row[key])
         if len(counts) > 1:
             each = ', '.join(f'{value[:16]} ({n})' for value, n in counts.most_common(5))

@@ -50,9 +50,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument('--flavor', metavar='NAME', help='the name of the flavor, for the record')
     parser.add_argument('--project', help='the project of the consumers')
-    parser.add_argument('--request-file', metavar='FILE',
-                        help='the request as JSON or YAML, "-" for standard input; '
-                        'arguments go before it')  # fmt: skip
+    parser.add_argument(
+        '--request-file',
+        metavar='FILE',
+        help='the request as JSON or YAML, "-" for standard input; arguments go before it',
+    )
 
 
 def body(args: argparse.Namespace) -> dict[str, Any]:

@@ -31,12 +31,17 @@ class Status(base.Base):
     def _problems(self) -> list[dict[str, Any]]:
         """What the service depends on and does not have: hosts and claims do not tell."""
         return [
-            *({'name': one['name'], 'detail': one['detail']}
-              for one in self._seen(self.endpoint.health) if not one['ok']),
-            *({'name': one['name'], 'detail': one['alarm']}
-              for one in self._seen(lambda: self.endpoint.get('/v1/services')['services'])
-              if one.get('alarm')),
-        ]  # fmt: skip
+            *(
+                {'name': one['name'], 'detail': one['detail']}
+                for one in self._seen(self.endpoint.health)
+                if not one['ok']
+            ),
+            *(
+                {'name': one['name'], 'detail': one['alarm']}
+                for one in self._seen(lambda: self.endpoint.get('/v1/services')['services'])
+                if one.get('alarm')
+            ),
+        ]
 
     def _seen(self, fetch: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
         """Nothing where who asks may not see it, or the service is older than what is asked."""
@@ -83,15 +88,17 @@ def _configurations(found: list[dict[str, Any]], width: int) -> list[str]:
         last = text.age(one['last_age_seconds'])
         lines += text.wrap(
             f'  {one["digest"]}: decided with {last} ago by {", ".join(one["workers"])}{here}',
-            width, ' ' * 4,
-        )  # fmt: skip
+            width,
+            ' ' * 4,
+        )
     if not any(one['is_here'] for one in found):
         lines.append('  this API explains, and decides dry runs, with others')
     lines += text.wrap(
         '  SIGHUP or start again the schedulers that are behind, and start gantt-api again; the '
         'log of a scheduler says what it refused',
-        width, '  ',
-    )  # fmt: skip
+        width,
+        '  ',
+    )
     return lines
 
 

@@ -55,7 +55,9 @@ class UsageShow(base.Base):
             f'project {found["project_id"]}: {text.count(found["consumers"], "guest")} with '
             f'{text.count(found["claims"], "live claim")}, {found["claims_in_flight"]} of them not '
             'confirmed yet',
-            *(f'  {name:<20} {text.amount(name, amount)}'
-              for name, amount in sorted(found['amounts'].items())),
-        ]  # fmt: skip
+            *(
+                f'  {name:<20} {text.amount(name, amount)}'
+                for name, amount in sorted(found['amounts'].items())
+            ),
+        ]
         return self.show(parsed_args.form, found, lines)

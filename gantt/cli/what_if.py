@@ -28,14 +28,19 @@ class WhatIf(base.Base):
         """What to place, and what is otherwise."""
         spec.arguments(parser)
         many: dict[str, Any] = {'action': 'append', 'default': [], 'metavar': _FORM}
-        parser.add_argument('--count', type=base.whole_number(1, 1000), default=1,
-                            help='how many consumers (default: 1)')  # fmt: skip
+        parser.add_argument(
+            '--count',
+            type=base.whole_number(1, 1000),
+            default=1,
+            help='how many consumers (default: 1)',
+        )
         parser.add_argument(
             '--add-host', **many, help='a further host: like=HOST, count=N, and the keys below'
         )
         parser.add_argument('--change-host', **many, help=f'a host otherwise: {_KEYS}')
-        parser.add_argument('--remove-host', action='append', default=[], metavar='HOST',
-                            help='without this host')  # fmt: skip
+        parser.add_argument(
+            '--remove-host', action='append', default=[], metavar='HOST', help='without this host'
+        )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """POST and print."""

@@ -71,8 +71,9 @@ def renew_if_deaf(carrier: om.transport.RPCTransport) -> bool:
             return False
         LOG.warning(
             'No answer reaches this process from %s, which takes messages all the same: its '
-            'connections are made anew', transport.address(carrier),
-        )  # fmt: skip
+            'connections are made anew',
+            transport.address(carrier),
+        )
         _renewals.at[carrier] = time.monotonic()
         close = driver.renew(carrier)
         threading.Thread(target=close, name='rpc-close', daemon=True).start()
@@ -127,9 +128,16 @@ class Caller:
         )
 
     def call(
-        self, method: str, timeout: float, *, context_id: str = '', topic: str | None = None,
-        publish_tries: int = transport.PUBLISH_RETRIES + 1, version: str = wire.SENT, **args: Any,
-    ) -> Any:  # fmt: skip
+        self,
+        method: str,
+        timeout: float,
+        *,
+        context_id: str = '',
+        topic: str | None = None,
+        publish_tries: int = transport.PUBLISH_RETRIES + 1,
+        version: str = wire.SENT,
+        **args: Any,
+    ) -> Any:
         """Call and wait for the answer.
 
         :param timeout: seconds
@@ -153,9 +161,15 @@ class Caller:
         self._sent(method, 0.0, context_id, topic, args)
 
     def _sent(
-        self, method: str, timeout: float, context_id: str, topic: str | None,
-        args: dict[str, Any], call_tries: int = 0, version: str = wire.SENT,
-    ) -> Any:  # fmt: skip
+        self,
+        method: str,
+        timeout: float,
+        context_id: str,
+        topic: str | None,
+        args: dict[str, Any],
+        call_tries: int = 0,
+        version: str = wire.SENT,
+    ) -> Any:
         """:param call_tries: 0: a cast"""
         client = self._client if topic is None else self._client.prepare(topic=topic)
         if version != wire.SENT:
@@ -184,9 +198,14 @@ class Caller:
         return None
 
     def _called(
-        self, client: Any, context: dict[str, str], method: str, timeout: float,
-        args: dict[str, Any], tries: int,
-    ) -> Any:  # fmt: skip
+        self,
+        client: Any,
+        context: dict[str, str],
+        method: str,
+        timeout: float,
+        args: dict[str, Any],
+        tries: int,
+    ) -> Any:
         """Call, with all tries to publish inside the timeout.
 
         Each of the library's own tries may take the whole of it where a broker takes no
@@ -216,9 +235,13 @@ def _clean(error: exceptions.GanttError) -> exceptions.GanttError:
 
 
 def again(
-    attempt: Callable[[float], T], seconds: float, *, most: int,
-    passing: tuple[type[Exception], ...], what: str,
-) -> T:  # fmt: skip
+    attempt: Callable[[float], T],
+    seconds: float,
+    *,
+    most: int,
+    passing: tuple[type[Exception], ...],
+    what: str,
+) -> T:
     """Try until it works, an answer is final, or ``seconds`` or ``most`` tries are over.
 
     :param attempt: gets the seconds that are left

@@ -57,9 +57,12 @@ class ClaimsClient:
     """
 
     def __init__(
-        self, transport: om.transport.RPCTransport, *, timeout: float = 20.0,
+        self,
+        transport: om.transport.RPCTransport,
+        *,
+        timeout: float = 20.0,
         signer: Signer | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._caller = Caller(transport, wire.CLAIMS_TOPIC, HOSTS_EXCHANGE)
         self._timeout = timeout
         self._signer = signer
@@ -119,8 +122,11 @@ class ClaimsClient:
             lambda left: self._caller.call(
                 method, patience.next(left), context_id=context_id, **args
             ),
-            self._timeout, most=_TRIES_MOST, passing=_PASSING, what=f'{method} of {context_id}',
-        )  # fmt: skip
+            self._timeout,
+            most=_TRIES_MOST,
+            passing=_PASSING,
+            what=f'{method} of {context_id}',
+        )
 
 
 class StatsClient:
@@ -133,9 +139,12 @@ class StatsClient:
     """
 
     def __init__(
-        self, transport: om.transport.RPCTransport, *, timeout: float = 15.0,
+        self,
+        transport: om.transport.RPCTransport,
+        *,
+        timeout: float = 15.0,
         signer: Signer | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._caller = Caller(transport, wire.STATS_TOPIC, HOSTS_EXCHANGE)
         self._timeout = timeout
         self._signer = signer
@@ -154,9 +163,12 @@ class StatsClient:
             body = self._signer.message('update_resource_stats', body)
         if report.full if wait is None else wait:
             found = self._caller.call(
-                'update_resource_stats', self._timeout, context_id=report.name,
-                name=report.name, stats=body,
-            )  # fmt: skip
+                'update_resource_stats',
+                self._timeout,
+                context_id=report.name,
+                name=report.name,
+                stats=body,
+            )
             return base.decode(found, ReportFate, inside='fate')
         self._caller.cast(
             'update_resource_stats', context_id=report.name, name=report.name, stats=body

@@ -30,9 +30,12 @@ class NovaClient:
     """
 
     def __init__(
-        self, transport: om.transport.RPCTransport, *, timeout: float = 20.0,
+        self,
+        transport: om.transport.RPCTransport,
+        *,
+        timeout: float = 20.0,
         signer: Signer | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._signer = signer
         self._caller = Caller(transport, wire.STATS_TOPIC, HOSTS_EXCHANGE)
         self._timeout = timeout

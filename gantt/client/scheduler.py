@@ -49,9 +49,13 @@ class SchedulerClient:
         self._attempt_seconds = attempt_seconds
 
     def select_destinations(
-        self, request: SelectDestinations | None = None, *, spec: RequestSpec | None = None,
-        consumers: list[str] | None = None, **fields: Any,
-    ) -> Answer:  # fmt: skip
+        self,
+        request: SelectDestinations | None = None,
+        *,
+        spec: RequestSpec | None = None,
+        consumers: list[str] | None = None,
+        **fields: Any,
+    ) -> Answer:
         """Place every consumer and claim its place.
 
         Either a whole request, or its parts; without ``request_id`` one is
@@ -74,9 +78,11 @@ class SchedulerClient:
             lambda left: self._select(
                 request, left, patience, repeat=next(sent) > 0 or request.repeat
             ),
-            seconds, most=_TRIES_MOST, passing=(*_PASSING, NoAnswer),
+            seconds,
+            most=_TRIES_MOST,
+            passing=(*_PASSING, NoAnswer),
             what=f'request {request.request_id}',
-        )  # fmt: skip
+        )
 
     def _select(
         self, request: SelectDestinations, left: float, patience: Patience, *, repeat: bool
@@ -88,9 +94,12 @@ class SchedulerClient:
             seconds = left + _GRACE_SECONDS
         try:
             found = self._caller.call(
-                'select_destinations', seconds, context_id=request.request_id, publish_tries=1,
+                'select_destinations',
+                seconds,
+                context_id=request.request_id,
+                publish_tries=1,
                 request=body,
-            )  # fmt: skip
+            )
         except exceptions.Unavailable as e:
             if type(e) is exceptions.Unavailable:  # what the receiver met, not what it decided
                 raise NoAnswer(e.message, **e.kwargs) from None
@@ -109,12 +118,17 @@ class SchedulerClient:
         patience, body = Patience(timeout), base.to_builtins(GetRequest(request_id=request_id))
         found = again(
             lambda left: self._caller.call(
-                'get_request', patience.next(left), context_id=request_id, version=version,
+                'get_request',
+                patience.next(left),
+                context_id=request_id,
+                version=version,
                 request=body,
             ),
-            timeout, most=_TRIES_MOST, passing=(exceptions.BrokerUnavailable, NoAnswer),
+            timeout,
+            most=_TRIES_MOST,
+            passing=(exceptions.BrokerUnavailable, NoAnswer),
             what=f'look at {request_id}',
-        )  # fmt: skip
+        )
         return base.decode(found, Answer, inside='answer')
 
     def extend_claims(self, request_id: str, seconds: int) -> dict[str, Any]:
@@ -134,6 +148,8 @@ class SchedulerClient:
             lambda left: self._caller.call(
                 'cancel_claims', patience.next(left), context_id=request_id, request=body
             ),
-            timeout, most=_TRIES_MOST, passing=(*_PASSING, NoAnswer),
+            timeout,
+            most=_TRIES_MOST,
+            passing=(*_PASSING, NoAnswer),
             what=f'cancel of {request_id}',
-        )  # fmt: skip
+        )

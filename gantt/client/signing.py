@@ -19,9 +19,11 @@ class Signer:
     """
 
     def __init__(
-        self, key: PrivateKey, older: tuple[tuple[bytes, bytes], ...] = (),
+        self,
+        key: PrivateKey,
+        older: tuple[tuple[bytes, bytes], ...] = (),
         wall: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._key = key
         self._older = older
         self._wall = wall

@@ -75,9 +75,12 @@ def parts(conf: Any) -> Parts:
     connected.check_rights()
     metrics = Metrics()
     insights = Insights(
-        connected, pipeline, wiring.settings(conf, pipeline),
-        max_age=conf.api.table_age_seconds, count=metrics.count,
-    )  # fmt: skip
+        connected,
+        pipeline,
+        wiring.settings(conf, pipeline),
+        max_age=conf.api.table_age_seconds,
+        count=metrics.count,
+    )
     schedulers = client.SchedulerClient(client.get_transport(conf))
     transport.service_defaults(conf)
     probe = Probe(schedulers)
@@ -199,9 +202,13 @@ def _serve(conf: Any) -> int:
     clear_text.guard(conf, clear_text.of_api(conf))
     app, presence, events = parts(conf)
     server = Server(
-        app, conf.api.host, conf.api.port, conf.api.threads,
-        connections_max=conf.api.connections_max, idle_seconds=conf.api.idle_seconds,
-    )  # fmt: skip
+        app,
+        conf.api.host,
+        conf.api.port,
+        conf.api.threads,
+        connections_max=conf.api.connections_max,
+        idle_seconds=conf.api.idle_seconds,
+    )
     server.start()
     presence.start()
     LOG.info('gantt-api %s listens on http://%s:%d', version_string(), server.host, server.port)

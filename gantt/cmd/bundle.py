@@ -63,8 +63,9 @@ class Secrets:
             found.update(_forms(value))
         self._found = sorted(
             (one for one in found if len(one) >= SECRET_LEAST and one.lower() not in _COMMON),
-            key=len, reverse=True,
-        )  # fmt: skip
+            key=len,
+            reverse=True,
+        )
 
     def out_of(self, text: str) -> str:
         """``text`` without them, and without what looks like one."""
@@ -116,9 +117,10 @@ def run(conf: Any) -> int:
         file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'wb')
     except OSError as e:
         raise exceptions.Misconfigured(
-            option=f'--output {path}', problem=e.strerror or str(e),
+            option=f'--output {path}',
+            problem=e.strerror or str(e),
             fix='Name a file that is not there yet, where this user may write',
-        ) from None  # fmt: skip
+        ) from None
     with file, tarfile.open(fileobj=file, mode='w:gz') as bundle:
         for part, text in _parts(conf):
             data = secrets.out_of(text).encode(errors='replace')[-PART_MAX:]
@@ -165,8 +167,11 @@ def _or_why_not(make: Callable[[Any], str], of: Any) -> str:
 
 def _versions(_: Any) -> str:
     lines = [
-        f'gantt {version_string()}', f'python {sys.version}', f'on {platform.platform()}', '',
-    ]  # fmt: skip
+        f'gantt {version_string()}',
+        f'python {sys.version}',
+        f'on {platform.platform()}',
+        '',
+    ]
     found = {f'{one.metadata["Name"]}=={one.version}' for one in importlib.metadata.distributions()}
     return '\n'.join([*lines, *sorted(found, key=str.casefold)]) + '\n'
 

@@ -102,10 +102,14 @@ def reserved_claims(endpoint: Endpoint) -> Iterator[Build]:
         for claim in page['claims']:
             if (claim['lifecycle'], claim['purpose']) == ('host', 'create'):
                 yield Build(
-                    claim_id=claim['id'], consumer=claim['consumer'], host=claim['host'],
-                    resources=claim['resources'], lease_seconds=claim['lease_seconds'] or 0.0,
-                    request_id=claim['request_id'], group=claim['group'],
-                )  # fmt: skip
+                    claim_id=claim['id'],
+                    consumer=claim['consumer'],
+                    host=claim['host'],
+                    resources=claim['resources'],
+                    lease_seconds=claim['lease_seconds'] or 0.0,
+                    request_id=claim['request_id'],
+                    group=claim['group'],
+                )
         marker = page['next_marker']
         if marker is None:
             return

@@ -89,9 +89,10 @@ def opened(conf: Any) -> Iterator[tuple[Any, str]]:
     name = conf.rpc.dead_letter_queue
     if not name:
         raise exceptions.Misconfigured(
-            option='[rpc] dead_letter_queue', problem='no queue is named: nothing is kept',
+            option='[rpc] dead_letter_queue',
+            problem='no queue is named: nothing is kept',
             fix='Name one, e.g. gantt-dead-letters, where the schedulers run',
-        )  # fmt: skip
+        )
     carrier = transport.own_transport(conf)
     where = transport.address(carrier)
     try:
@@ -102,8 +103,9 @@ def opened(conf: Any) -> Iterator[tuple[Any, str]]:
     except amqp.NotFound:
         raise exceptions.NotFound(
             f'the broker has no queue {name!r}: nothing was refused since it was named',
-            kind='queue', name=name,
-        ) from None  # fmt: skip
+            kind='queue',
+            name=name,
+        ) from None
     except exceptions.BrokerUnavailable as e:
         raise _away(where, e.kwargs['problem']) from None
     except driver.AWAY as e:
@@ -114,7 +116,7 @@ def opened(conf: Any) -> Iterator[tuple[Any, str]]:
             option='transport_url',
             problem=f'the message broker at {where} refuses us: {refusals.said(e)}',
             fix=f'Correct {_wrong(e)}',
-        ) from None  # fmt: skip
+        ) from None
     finally:
         carrier.cleanup()
 

@@ -84,16 +84,18 @@ def _serve(stage: Stage, port: int) -> None:
     url = stage.serve(port)
     say.heading(f'Serving on {url}; Ctrl-C ends it')
     say.line(f'The dashboard: open {url}/ in a browser. In another terminal, try:')
-    say.block([
-        '.venv/bin/gantt status',
-        '.venv/bin/gantt host list',
-        '.venv/bin/gantt select --resource VCPU=4 --resource MEMORY_MB=8192',
-        '.venv/bin/gantt capacity --resource VCPU=16 --resource MEMORY_MB=65536',
-        '.venv/bin/gantt decision list --outcome no_valid_host',
-        '.venv/bin/gantt explain <an id from that list>',
-        '.venv/bin/gantt host disable fake-00001 --reason "fan swap"',
-        f'curl -s {url}/metrics | grep ^gantt_',
-    ])  # fmt: skip
+    say.block(
+        [
+            '.venv/bin/gantt status',
+            '.venv/bin/gantt host list',
+            '.venv/bin/gantt select --resource VCPU=4 --resource MEMORY_MB=8192',
+            '.venv/bin/gantt capacity --resource VCPU=16 --resource MEMORY_MB=65536',
+            '.venv/bin/gantt decision list --outcome no_valid_host',
+            '.venv/bin/gantt explain <an id from that list>',
+            '.venv/bin/gantt host disable fake-00001 --reason "fan swap"',
+            f'curl -s {url}/metrics | grep ^gantt_',
+        ]
+    )
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())

@@ -55,17 +55,19 @@ def new_filter(conf: Any) -> int:
     name = given if given.endswith('Filter') else f'{given}Filter'
     if not _NAME.match(name) or keyword.iskeyword(name):
         raise exceptions.Misconfigured(
-            option='NAME', problem=f'{given!r} is no name of a class',
+            option='NAME',
+            problem=f'{given!r} is no name of a class',
             fix='Write it as in GpuModel: letters and digits, the first one a capital',
-        )  # fmt: skip
+        )
     stem = _WORDS.sub('_', name.removesuffix('Filter')).lower()
     setup = folder / 'setup.cfg'
     package = conf.command.package or _package_of(setup)
     if not _PACKAGE.match(package):
         raise exceptions.Misconfigured(
-            option='--package', problem=f'{package!r} is no name of a package',
+            option='--package',
+            problem=f'{package!r} is no name of a package',
             fix='Write it as in acme_gantt or acme.filters',
-        )  # fmt: skip
+        )
     home = folder.joinpath(*package.split('.'))
     tests = folder / 'tests' / ('core' if package == 'gantt.core.filters' else '')
     test = tests / f'test_{stem}_filter.py'

@@ -102,9 +102,11 @@ class Knock:
     """
 
     def __init__(
-        self, ask: Callable[[], object], seconds: float = DATABASE_SECONDS,
+        self,
+        ask: Callable[[], object],
+        seconds: float = DATABASE_SECONDS,
         kept: float = KEPT_SECONDS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._ask = ask
         self._seconds = seconds
         self._kept = kept

@@ -89,8 +89,10 @@ def db_version(conf: Any) -> int:
 def db_restored(conf: Any) -> int:
     """Say that the database was put back to an older state, so that all read it anew."""
     number = migration.bump_incarnation(session.engine_from_conf(conf))
-    print(f'incarnation {number}: schedulers read everything again, and what runs is adopted as '
-          'hosts report it')  # fmt: skip
+    print(
+        f'incarnation {number}: schedulers read everything again, and what runs is adopted as '
+        'hosts report it'
+    )
     return 0
 
 
@@ -174,9 +176,12 @@ def add_commands(parsers: Any) -> None:
     add(parsers, 'purge', purge, writes=True)
     shown = add(parsers, 'audit-trail', audit_trail.show, json_too=True)
     shown.add_argument(
-        '--limit', type=whole(audit_trail.SHOWN_MAX), default=50, metavar='N',
+        '--limit',
+        type=whole(audit_trail.SHOWN_MAX),
+        default=50,
+        metavar='N',
         help='how many, at most (50)',
-    )  # fmt: skip
+    )
     manage_broker.add_commands(add, group)
     letters = group('dead-letters', 'Messages that could not be handled.')
     add(letters, 'list', dead_letters.show, json_too=True).add_argument(
@@ -190,10 +195,12 @@ def add_commands(parsers: Any) -> None:
     configuration = group('config', 'The configuration.')
     add(configuration, 'check', config_check.run)
     add(configuration, 'doctor', doctor.run, json_too=True).add_argument(
-        '--live', action=argparse.BooleanOptionalAction, default=None,
+        '--live',
+        action=argparse.BooleanOptionalAction,
+        default=None,
         help='ask the servers, too; one that does not answer is an error with --live, and a '
         'note without either',
-    )  # fmt: skip
+    )
     gathered = add(parsers, 'bundle', bundle.run)
     gathered.add_argument(
         '--output', metavar='FILE', help='the file to make (gantt-bundle-HOST-TIME.tar.gz here)'
@@ -226,9 +233,12 @@ def _host_commands(add: Any, group: Any, parsers: Any) -> None:
     gone = add(hosts, 'decommission', manage_hosts.decommission, writes=True)
     gone.add_argument('name_of_host', metavar='NAME')
     gone.add_argument(
-        '--wait', type=_seconds, default=0.0, metavar='SECONDS',
+        '--wait',
+        type=_seconds,
+        default=0.0,
+        metavar='SECONDS',
         help='for its claims to end and its agent to fall silent (0: not at all)',
-    )  # fmt: skip
+    )
     keys_text = 'The keys that the messages of hosts are signed with.'
     keys = hosts.add_parser('key', help=keys_text, description=keys_text).add_subparsers(
         dest='key_action', required=True, metavar='ACTION'
@@ -247,9 +257,12 @@ def _host_commands(add: Any, group: Any, parsers: Any) -> None:
     told.add_argument('file', metavar='FILE', help='guests, a line of JSON each; - reads them')
     told.add_argument('--dry-run', action='store_true', help='say what would be; write nothing')
     told.add_argument(
-        '--batch', type=whole(GUESTS_MAX), default=manage_hosts.BATCH, metavar='N',
+        '--batch',
+        type=whole(GUESTS_MAX),
+        default=manage_hosts.BATCH,
+        metavar='N',
         help=f'guests in one transaction, about ({manage_hosts.BATCH})',
-    )  # fmt: skip
+    )
 
 
 def _seconds(text: str) -> float:
@@ -267,15 +280,17 @@ def _help() -> str:
     kin are many, and the same in every program.
     """
     parser = argparse.ArgumentParser(
-        prog='gantt-manage', description=(__doc__ or '').partition('\n\n')[0].partition(': ')[2],
+        prog='gantt-manage',
+        description=(__doc__ or '').partition('\n\n')[0].partition(': ')[2],
         epilog='Each command has its own --help. Further options of every program, such as '
         '--log-file, stand before the command; "gantt-manage --help-options" lists them.',
-    )  # fmt: skip
+    )
     parser.add_argument(
-        '--config-file', metavar='PATH',
+        '--config-file',
+        metavar='PATH',
         help='a file of the configuration; may be given several times (environment: '
         f'{files.VARIABLE}, with ":" between the paths; default: those in /etc/gantt)',
-    )  # fmt: skip
+    )
     parser.add_argument('--debug', action='store_true', help='log what happens in detail')
     parser.add_argument('--version', action='store_true', help='show the version')
     add_commands(parser.add_subparsers(title='commands', metavar='COMMAND'))

@@ -37,30 +37,40 @@ def add_commands(add: Any, group: Any) -> None:
     """``broker users``."""
     made = add(group('broker', 'The message broker.'), 'users', users, json_too=True, writes=True)
     made.add_argument(
-        '--role', action='append', choices=list(permissions.ROLES), default=None,
+        '--role',
+        action='append',
+        choices=list(permissions.ROLES),
+        default=None,
         help=f'once for each ({", ".join(permissions.USUAL)}; none where hosts are named)',
-    )  # fmt: skip
+    )
     made.add_argument(
-        '--host', action='append', default=[], metavar='NAME', dest='compute_hosts',
+        '--host',
+        action='append',
+        default=[],
+        metavar='NAME',
+        dest='compute_hosts',
         help='a compute host, once for each',
-    )  # fmt: skip
+    )
     made.add_argument(
         '--all-hosts', action='store_true', help='each compute host that the database knows'
     )
     made.add_argument('--prefix', default='gantt', help='how the names of the users begin (gantt)')
     made.add_argument('--apply', action='store_true', help='make them; else they are only shown')
     made.add_argument(
-        '--files', metavar='DIRECTORY',
+        '--files',
+        metavar='DIRECTORY',
         help='with --apply: where the url of each user is written to, a file each; a password '
         'that is there already is kept',
-    )  # fmt: skip
+    )
     made.add_argument(
         '--new-passwords', action='store_true', help='with --apply: also in place of these'
     )
     made.add_argument(
-        '--rabbitmqctl', default='rabbitmqctl', metavar='COMMAND',
+        '--rabbitmqctl',
+        default='rabbitmqctl',
+        metavar='COMMAND',
         help='how it is run, e.g. "sudo rabbitmqctl" (rabbitmqctl)',
-    )  # fmt: skip
+    )
 
 
 def users(conf: Any) -> int:
@@ -72,9 +82,10 @@ def users(conf: Any) -> int:
     told = conf.command
     if told.apply and not told.files:
         raise exceptions.Misconfigured(
-            option='--files', problem='--apply makes passwords, and there is no place to keep them',
+            option='--files',
+            problem='--apply makes passwords, and there is no place to keep them',
             fix='Name a directory, e.g. /etc/gantt/broker',
-        )  # fmt: skip
+        )
     site = Site(conf, told)
     if told.apply:
         return _apply(site, told)
@@ -122,8 +133,9 @@ class Site:
         """The configuration file of a user."""
         lines = [
             f'# {user.about}: made by gantt-manage broker users',
-            '[DEFAULT]', f'{_URL}{_as_user(self.url, user.name, password)}',
-        ]  # fmt: skip
+            '[DEFAULT]',
+            f'{_URL}{_as_user(self.url, user.name, password)}',
+        ]
         if user.nova is not None and self.nova_url and not self.nova_elsewhere:
             url = _as_user(self.nova_url, user.name, password)
             lines += ['[rpc]', f'nova_transport_url = {url}']
@@ -134,9 +146,10 @@ def _hosts(conf: Any, told: Any) -> list[str]:
     for name in told.compute_hosts:
         if not manage_hosts.HOST_NAME.fullmatch(name):
             raise exceptions.Misconfigured(
-                option='--host', problem=f'{name!r} is no name of a host',
+                option='--host',
+                problem=f'{name!r} is no name of a host',
                 fix='Expected letters, digits, ".", "_" and "-", as [DEFAULT] host of its agent',
-            )  # fmt: skip
+            )
     if not told.all_hosts:
         return list(told.compute_hosts)
     rows = (change.row for change in store.connect(conf).load_everything().hosts)
@@ -189,20 +202,26 @@ def definitions(site: Site, hashes: dict[str, str]) -> dict[str, Any]:
         ],
         'permissions': [
             {
-                'user': user.name, 'vhost': grant.vhost, 'configure': grant.configure,
-                'write': grant.write, 'read': grant.read,
+                'user': user.name,
+                'vhost': grant.vhost,
+                'configure': grant.configure,
+                'write': grant.write,
+                'read': grant.read,
             }
             for user, grant in given
         ],
         'topic_permissions': [
             {
-                'user': user.name, 'vhost': grant.vhost, 'exchange': topic.exchange,
-                'write': topic.write, 'read': topic.read,
+                'user': user.name,
+                'vhost': grant.vhost,
+                'exchange': topic.exchange,
+                'write': topic.write,
+                'read': topic.read,
             }
             for user, grant in given
             for topic in grant.topics
         ],
-    }  # fmt: skip
+    }
 
 
 def _apply(site: Site, told: Any) -> int:
@@ -220,8 +239,10 @@ def _apply(site: Site, told: Any) -> int:
     print(f'{len(site.users)} users have their permissions')
     for user in site.users:
         if site.nova_elsewhere and user.nova is not None:
-            print(f'not made: {user.name} on {driver.masked(site.nova_url)}; without --apply it is '
-                  'said how')  # fmt: skip
+            print(
+                f'not made: {user.name} on {driver.masked(site.nova_url)}; without --apply it is '
+                'said how'
+            )
     return 0
 
 
@@ -275,9 +296,13 @@ def hashed(password: str, salt: bytes) -> str:
 def _import(ctl: list[str], text: str) -> None:
     try:
         done = subprocess.run(  # nosec B603 # no shell, the operator's console of the broker
-            [*ctl, '-q', 'import_definitions'], input=text, capture_output=True, text=True,
-            timeout=CTL_SECONDS, check=False,
-        )  # fmt: skip
+            [*ctl, '-q', 'import_definitions'],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=CTL_SECONDS,
+            check=False,
+        )
         problem = '' if done.returncode == 0 else _first_line(done.stderr, done.stdout)
     except subprocess.TimeoutExpired:
         problem = f'it has not ended within {CTL_SECONDS} s'
@@ -285,9 +310,10 @@ def _import(ctl: list[str], text: str) -> None:
         problem = str(e)
     if problem:
         raise exceptions.Misconfigured(
-            option='--rabbitmqctl', problem=f'{shlex.join(ctl)} import_definitions: {problem}',
+            option='--rabbitmqctl',
+            problem=f'{shlex.join(ctl)} import_definitions: {problem}',
             fix='Run it where the broker is, as root or its user; RabbitMQ 3.8.2 or newer has it',
-        )  # fmt: skip
+        )
 
 
 def _first_line(*texts: str) -> str:

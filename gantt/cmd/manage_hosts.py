@@ -50,9 +50,10 @@ def rename(conf: Any) -> int:
     old, new = conf.command.old, conf.command.new
     if not HOST_NAME.fullmatch(new):
         raise exceptions.InvalidMessage(
-            field='NEW', problem=f'expected a name of 1 to {base.NAME_MAX} letters, digits and '
+            field='NEW',
+            problem=f'expected a name of 1 to {base.NAME_MAX} letters, digits and '
             f'"-", "." or "_", as hosts have, got {new!r}',
-        )  # fmt: skip
+        )
     connected = store.connect(conf)
     row = _host(connected, old)
     if not conf.command.now:
@@ -120,9 +121,10 @@ def batches(guests: list[Guest], least: int) -> Iterator[list[Guest]]:
         theirs = list(group)
         if len(theirs) > GUESTS_MAX:
             raise exceptions.InvalidMessage(
-                field='host', problem=f'{host!r} has {len(theirs)} guests; expected {GUESTS_MAX} '
+                field='host',
+                problem=f'{host!r} has {len(theirs)} guests; expected {GUESTS_MAX} '
                 'at most: tell of them in several files',
-            )  # fmt: skip
+            )
         batch += theirs
         if len(batch) >= least:
             yield batch

@@ -48,9 +48,17 @@ def _summary(counts: dict[Verdict, int]) -> list[str]:
     total = sum(counts.values())
     same, ties = counts.get(Verdict.SAME, 0), counts.get(Verdict.TIE, 0)
     differ = sum(counts.get(one, 0) for one in DIFFER)
-    lines = [f'{total} instances compared' + ('' if found is None else (
-        f': {same} on the same host, {ties} on another that is as good, {differ} differ; '
-        f'{found:.1%} agree'))]  # fmt: skip
+    lines = [
+        f'{total} instances compared'
+        + (
+            ''
+            if found is None
+            else (
+                f': {same} on the same host, {ties} on another that is as good, {differ} differ; '
+                f'{found:.1%} agree'
+            )
+        )
+    ]
     lines += [
         f'  {one.value:<12} {counts[one]:>7}  {WORDS[one]}' for one in Verdict if counts.get(one)
     ]
@@ -86,10 +94,15 @@ def add_commands(add: Any, group: Any) -> None:
     shadow = group('shadow', 'Shadow mode: what Nova chose, beside what is decided here.')
     shown = add(shadow, 'report', report, json_too=True)
     shown.add_argument(
-        '--limit', type=_rows, default=ROWS, metavar='N',
+        '--limit',
+        type=_rows,
+        default=ROWS,
+        metavar='N',
         help=f'comparisons to show, at most ({ROWS})',
-    )  # fmt: skip
+    )
     shown.add_argument(
-        '--verdict', action='append', choices=[one.value for one in Verdict],
+        '--verdict',
+        action='append',
+        choices=[one.value for one in Verdict],
         help='only these; may be given several times (those where the two differ)',
-    )  # fmt: skip
+    )

@@ -26,8 +26,12 @@ LOG = logging.getLogger('gantt.cmd.report_source')
 
 GROUP = 'gantt.report_sources'
 PROG = 'gantt-report-source'
-_NAME = cfg.StrOpt('source', positional=True, required=True,
-                   help='Name of a plugin in the group gantt.report_sources.')  # fmt: skip
+_NAME = cfg.StrOpt(
+    'source',
+    positional=True,
+    required=True,
+    help='Name of a plugin in the group gantt.report_sources.',
+)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -58,9 +58,13 @@ def work(conf: Any, told: wiring.Told, number: int = 0) -> int:
     # Before any call is taken: who cannot listen ends, and would take calls away at each start.
     listener = listen(metrics, conf, 'DEFAULT', number, health)
     presence = Presence(
-        conf, connected, 'scheduler', lambda: scheduler.settings.worker,
-        lambda: scheduler.placing.pipeline.described(), alarm=scheduler.signatures.alarm.sentence,
-    )  # fmt: skip
+        conf,
+        connected,
+        'scheduler',
+        lambda: scheduler.settings.worker,
+        lambda: scheduler.placing.pipeline.described(),
+        alarm=scheduler.signatures.alarm.sentence,
+    )
     scheduler.start()
     if rpc.start(told.is_stopping):
         presence.start()
@@ -76,9 +80,13 @@ def work(conf: Any, told: wiring.Told, number: int = 0) -> int:
 
 
 def _until_stop(
-    conf: Any, told: wiring.Told, scheduler: Any, rpc: RpcService, health: Health,
+    conf: Any,
+    told: wiring.Told,
+    scheduler: Any,
+    rpc: RpcService,
+    health: Health,
     presence: Presence,
-) -> None:  # fmt: skip
+) -> None:
     guru.tell({'Gantt scheduler': lambda: _state(conf, scheduler, rpc)})
     _banner(conf, scheduler, rpc)
     wiring.collect_seldom()

@@ -42,16 +42,22 @@ def _serve(conf: Any) -> int:
     own, nova = client.get_transport(conf), transport.nova_transport(conf)
     transport.service_defaults(conf)
     shadow = Shadow(
-        connected, client.SchedulerClient(own).select_destinations, insights.explain,
-        insights.scores, metrics.count, SystemClock(), settings_of(conf),
-    )  # fmt: skip
+        connected,
+        client.SchedulerClient(own).select_destinations,
+        insights.explain,
+        insights.scores,
+        metrics.count,
+        SystemClock(),
+        settings_of(conf),
+    )
     terms = Terms(
-        budget_ms=int(conf.shadow.budget_seconds * 1000), max_attempts=conf.rpc.nova_max_attempts,
+        budget_ms=int(conf.shadow.budget_seconds * 1000),
+        max_attempts=conf.rpc.nova_max_attempts,
         payload_bytes_max=conf.rpc.payload_bytes_max,
-    )  # fmt: skip
+    )
     ears = Ears(
         nova, conf.rpc.nova_exchange, conf.rpc.nova_topic, shadow.hear, metrics.count, terms
-    )  # fmt: skip
+    )
     for carrier, option in ((own, 'transport_url'), (nova, '[rpc] nova_transport_url')):
         seconds = conf.rpc.start_wait_seconds
         if not transport.wait_for_broker(carrier, seconds, option, told.is_stopping):
@@ -75,9 +81,11 @@ def settings_of(conf: Any) -> Settings:
     """The options of [shadow]."""
     own = conf.shadow
     return Settings(
-        outcome_seconds=own.outcome_seconds, pending_most=own.pending_most, kept=own.kept,
+        outcome_seconds=own.outcome_seconds,
+        pending_most=own.pending_most,
+        kept=own.kept,
         threads=own.threads,
-    )  # fmt: skip
+    )
 
 
 if __name__ == '__main__':

@@ -13,23 +13,28 @@ from gantt.sim.world import Verdict, run
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = Parser(
-        prog='gantt-sim', description='Run the service in a simulated world.',
+        prog='gantt-sim',
+        description='Run the service in a simulated world.',
         epilog='exit codes: 0 all promises were kept, 1 some were not, 64 wrong usage',
-    )  # fmt: skip
+    )
     commands = parser.add_subparsers(dest='command', required=True, metavar='COMMAND')
     faults = commands.add_parser(
-        'faults', help='faults that follow from a seed, then the audit; again for the next seed',
+        'faults',
+        help='faults that follow from a seed, then the audit; again for the next seed',
         description='Every seed is one world of schedulers, hosts and conductors in virtual time, '
         'with lost, late, doubled and overtaken messages, deaths, wrong clocks and a database '
         'that goes away. When all is healed every promise is checked.',
-    )  # fmt: skip
+    )
     faults.add_argument('--seeds', type=whole(), default=200, help='how many (200)')
     faults.add_argument('--first', type=whole(least=0), default=0, help='the first seed (0)')
     faults.add_argument('--trace', action='store_true', help='print all that happens')
     faults.add_argument(
-        '-f', '--format', choices=('text', 'json'), default='text',
+        '-f',
+        '--format',
+        choices=('text', 'json'),
+        default='text',
         help='text, or json: one object for each seed that failed, and a last one for all',
-    )  # fmt: skip
+    )
     return parser.parse_args(argv)
 
 
@@ -49,10 +54,17 @@ def main(argv: list[str] | None = None) -> int:
             failed.append(seed)
         if verdict.violations or given.trace:
             _show(verdict, given.format)
-    _sum_up(given, {
-        'seeds': given.seeds, 'first': given.first, 'failed': failed, 'placed': placed,
-        'events': events, 'seconds': round(time.monotonic() - began, 1),
-    })  # fmt: skip
+    _sum_up(
+        given,
+        {
+            'seeds': given.seeds,
+            'first': given.first,
+            'failed': failed,
+            'placed': placed,
+            'events': events,
+            'seconds': round(time.monotonic() - began, 1),
+        },
+    )
     return 1 if failed else 0
 
 
@@ -63,15 +75,24 @@ def replay(seed: int) -> str:
 
 def _show(verdict: Verdict, form: str) -> None:
     if form == 'json':
-        print(json.dumps({
-            'seed': verdict.seed, 'violations': verdict.violations, 'digest': verdict.digest,
-            'replay': replay(verdict.seed), **({'trace': verdict.trace} if verdict.trace else {}),
-        }))  # fmt: skip
+        print(
+            json.dumps(
+                {
+                    'seed': verdict.seed,
+                    'violations': verdict.violations,
+                    'digest': verdict.digest,
+                    'replay': replay(verdict.seed),
+                    **({'trace': verdict.trace} if verdict.trace else {}),
+                }
+            )
+        )
         return
     for line in verdict.trace:
         print(line)
-    print(f'seed {verdict.seed}: {len(verdict.violations) or "no"} violations, '
-          f'digest {verdict.digest}')  # fmt: skip
+    print(
+        f'seed {verdict.seed}: {len(verdict.violations) or "no"} violations, '
+        f'digest {verdict.digest}'
+    )
     for line in verdict.violations:
         print(f'  {line}')
     if verdict.violations and not verdict.trace:

@@ -164,8 +164,9 @@ class Checks(upgradecheck.UpgradeCommands):
         except exceptions.Unavailable as e:
             return _warning(f'not looked at: {e.message}')
         code = exceptions.UnsupportedVersion.code
-        strange = {f'{one.method} on {one.topic}: {one.problem}' for one in letters
-                   if one.code == code}  # fmt: skip
+        strange = {
+            f'{one.method} on {one.topic}: {one.problem}' for one in letters if one.code == code
+        }
         if strange:
             return _failure(
                 f'senders whose version is not read: {_some(sorted(strange))}. Bring them up to '

@@ -45,9 +45,11 @@ class Methods:
     """
 
     def __init__(
-        self, builder: Builder, command: Callable[[Order], dict[str, object]] | None = None,
+        self,
+        builder: Builder,
+        command: Callable[[Order], dict[str, object]] | None = None,
         level: int = logging.INFO,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._level = level
         self._builder = builder
         self._command = command
@@ -79,8 +81,7 @@ class Methods:
             outcome = act()
         except Halted:
             return DEFERRED  # a dead host answers nothing
-        LOG.log(self._level, 'Guest %s: %s %s',
-                outcome.consumer, outcome.outcome, outcome.reason)  # fmt: skip
+        LOG.log(self._level, 'Guest %s: %s %s', outcome.consumer, outcome.outcome, outcome.reason)
         return base.to_builtins(outcome)
 
 
@@ -93,23 +94,36 @@ class Listener:
     """
 
     def __init__(
-        self, carrier: Any, name: str, methods: Methods, hosts: list[str] | None = None, *,
-        threads: int = 4, queue: int = 1000,
-    ) -> None:  # fmt: skip
+        self,
+        carrier: Any,
+        name: str,
+        methods: Methods,
+        hosts: list[str] | None = None,
+        *,
+        threads: int = 4,
+        queue: int = 1000,
+    ) -> None:
         self.topic = topic_of(name)
         self._later = Later(REPLY_BACKLOG, 'compute-later')
         self._served = Topic(
-            carrier, om.Target(exchange=transport.EXCHANGE, topic=self.topic, server=name),
-            methods.interface, StockReplies(self._later, REPLY_SECONDS, _count_nothing),
-            threads=threads, queue=queue, payload_bytes_max=PAYLOAD_BYTES_MAX,
+            carrier,
+            om.Target(exchange=transport.EXCHANGE, topic=self.topic, server=name),
+            methods.interface,
+            StockReplies(self._later, REPLY_SECONDS, _count_nothing),
+            threads=threads,
+            queue=queue,
+            payload_bytes_max=PAYLOAD_BYTES_MAX,
             count=_count_nothing,
-        )  # fmt: skip
+        )
         self._bindings = None
         if hosts:
             self._bindings = Bindings(
-                carrier, self._served._server, transport.EXCHANGE, self.topic,
+                carrier,
+                self._served._server,
+                transport.EXCHANGE,
+                self.topic,
                 [topic_of(host) for host in hosts],
-            )  # fmt: skip
+            )
 
     def start(self) -> None:
         """Listen.  The broker must be there."""

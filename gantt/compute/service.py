@@ -67,13 +67,21 @@ class HostService:
         self._journal = SqliteJournal(path)
         driver = ThisMachine(c, self.name, StartLocks(path.with_suffix('.starts')))
         announcement = RegisterHost(
-            name=self.name, node=c.node or self.name, uuid=c.uuid or None, boot_nonce='-',
-            cell=c.cell or None, zone=c.zone or None,
-        )  # fmt: skip
+            name=self.name,
+            node=c.node or self.name,
+            uuid=c.uuid or None,
+            boot_nonce='-',
+            cell=c.cell or None,
+            zone=c.zone or None,
+        )
         self.member: Member = with_agent(
-            announcement, port, driver, self._journal, _settings(c),
+            announcement,
+            port,
+            driver,
+            self._journal,
+            _settings(c),
             random.Random(),
-        )  # fmt: skip
+        )
         self._runner = Runner(threads=2)
         agent = self.member.agent
         assert agent is not None
@@ -113,18 +121,25 @@ class FarmService:
         c = conf.compute
         name = conf.name or 'farm'
         plan = Plan(
-            count=conf.fake, seed=conf.seed, prefix=c.farm_prefix,
+            count=conf.fake,
+            seed=conf.seed,
+            prefix=c.farm_prefix,
             shapes=shapes.load_shapes(conf.shapes) if conf.shapes else list(shapes.DEFAULT),
-            start_seconds=c.farm_start_seconds, start_failures=c.farm_start_failures,
+            start_seconds=c.farm_start_seconds,
+            start_failures=c.farm_start_failures,
             threads=c.farm_threads,
-        )  # fmt: skip
+        )
         events = faults.load_events(conf.events) if conf.events else []
         self.farm = Farm(plan, port, _settings(c, logging.DEBUG), events)
         methods = Methods(self.farm, self.farm.command, logging.DEBUG)
         self._listener = Listener(
-            carrier, name, methods, list(self.farm.hosts),
-            threads=c.farm_threads, queue=c.queue_limit,
-        )  # fmt: skip
+            carrier,
+            name,
+            methods,
+            list(self.farm.hosts),
+            threads=c.farm_threads,
+            queue=c.queue_limit,
+        )
         self._builders: Runner | None = None
         if reserved is not None:
             # Threads of its own: a guest that takes long to start holds no report up.
@@ -195,10 +210,12 @@ class FactsOnlyService:
         name = conf.name or c.name or conf.host
         machine = BesideNova(c, name, pathlib.Path(conf.state_path, 'compute', f'{name}.starts'))
         self.member = FactsOnly(
-            name, machine.look,
+            name,
+            machine.look,
             client.NovaClient(carrier, timeout=c.call_seconds, signer=_signer(conf)),
-            c.report_seconds, random.Random(),
-        )  # fmt: skip
+            c.report_seconds,
+            random.Random(),
+        )
         self._runner = Runner(threads=1)
 
     def start(self) -> None:
@@ -226,19 +243,22 @@ def from_conf(conf: Any, reserved: Reserved | None = None) -> Service:
     """
     if conf.fake and conf.report_only:
         raise exceptions.Misconfigured(
-            option='--report-only', problem='a farm speaks for its own hosts only',
+            option='--report-only',
+            problem='a farm speaks for its own hosts only',
             fix='Start one process with --fake and another one with --report-only',
-        )  # fmt: skip
+        )
     if conf.facts_only and (conf.fake or conf.report_only):
         raise exceptions.Misconfigured(
-            option='--facts-only', problem='it is about this machine only',
+            option='--facts-only',
+            problem='it is about this machine only',
             fix='Start one process with --facts-only and another one for the rest',
-        )  # fmt: skip
+        )
     if conf.build_claims and not conf.fake:
         raise exceptions.Misconfigured(
-            option='--build-claims', problem='it is about hosts that are played',
+            option='--build-claims',
+            problem='it is about hosts that are played',
             fix='Add --fake N, or let a conductor send the builds',
-        )  # fmt: skip
+        )
     carrier = client.get_transport(conf)
     port = OverRpc(carrier, conf.compute.call_seconds, _signer(conf))
     service: Service
@@ -288,7 +308,8 @@ def _signer(conf: Any) -> Signer | None:
 def _settings(c: Any, level: int = logging.INFO) -> Settings:
     return Settings(
         level=level,
-        report_seconds=c.report_seconds, full_every=c.full_report_every,
+        report_seconds=c.report_seconds,
+        full_every=c.full_report_every,
         change_seconds=c.change_report_seconds,
         terms=Terms(
             confirm_seconds=c.confirm_seconds,
@@ -296,4 +317,4 @@ def _settings(c: Any, level: int = logging.INFO) -> Settings:
             tombstone_seconds=float(c.tombstone_seconds),
             trusted_seconds=86_400.0 * c.trusted_after_days if c.check == 'until_trusted' else None,
         ),
-    )  # fmt: skip
+    )

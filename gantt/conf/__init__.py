@@ -11,9 +11,22 @@ from typing import Any
 
 #: Modules of this package, in the order of the sample file.
 MODULES = (
-    'base', 'scheduler', 'filters', 'claims', 'decisions', 'rpc', 'database', 'api', 'compute',
-    'nova_source', 'report_source', 'shadow', 'audit_trail', 'security', 'quotas',
-)  # fmt: skip
+    'base',
+    'scheduler',
+    'filters',
+    'claims',
+    'decisions',
+    'rpc',
+    'database',
+    'api',
+    'compute',
+    'nova_source',
+    'report_source',
+    'shadow',
+    'audit_trail',
+    'security',
+    'quotas',
+)
 
 
 def register_opts(conf: Any) -> None:

@@ -48,18 +48,20 @@ def of_broker(hosts: list[str | None], rabbit: Any, shown: str) -> Exposure | No
         return None
     if not rabbit.ssl:
         return Exposure(
-            '[oslo_messaging_rabbit] ssl', 'False',
+            '[oslo_messaging_rabbit] ssl',
+            'False',
             f'to {shown} the password and every message cross the network in clear, and whoever '
             'answers at that address is believed',
             'Set ssl = true and ssl_ca_file',
-        )  # fmt: skip
+        )
     if not rabbit.ssl_ca_file:
         return Exposure(
-            '[oslo_messaging_rabbit] ssl_ca_file', '(none)',
+            '[oslo_messaging_rabbit] ssl_ca_file',
+            '(none)',
             f'the name in the certificate is not compared with that of the broker at {shown}: '
             'whoever has any certificate of a public authority may be the broker',
             'Name the file of the authority that signed the certificate of the broker',
-        )  # fmt: skip
+        )
     return None
 
 
@@ -81,9 +83,11 @@ def of_database(url: Any, parameters: str = '') -> Exposure | None:
     if is_safe:
         return None
     return Exposure(
-        '[database] connection', url.render_as_string(hide_password=True),
-        'whoever answers at that address is taken for the database, and may read along', fix,
-    )  # fmt: skip
+        '[database] connection',
+        url.render_as_string(hide_password=True),
+        'whoever answers at that address is taken for the database, and may read along',
+        fix,
+    )
 
 
 def of_listener(option: str, host: str, what: str) -> Exposure | None:
@@ -94,9 +98,11 @@ def of_listener(option: str, host: str, what: str) -> Exposure | None:
     if is_here(host):
         return None
     return Exposure(
-        option, host, f'{what} cross the network in clear',
+        option,
+        host,
+        f'{what} cross the network in clear',
         'Listen on 127.0.0.1, behind a proxy on this machine that speaks TLS',
-    )  # fmt: skip
+    )
 
 
 def of_api(conf: Any) -> Exposure | None:

@@ -10,27 +10,55 @@ from gantt.conf import groups
 GROUP = cfg.OptGroup('decisions', title='How decisions are kept')
 
 OPTS = [
-    cfg.IntOpt('kept', mutable=True, default=100_000, min=0, max=100_000_000,
-               help='Decisions that are kept for explain and replay; the oldest of the project '
-                    'that has the most go first, those of no project being of one. '
-                    'About 1 kB each, and a byte for every ten hosts or so.'),
-    cfg.IntOpt('kept_mb', mutable=True, default=1024, min=1, max=1_000_000,
-               help='MiB that the decisions that are kept take, with the requests they are about; '
-                    'the oldest of the project that has the most of them go first, at the purge '
-                    'after the bound was met.'),
-    cfg.IntOpt('queue_limit', default=2000, min=1, max=1_000_000,
-               help='Refusals and dry runs that may wait to be written; beyond it the oldest '
-                    'of the project that has the most are dropped and '
-                    'counted. Placements are written with their claims.'),
-    cfg.FloatOpt('replay_seconds', default=1800.0, min=0.0, max=604_800.0,
-                 help='Seconds for which the changes of the host table are kept, so that a '
-                      'decision can be made again bit for bit. 10 000 hosts write about 10 kB '
-                      'a second, and some MB every five minutes. 0: decisions can be explained '
-                      'only.'),
-    cfg.FloatOpt('purge_seconds', mutable=True, default=30.0, min=1.0, max=86_400.0,
-                 help='Seconds between two purges of decisions, ended claims and answered '
-                      'requests that are past their bound.'),
-]  # fmt: skip
+    cfg.IntOpt(
+        'kept',
+        mutable=True,
+        default=100_000,
+        min=0,
+        max=100_000_000,
+        help='Decisions that are kept for explain and replay; the oldest of the project '
+        'that has the most go first, those of no project being of one. '
+        'About 1 kB each, and a byte for every ten hosts or so.',
+    ),
+    cfg.IntOpt(
+        'kept_mb',
+        mutable=True,
+        default=1024,
+        min=1,
+        max=1_000_000,
+        help='MiB that the decisions that are kept take, with the requests they are about; '
+        'the oldest of the project that has the most of them go first, at the purge '
+        'after the bound was met.',
+    ),
+    cfg.IntOpt(
+        'queue_limit',
+        default=2000,
+        min=1,
+        max=1_000_000,
+        help='Refusals and dry runs that may wait to be written; beyond it the oldest '
+        'of the project that has the most are dropped and '
+        'counted. Placements are written with their claims.',
+    ),
+    cfg.FloatOpt(
+        'replay_seconds',
+        default=1800.0,
+        min=0.0,
+        max=604_800.0,
+        help='Seconds for which the changes of the host table are kept, so that a '
+        'decision can be made again bit for bit. 10 000 hosts write about 10 kB '
+        'a second, and some MB every five minutes. 0: decisions can be explained '
+        'only.',
+    ),
+    cfg.FloatOpt(
+        'purge_seconds',
+        mutable=True,
+        default=30.0,
+        min=1.0,
+        max=86_400.0,
+        help='Seconds between two purges of decisions, ended claims and answered '
+        'requests that are past their bound.',
+    ),
+]
 
 
 def register_opts(conf: Any) -> None:

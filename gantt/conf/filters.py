@@ -151,8 +151,12 @@ PREFILTER_OPTS = [
 ]
 
 _KINDS = {
-    bool: cfg.BoolOpt, int: cfg.IntOpt, float: cfg.FloatOpt, str: cfg.StrOpt, list: cfg.ListOpt,
-}  # fmt: skip
+    bool: cfg.BoolOpt,
+    int: cfg.IntOpt,
+    float: cfg.FloatOpt,
+    str: cfg.StrOpt,
+    list: cfg.ListOpt,
+}
 
 
 def opts_of(plugin: type[Plugin]) -> list[Any]:

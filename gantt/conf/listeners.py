@@ -61,9 +61,12 @@ def metrics(conf: Any, group: str) -> Ports:
     holder = conf if group == 'DEFAULT' else conf[group]
     workers = conf.scheduler.workers if group == 'DEFAULT' and 'scheduler' in conf else 1
     return Ports(
-        f'[{group}] metrics_port', PROGRAMS[group], str(conf.metrics_host), holder.metrics_port,
+        f'[{group}] metrics_port',
+        PROGRAMS[group],
+        str(conf.metrics_host),
+        holder.metrics_port,
         workers,
-    )  # fmt: skip
+    )
 
 
 def clashes(conf: Any) -> list[Clash]:

@@ -15,46 +15,89 @@ GROUP = cfg.OptGroup(
 )
 
 OPTS = [
-    cfg.IntOpt('interval_seconds', default=60, min=5, max=3600,
-               help='Seconds from the beginning of one pass over the APIs to the next. Hosts '
-                    'report once in each pass: keep it below half of [filters] '
-                    'service_down_time.'),
-    cfg.StrOpt('cells_file', default='',
-               help='File with the output of: nova-manage cell_v2 list_hosts. It says which cell '
-                    'each host is in, and is read again when it changes: write another one and '
-                    'move it there, so that no half of it is read. A host that is not in it gets '
-                    'nothing new. Where there is one cell, set cell instead.'),
-    cfg.StrOpt('cell', default='',
-               help='Uuid of the cell where there is but one besides cell0. With neither this nor '
-                    'cells_file no request that names a cell finds a host: that is every resize '
-                    'and migration.'),
-    cfg.IntOpt('page_size', default=1000, min=1, max=10_000,
-               help='Entries that are asked for at once. Nova gives no more than [api] max_limit '
-                    'of its own configuration.'),
-    cfg.IntOpt('threads', default=8, min=1, max=64,
-               help='Requests to the APIs, and calls to the schedulers, that are under way at '
-                    'once.'),
-    cfg.FloatOpt('request_seconds', default=30.0, min=1.0, max=600.0,
-                 help='Seconds that an API may take to answer, unless timeout of its group is '
-                      'set; a whole answer may take twice as long. Where the API is away or '
-                      'busy, a request is tried three times.'),
-    cfg.FloatOpt('pass_seconds', default=600.0, min=10.0, max=86_400.0,
-                 help='Seconds that all requests of one pass may take. A pass that takes longer '
-                      'is given up and counts as failed.'),
-    cfg.FloatOpt('call_seconds', default=20.0, min=0.5, max=120.0,
-                 help='Seconds that one call to a scheduler may take.'),
-    cfg.FloatOpt('settle_seconds', default=300.0, min=10.0, max=31_536_000.0,
-                 help='Seconds after which Nova is asked where the guest of a move is that '
-                      'nothing was heard of, and what became of a build that no host has '
-                      'confirmed. While Nova has a migration of it open, or builds it, nothing '
-                      'is settled.'),
-    cfg.StrOpt('key_file', default='',
-               help='File of the key that signs what is said of the hosts, made where there is '
-                    'none, readable by this process alone. Empty: nothing is signed. Name it when '
-                    'all schedulers are of a release that knows signed lists of guests (1.10 of '
-                    'the interface). Keep it on a disk that survives a restart.'),
+    cfg.IntOpt(
+        'interval_seconds',
+        default=60,
+        min=5,
+        max=3600,
+        help='Seconds from the beginning of one pass over the APIs to the next. Hosts '
+        'report once in each pass: keep it below half of [filters] '
+        'service_down_time.',
+    ),
+    cfg.StrOpt(
+        'cells_file',
+        default='',
+        help='File with the output of: nova-manage cell_v2 list_hosts. It says which cell '
+        'each host is in, and is read again when it changes: write another one and '
+        'move it there, so that no half of it is read. A host that is not in it gets '
+        'nothing new. Where there is one cell, set cell instead.',
+    ),
+    cfg.StrOpt(
+        'cell',
+        default='',
+        help='Uuid of the cell where there is but one besides cell0. With neither this nor '
+        'cells_file no request that names a cell finds a host: that is every resize '
+        'and migration.',
+    ),
+    cfg.IntOpt(
+        'page_size',
+        default=1000,
+        min=1,
+        max=10_000,
+        help='Entries that are asked for at once. Nova gives no more than [api] max_limit '
+        'of its own configuration.',
+    ),
+    cfg.IntOpt(
+        'threads',
+        default=8,
+        min=1,
+        max=64,
+        help='Requests to the APIs, and calls to the schedulers, that are under way at once.',
+    ),
+    cfg.FloatOpt(
+        'request_seconds',
+        default=30.0,
+        min=1.0,
+        max=600.0,
+        help='Seconds that an API may take to answer, unless timeout of its group is '
+        'set; a whole answer may take twice as long. Where the API is away or '
+        'busy, a request is tried three times.',
+    ),
+    cfg.FloatOpt(
+        'pass_seconds',
+        default=600.0,
+        min=10.0,
+        max=86_400.0,
+        help='Seconds that all requests of one pass may take. A pass that takes longer '
+        'is given up and counts as failed.',
+    ),
+    cfg.FloatOpt(
+        'call_seconds',
+        default=20.0,
+        min=0.5,
+        max=120.0,
+        help='Seconds that one call to a scheduler may take.',
+    ),
+    cfg.FloatOpt(
+        'settle_seconds',
+        default=300.0,
+        min=10.0,
+        max=31_536_000.0,
+        help='Seconds after which Nova is asked where the guest of a move is that '
+        'nothing was heard of, and what became of a build that no host has '
+        'confirmed. While Nova has a migration of it open, or builds it, nothing '
+        'is settled.',
+    ),
+    cfg.StrOpt(
+        'key_file',
+        default='',
+        help='File of the key that signs what is said of the hosts, made where there is '
+        'none, readable by this process alone. Empty: nothing is signed. Name it when '
+        'all schedulers are of a release that knows signed lists of guests (1.10 of '
+        'the interface). Keep it on a disk that survives a restart.',
+    ),
     listeners.metrics_port_opt('gantt-nova-source'),
-]  # fmt: skip
+]
 
 
 def register_opts(conf: Any) -> None:

@@ -44,6 +44,8 @@ def _of_option(error: exceptions.PluginError, group: str) -> exceptions.PluginEr
     full = f'[{group}] {name}'
     problem = str(error.kwargs['problem']).removeprefix(f'option {name}: ')
     return exceptions.PluginError(
-        plugin=error.kwargs['plugin'], option=full, problem=f'{full}: {problem}',
+        plugin=error.kwargs['plugin'],
+        option=full,
+        problem=f'{full}: {problem}',
         fix=error.kwargs.get('fix', 'Correct it'),
-    )  # fmt: skip
+    )

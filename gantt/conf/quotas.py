@@ -21,9 +21,13 @@ _WHOM = (
 
 def _limit(name: str, default: int, text: str) -> cfg.IntOpt:
     return cfg.IntOpt(
-        name, mutable=True, default=default, min=quota.UNLIMITED, max=quota.LIMIT_MAX,
+        name,
+        mutable=True,
+        default=default,
+        min=quota.UNLIMITED,
+        max=quota.LIMIT_MAX,
         help=f'{text} {_WHOM}',
-    )  # fmt: skip
+    )
 
 
 OPTS = [
@@ -31,17 +35,20 @@ OPTS = [
     _limit(quota.LIVE_CLAIMS, 200, 'Consumers of a project that have a live claim.'),
     _limit(quota.SERVER_GROUPS, 100, 'Server groups of a project.'),
     _limit(
-        quota.REQUESTS_PER_MINUTE, 1200,
+        quota.REQUESTS_PER_MINUTE,
+        1200,
         'Requests for places of a project in a minute, dry runs included; so many may come at '
         'once. Each process of gantt-api and of gantt-scheduler counts what reaches it.',
     ),
     cfg.DictOpt(
-        'amounts', mutable=True, default={},
+        'amounts',
+        mutable=True,
+        default={},
         help='Amounts of a project by resource class, in the unit of the class: pairs '
-             'CLASS:AMOUNT, as in "VCPU:200, MEMORY_MB:512000". A class that is not named has no '
-             f'limit. {_WHOM}',
+        'CLASS:AMOUNT, as in "VCPU:200, MEMORY_MB:512000". A class that is not named has no '
+        f'limit. {_WHOM}',
     ),
-]  # fmt: skip
+]
 
 
 def limits(conf: Any) -> dict[str, int]:

@@ -12,18 +12,31 @@ from gantt.core.resources.host_keys import Mode, Rules
 GROUP = cfg.OptGroup('security', title='Whose messages about hosts are taken')
 
 OPTS = [
-    cfg.StrOpt('signatures', mutable=True, default=Mode.KNOWN.value, choices=[
-        (Mode.OFF.value, 'signatures are not read, and no keys are kept'),
-        (Mode.KNOWN.value, 'a host that has once registered with a key must sign with it; hosts '
-                           'without one are heard as before'),
-        (Mode.REQUIRED.value, 'only hosts that sign are heard'),
-    ], help='Whether registrations, reports and messages about claims of compute hosts must be '
-            'signed by them. Read by gantt-scheduler.'),
-    cfg.ListOpt('signatures_of_hosts', mutable=True, default=[],
-                help='The same for some hosts: pairs PATTERN:MODE, as in '
-                     '"lab-*:off, cmp-*:required". The first pattern that matches the name of a '
-                     'host counts.'),
-]  # fmt: skip
+    cfg.StrOpt(
+        'signatures',
+        mutable=True,
+        default=Mode.KNOWN.value,
+        choices=[
+            (Mode.OFF.value, 'signatures are not read, and no keys are kept'),
+            (
+                Mode.KNOWN.value,
+                'a host that has once registered with a key must sign with it; hosts '
+                'without one are heard as before',
+            ),
+            (Mode.REQUIRED.value, 'only hosts that sign are heard'),
+        ],
+        help='Whether registrations, reports and messages about claims of compute hosts must be '
+        'signed by them. Read by gantt-scheduler.',
+    ),
+    cfg.ListOpt(
+        'signatures_of_hosts',
+        mutable=True,
+        default=[],
+        help='The same for some hosts: pairs PATTERN:MODE, as in '
+        '"lab-*:off, cmp-*:required". The first pattern that matches the name of a '
+        'host counts.',
+    ),
+]
 
 
 def rules(conf: Any) -> Rules:

@@ -15,20 +15,34 @@ GROUP = cfg.OptGroup(
 )
 
 OPTS = [
-    cfg.FloatOpt('outcome_seconds', default=300.0, min=10.0, max=86_400.0,
-                 help='Seconds that it is listened for what became of a request in Nova: which '
-                      'host says that it has the instance. Longer than a build takes.'),
-    cfg.IntOpt('pending_most', default=10_000, min=1, max=1_000_000,
-               help='Requests that are remembered meanwhile. One more is not compared, and '
-                    'counted.'),
-    cfg.IntOpt('kept', default=10_000, min=1, max=1_000_000,
-               help='Comparisons that are kept in the database, the newest.'),
-    cfg.IntOpt('threads', default=4, min=1, max=64,
-               help='Dry runs that are asked for at once.'),
-    cfg.FloatOpt('budget_seconds', default=10.0, min=0.1, max=600.0,
-                 help='Seconds that a dry run may take.'),
+    cfg.FloatOpt(
+        'outcome_seconds',
+        default=300.0,
+        min=10.0,
+        max=86_400.0,
+        help='Seconds that it is listened for what became of a request in Nova: which '
+        'host says that it has the instance. Longer than a build takes.',
+    ),
+    cfg.IntOpt(
+        'pending_most',
+        default=10_000,
+        min=1,
+        max=1_000_000,
+        help='Requests that are remembered meanwhile. One more is not compared, and counted.',
+    ),
+    cfg.IntOpt(
+        'kept',
+        default=10_000,
+        min=1,
+        max=1_000_000,
+        help='Comparisons that are kept in the database, the newest.',
+    ),
+    cfg.IntOpt('threads', default=4, min=1, max=64, help='Dry runs that are asked for at once.'),
+    cfg.FloatOpt(
+        'budget_seconds', default=10.0, min=0.1, max=600.0, help='Seconds that a dry run may take.'
+    ),
     listeners.metrics_port_opt('gantt-shadow'),
-]  # fmt: skip
+]
 
 
 def register_opts(conf: Any) -> None:

@@ -108,11 +108,12 @@ def _requests(count: int, seed: int) -> list[SelectDestinations]:
             SelectDestinations(
                 request_id=str(uuid.UUID(int=rng.getrandbits(128), version=4)),
                 spec=spec,
-                consumers=[str(uuid.UUID(int=rng.getrandbits(128), version=4))
-                           for _ in range(members)],
+                consumers=[
+                    str(uuid.UUID(int=rng.getrandbits(128), version=4)) for _ in range(members)
+                ],
                 budget_ms=20_000,
             )
-        )  # fmt: skip
+        )
     return made
 
 
@@ -188,10 +189,13 @@ def _caller(stage: Stage, work: Any, tally: Tally) -> None:
 def _build(stage: Stage, request: SelectDestinations, chosen: Any, tally: Tally) -> None:
     """Have the guest started; now and then delete it again."""
     build = Build(
-        claim_id=chosen.claim_id, consumer=chosen.consumer, host=chosen.host,
-        resources=chosen.resources, lease_seconds=chosen.lease_seconds,
+        claim_id=chosen.claim_id,
+        consumer=chosen.consumer,
+        host=chosen.host,
+        resources=chosen.resources,
+        lease_seconds=chosen.lease_seconds,
         request_id=request.request_id,
-    )  # fmt: skip
+    )
     topic = chosen.build_topic
     try:
         said = stage.builder.build(topic, build, wait=True)['outcome']
@@ -285,10 +289,12 @@ def audit(stage: Stage, tally: Tally) -> bool:
         for guest in host.driver.guests() or ()
     }
     fake = {consumer: host for consumer, host in confirmed.items() if host != stage.host}
-    violations['lost'] += [f'{c} runs on {h} without a claim' for c, h in guests.items()
-                           if fake.get(c) != h]  # fmt: skip
-    violations['leaked'] += [f'{c} is claimed on {h} and runs nowhere' for c, h in fake.items()
-                             if guests.get(c) != h]  # fmt: skip
+    violations['lost'] += [
+        f'{c} runs on {h} without a claim' for c, h in guests.items() if fake.get(c) != h
+    ]
+    violations['leaked'] += [
+        f'{c} is claimed on {h} and runs nowhere' for c, h in fake.items() if guests.get(c) != h
+    ]
     counts = {name: len(lines) for name, lines in violations.items()}
     say.line(
         f'over-commit {counts["over_commit"]}, lost {counts["lost"]}, '

@@ -73,13 +73,36 @@ guest_stop_command = true
 
 #: Three kinds of machines in three zones.
 SHAPES = [
-    Shape(name='general', weight=6, vcpus=32, memory_mb=131_072, disk_gb=2000,
-          zones=['nova', 'az-1', 'az-2'], traits=['HW_CPU_X86_AVX2']),
-    Shape(name='large', weight=3, vcpus=96, memory_mb=524_288, disk_gb=4000, numa_cells=2,
-          zones=['nova', 'az-1', 'az-2'], traits=['HW_CPU_X86_AVX2', 'HW_CPU_X86_AVX512F']),
-    Shape(name='dense', weight=1, vcpus=64, memory_mb=1_048_576, disk_gb=1000, numa_cells=2,
-          zones=['az-1'], traits=['HW_CPU_X86_AVX2', 'CUSTOM_SSD']),
-]  # fmt: skip
+    Shape(
+        name='general',
+        weight=6,
+        vcpus=32,
+        memory_mb=131_072,
+        disk_gb=2000,
+        zones=['nova', 'az-1', 'az-2'],
+        traits=['HW_CPU_X86_AVX2'],
+    ),
+    Shape(
+        name='large',
+        weight=3,
+        vcpus=96,
+        memory_mb=524_288,
+        disk_gb=4000,
+        numa_cells=2,
+        zones=['nova', 'az-1', 'az-2'],
+        traits=['HW_CPU_X86_AVX2', 'HW_CPU_X86_AVX512F'],
+    ),
+    Shape(
+        name='dense',
+        weight=1,
+        vcpus=64,
+        memory_mb=1_048_576,
+        disk_gb=1000,
+        numa_cells=2,
+        zones=['az-1'],
+        traits=['HW_CPU_X86_AVX2', 'CUSTOM_SSD'],
+    ),
+]
 
 
 class Stage:
@@ -104,9 +127,12 @@ class Stage:
         self._port = OverRpc(self.transport)
         self.farm = Farm(Plan(count=hosts, seed=seed, shapes=SHAPES), self._port)
         self._farm_listener = Listener(
-            self.transport, FARM, Methods(self.farm, self.farm.command), list(self.farm.hosts),
+            self.transport,
+            FARM,
+            Methods(self.farm, self.farm.command),
+            list(self.farm.hosts),
             threads=8,
-        )  # fmt: skip
+        )
         self.machine = self._this_machine()
         self._runner = Runner(2)
         self._machine_listener: Listener | None = None
@@ -118,9 +144,13 @@ class Stage:
         announcement = RegisterHost(name=self.host, boot_nonce=str(uuid.uuid4()))
         journal = SqliteJournal(self.folder / 'this-machine.journal')
         return with_agent(
-            announcement, self._port, driver, journal, Settings(),
+            announcement,
+            self._port,
+            driver,
+            journal,
+            Settings(),
             random.Random(self.host),
-        )  # fmt: skip
+        )
 
     def open(self) -> None:
         """Start the service, then the hosts."""

@@ -62,29 +62,51 @@ ROUTES = (
     Route('PUT', '/v1/hosts/{name}/enable', hosts.enable_host, 'gantt:hosts:enable'),
     Route('GET', '/v1/aggregates', aggregates.list_aggregates, 'gantt:aggregates:list'),
     Route('GET', '/v1/aggregates/{name}', aggregates.show_aggregate, 'gantt:aggregates:show'),
-    Route('PUT', '/v1/aggregates/{name}', aggregates.set_aggregate, 'gantt:aggregates:set',
-          bytes_max=None),
-    Route('DELETE', '/v1/aggregates/{name}', aggregates.remove_aggregate,
-          'gantt:aggregates:remove'),
+    Route(
+        'PUT',
+        '/v1/aggregates/{name}',
+        aggregates.set_aggregate,
+        'gantt:aggregates:set',
+        bytes_max=None,
+    ),
+    Route(
+        'DELETE', '/v1/aggregates/{name}', aggregates.remove_aggregate, 'gantt:aggregates:remove'
+    ),
     Route('GET', '/v1/server-groups', groups.list_groups, 'gantt:server_groups:list'),
     Route('POST', '/v1/server-groups', groups.create_group, 'gantt:server_groups:create'),
     Route('GET', '/v1/server-groups/{uuid}', groups.show_group, 'gantt:server_groups:show'),
-    Route('DELETE', '/v1/server-groups/{uuid}', groups.remove_group,
-          'gantt:server_groups:remove'),
-    Route('POST', '/v1/requests', requests.create_request, 'gantt:requests:create',
-          rated=True, on_trail=False),
+    Route('DELETE', '/v1/server-groups/{uuid}', groups.remove_group, 'gantt:server_groups:remove'),
+    Route(
+        'POST',
+        '/v1/requests',
+        requests.create_request,
+        'gantt:requests:create',
+        rated=True,
+        on_trail=False,
+    ),
     Route('GET', '/v1/requests', requests.list_requests, 'gantt:requests:list', minor=3),
-    Route('PUT', '/v1/requests/{request_id}/lease', requests.extend_lease,
-          'gantt:requests:extend', minor=3),
+    Route(
+        'PUT',
+        '/v1/requests/{request_id}/lease',
+        requests.extend_lease,
+        'gantt:requests:extend',
+        minor=3,
+    ),
     Route('GET', '/v1/requests/{request_id}', requests.show_request, 'gantt:requests:show'),
-    Route('DELETE', '/v1/requests/{request_id}', requests.cancel_request,
-          'gantt:requests:cancel'),
+    Route('DELETE', '/v1/requests/{request_id}', requests.cancel_request, 'gantt:requests:cancel'),
     Route('GET', '/v1/decisions', decisions.list_decisions, 'gantt:decisions:list'),
     Route('GET', '/v1/decisions/{decision_id}', decisions.show_decision, 'gantt:decisions:show'),
-    Route('POST', '/v1/decisions/{decision_id}/replay', decisions.replay_decision,
-          'gantt:decisions:replay', bytes_max=None, on_trail=False),
-    Route('POST', '/v1/what-if', what_if.what_if, 'gantt:what_if:show', bytes_max=None,
-          on_trail=False),
+    Route(
+        'POST',
+        '/v1/decisions/{decision_id}/replay',
+        decisions.replay_decision,
+        'gantt:decisions:replay',
+        bytes_max=None,
+        on_trail=False,
+    ),
+    Route(
+        'POST', '/v1/what-if', what_if.what_if, 'gantt:what_if:show', bytes_max=None, on_trail=False
+    ),
     Route('GET', '/v1/claims', claims.list_claims, 'gantt:claims:list'),
     Route('GET', '/v1/claims/{claim_id}', claims.show_claim, 'gantt:claims:show'),
     Route('DELETE', '/v1/claims/{claim_id}', claims.release_claim, 'gantt:claims:release'),
@@ -92,25 +114,42 @@ ROUTES = (
     Route('GET', '/v1/usages/{project_id}', usages.show_usage, 'gantt:usages:show', minor=3),
     Route('POST', '/v1/capacity', capacity.capacity, 'gantt:capacity:show', on_trail=False),
     Route('GET', '/v1/resource-classes', capacity.list_classes, 'gantt:resource_classes:list'),
-    Route('PUT', '/v1/resource-classes/{name}', capacity.set_class,
-          'gantt:resource_classes:set'),
-    Route('GET', '/v1/resource-classes/{name}', capacity.show_class,
-          'gantt:resource_classes:list', minor=3),
-    Route('GET', '/v1/declared-metrics', declared_metrics.list_metrics,
-          'gantt:declared_metrics:list'),
-    Route('PUT', '/v1/declared-metrics/{name}', declared_metrics.set_metric,
-          'gantt:declared_metrics:set'),
-    Route('GET', '/v1/declared-metrics/{name}', declared_metrics.show_metric,
-          'gantt:declared_metrics:list', minor=3),
-    Route('DELETE', '/v1/declared-metrics/{name}', declared_metrics.remove_metric,
-          'gantt:declared_metrics:remove'),
+    Route('PUT', '/v1/resource-classes/{name}', capacity.set_class, 'gantt:resource_classes:set'),
+    Route(
+        'GET',
+        '/v1/resource-classes/{name}',
+        capacity.show_class,
+        'gantt:resource_classes:list',
+        minor=3,
+    ),
+    Route(
+        'GET', '/v1/declared-metrics', declared_metrics.list_metrics, 'gantt:declared_metrics:list'
+    ),
+    Route(
+        'PUT',
+        '/v1/declared-metrics/{name}',
+        declared_metrics.set_metric,
+        'gantt:declared_metrics:set',
+    ),
+    Route(
+        'GET',
+        '/v1/declared-metrics/{name}',
+        declared_metrics.show_metric,
+        'gantt:declared_metrics:list',
+        minor=3,
+    ),
+    Route(
+        'DELETE',
+        '/v1/declared-metrics/{name}',
+        declared_metrics.remove_metric,
+        'gantt:declared_metrics:remove',
+    ),
     Route('GET', '/v1/quotas', quotas.list_quotas, 'gantt:quotas:list', minor=3),
     Route('GET', '/v1/quotas/{project_id}', quotas.show_quota, 'gantt:quotas:show', minor=3),
     Route('PUT', '/v1/quotas/{project_id}', quotas.set_quota, 'gantt:quotas:set', minor=3),
-    Route('DELETE', '/v1/quotas/{project_id}', quotas.unset_quota, 'gantt:quotas:unset',
-          minor=3),
+    Route('DELETE', '/v1/quotas/{project_id}', quotas.unset_quota, 'gantt:quotas:unset', minor=3),
     Route('GET', '/v1/limits', quotas.show_limits, 'gantt:quotas:show', minor=3),
-)  # fmt: skip
+)
 
 
 #: Whose names may have a slash in them, which comes as one, however it was written.
@@ -158,9 +197,12 @@ def make_app(
         gates=gates.gates(settings),
     )
     layers: list[Any] = [
-        Observer(world), trail.Trail(keep), Versions(), origin.Origins(settings, is_open),
+        Observer(world),
+        trail.Trail(keep),
+        Versions(),
+        origin.Origins(settings, is_open),
         dashboard.OneAddress(),
-    ]  # fmt: skip
+    ]
     app = falcon.App(middleware=layers)
     app.req_options.strip_url_path_trailing_slash = True
     errors.Handlers(metrics, [route.path for route in ROUTES]).install(app)

@@ -23,28 +23,56 @@ RULES = 'gantt:requests:create:rules'
 TRUSTED = 'gantt:requests:create:trusted'
 
 #: Whom each one is for, or what a guest needs: said by whoever may ask at all.
-ALLOWED = frozenset({
-    'body.request_id', 'body.consumers', 'body.alternates', 'body.budget_ms',
-    'body.lease_seconds', 'body.repeat', 'body.origin',
-    'body.only_project',  # replaced where the caller acts for one project
-    'body.spec.resources', 'body.spec.consumer_type', 'body.spec.availability_zone',
-    'body.spec.project_id', 'body.spec.user_id',  # have to be the caller's
-    'body.spec.same_host', 'body.spec.different_host',  # have to be of its project
-    *(f'body.spec.hints.{name}' for name in (*nova_hints.CONSUMERS, nova_hints.GROUP)),
-    'body.spec.group.uuid', 'body.spec.group.policy', 'body.spec.group.max_per_host',
-    'body.spec.flavor.name',
-    'body.spec.image.uuid', 'body.spec.image.disk_format', 'body.spec.volume_backed',
-})  # fmt: skip
+ALLOWED = frozenset(
+    {
+        'body.request_id',
+        'body.consumers',
+        'body.alternates',
+        'body.budget_ms',
+        'body.lease_seconds',
+        'body.repeat',
+        'body.origin',
+        'body.only_project',  # replaced where the caller acts for one project
+        'body.spec.resources',
+        'body.spec.consumer_type',
+        'body.spec.availability_zone',
+        'body.spec.project_id',
+        'body.spec.user_id',  # have to be the caller's
+        'body.spec.same_host',
+        'body.spec.different_host',  # have to be of its project
+        *(f'body.spec.hints.{name}' for name in (*nova_hints.CONSUMERS, nova_hints.GROUP)),
+        'body.spec.group.uuid',
+        'body.spec.group.policy',
+        'body.spec.group.max_per_host',
+        'body.spec.flavor.name',
+        'body.spec.image.uuid',
+        'body.spec.image.disk_format',
+        'body.spec.volume_backed',
+    }
+)
 #: What is looked into: each of its fields, or keys, is asked about by itself.
-WITHIN = frozenset({
-    'body.spec', 'body.spec.group', 'body.spec.flavor', 'body.spec.flavor.extra_specs',
-    'body.spec.image', 'body.spec.image.properties', 'body.spec.hints',
-})  # fmt: skip
+WITHIN = frozenset(
+    {
+        'body.spec',
+        'body.spec.group',
+        'body.spec.flavor',
+        'body.spec.flavor.extra_specs',
+        'body.spec.image',
+        'body.spec.image.properties',
+        'body.spec.hints',
+    }
+)
 #: What takes a place on a host that is named, or is believed as it is said.
-BELIEVED = frozenset({
-    'body.spec.force_hosts', 'body.spec.force_nodes', 'body.spec.destination',
-    'body.spec.group.members', 'body.spec.group.hosts', 'body.spec.move_id',
-})  # fmt: skip
+BELIEVED = frozenset(
+    {
+        'body.spec.force_hosts',
+        'body.spec.force_nodes',
+        'body.spec.destination',
+        'body.spec.group.members',
+        'body.spec.group.hosts',
+        'body.spec.move_id',
+    }
+)
 _PURPOSES = {
     Purpose.MIGRATE: MIGRATE,
     Purpose.LIVE_MIGRATE: MIGRATE,
@@ -108,7 +136,11 @@ def _said(value: Any) -> Iterator[tuple[str, Any]]:
 def _defaults(tp: type) -> tuple[tuple[str, Any], ...]:
     """Each field with its default; ``NODEFAULT``, which no value equals, where it has none."""
     return tuple(
-        (field.name, field.default if field.required or field.default is not msgspec.NODEFAULT
-         else field.default_factory())
+        (
+            field.name,
+            field.default
+            if field.required or field.default is not msgspec.NODEFAULT
+            else field.default_factory(),
+        )
         for field in msgspec.structs.fields(tp)
-    )  # fmt: skip
+    )

@@ -83,8 +83,10 @@ def _named(spec: RequestSpec) -> dict[str, str]:
     """Consumer that a request wants to be near to, or not -> the field that names it."""
     members = spec.group.members if spec.group else []
     lists = {
-        'group.members': members, 'different_host': spec.different_host, 'same_host': spec.same_host
-    }  # fmt: skip
+        'group.members': members,
+        'different_host': spec.different_host,
+        'same_host': spec.same_host,
+    }
     return {one: f'body.spec.{name}' for name, found in lists.items() for one in found}
 
 

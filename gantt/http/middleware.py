@@ -29,12 +29,20 @@ Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 HEALTH_PATH = '/healthcheck'
 #: What a page of another origin may send beyond what every page may, and what it may read.
 ALLOWED = (
-    'Content-Type', 'If-None-Match', 'X-Auth-Token', 'X-OpenStack-Request-ID', microversion.HEADER,
-)  # fmt: skip
-EXPOSED = (
-    'ETag', 'Location', 'Retry-After', 'WWW-Authenticate', 'X-OpenStack-Request-ID',
+    'Content-Type',
+    'If-None-Match',
+    'X-Auth-Token',
+    'X-OpenStack-Request-ID',
     microversion.HEADER,
-)  # fmt: skip
+)
+EXPOSED = (
+    'ETag',
+    'Location',
+    'Retry-After',
+    'WWW-Authenticate',
+    'X-OpenStack-Request-ID',
+    microversion.HEADER,
+)
 #: Of every answer that says nothing else: a browser guesses no type, and nobody keeps a copy.
 FIXED = (('X-Content-Type-Options', 'nosniff'), ('Cache-Control', 'no-store'))
 

@@ -237,9 +237,11 @@ def _successes(
     headers = _headers(_REQUEST_ID, microversion.HEADER, *(['ETag'] if is_file else []))
     found = {
         str(route.status): {
-            'description': signature.summary, 'headers': headers, 'content': content,
+            'description': signature.summary,
+            'headers': headers,
+            'content': content,
         }
-    }  # fmt: skip
+    }
     if signature.creates:
         found['201'] = {
             'description': f'It was created; 200 before version 1.{CREATED_SINCE}.',

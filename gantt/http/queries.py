@@ -12,9 +12,20 @@ from gantt.core.records.decision import Outcome
 from gantt.insights.views import HostCondition
 
 EventKind = Literal[
-    'registered', 'disabled', 'enabled', 'service', 'facts', 'key', 'renamed', 'removed',
-    'claimed', 'confirmed', 'released', 'expired', 'refused',
-]  # fmt: skip
+    'registered',
+    'disabled',
+    'enabled',
+    'service',
+    'facts',
+    'key',
+    'renamed',
+    'removed',
+    'claimed',
+    'confirmed',
+    'released',
+    'expired',
+    'refused',
+]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 

@@ -32,9 +32,15 @@ class Server:
     """waitress on a thread of its own, with an end that loses nothing."""
 
     def __init__(
-        self, app: Wsgi, host: str, port: int, threads: int = 16, *,
-        connections_max: int = 500, idle_seconds: int = 60,
-    ) -> None:  # fmt: skip
+        self,
+        app: Wsgi,
+        host: str,
+        port: int,
+        threads: int = 16,
+        *,
+        connections_max: int = 500,
+        idle_seconds: int = 60,
+    ) -> None:
         """Bind.
 
         :param port: 0 takes a free one, see ``port`` of the object

@@ -55,9 +55,14 @@ class DecisionReader:
         self._public = redacting.words_of(pipeline.filters)
 
     def summaries(
-        self, outcome: str | None, project: str | None, limit: int, marker: str | None, now: float,
+        self,
+        outcome: str | None,
+        project: str | None,
+        limit: int,
+        marker: str | None,
+        now: float,
         consumer: str | None = None,
-    ) -> list[DecisionSummary]:  # fmt: skip
+    ) -> list[DecisionSummary]:
         """Decisions, newest first; of one project, or of all."""
         found = self._store.decisions(
             outcome=outcome, project=project, limit=limit, marker=marker, consumer=consumer
@@ -85,9 +90,12 @@ class DecisionReader:
         )
 
     def explain(
-        self, decision_id: str, table: HostTable, host: str | None = None,
+        self,
+        decision_id: str,
+        table: HostTable,
+        host: str | None = None,
         project: str | None = None,
-    ) -> Explanation:  # fmt: skip
+    ) -> Explanation:
         """A decision, explained; by its id, a request id, or a unique prefix of either.
 
         Else by the id that its request has elsewhere, or by one of its consumers: the newest.
@@ -105,9 +113,7 @@ class DecisionReader:
         row = reader.row(host)
         wanted = (host, table.hosts[row].id)
         steps = self._steps(kept, table, row)
-        return explaining.explain(
-            kept, created_at, table.now, provider_ids, wanted, steps=steps
-        )  # fmt: skip
+        return explaining.explain(kept, created_at, table.now, provider_ids, wanted, steps=steps)
 
     def scores(self, decision_id: str, member: int) -> list[Score]:
         """Of all hosts that no filter removed for a member, best first.

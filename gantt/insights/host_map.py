@@ -61,9 +61,7 @@ def conditions_of(table: HostTable, stale_after: float) -> IntArray:
     return np.select(found, codes, default=_CODES[HostCondition.UP]).astype(np.int64)
 
 
-def read(
-    table: HostTable, resource_class: str, stale_after: float, table_age: float
-) -> HostMap:  # fmt: skip
+def read(table: HostTable, resource_class: str, stale_after: float, table_age: float) -> HostMap:
     """All hosts of a table.
 
     :param table_age: seconds since the table was last current

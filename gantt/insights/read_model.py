@@ -344,9 +344,12 @@ class Insights:
         )
 
     def explain(
-        self, decision_id: str, host: str | None = None, public: bool = False,
+        self,
+        decision_id: str,
+        host: str | None = None,
+        public: bool = False,
         project: str | None = None,
-    ) -> Explanation:  # fmt: skip
+    ) -> Explanation:
         """A decision, explained; see ``DecisionReader.explain``.
 
         :param public: only what everybody may know

@@ -77,8 +77,17 @@ class _Pending:
     :ivar problem: why nothing was decided
     """
 
-    __slots__ = ('asked', 'begun', 'decided_at', 'decision', 'due', 'ended', 'ours', 'problem',
-                 'theirs')  # fmt: skip
+    __slots__ = (
+        'asked',
+        'begun',
+        'decided_at',
+        'decision',
+        'due',
+        'ended',
+        'ours',
+        'problem',
+        'theirs',
+    )
 
     def __init__(self, asked: Asked, due: float) -> None:
         self.asked = asked
@@ -107,11 +116,15 @@ class Shadow:
     """
 
     def __init__(
-        self, store: ShadowStore, decide: Callable[[SelectDestinations], Answer],
+        self,
+        store: ShadowStore,
+        decide: Callable[[SelectDestinations], Answer],
         explain: Callable[[str, str | None], Explanation],
-        scores: Callable[[str, int], Sequence[Score]], count: Callable[..., None],
-        clock: Clock, settings: Settings,
-    ) -> None:  # fmt: skip
+        scores: Callable[[str, int], Sequence[Score]],
+        count: Callable[..., None],
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
         self._store = store
         self._decide = decide
         self._explain = explain
@@ -290,11 +303,16 @@ class Shadow:
             found.append(
                 Compared(
                     id=derived_id('compared', asked.request.request_id, consumer),
-                    request_id=asked.request.request_id, origin=asked.origin[:255],
-                    consumer=consumer, purpose=asked.request.spec.purpose.value,
-                    verdict=verdict, ours=ours, theirs=theirs, why=why,
+                    request_id=asked.request.request_id,
+                    origin=asked.origin[:255],
+                    consumer=consumer,
+                    purpose=asked.request.spec.purpose.value,
+                    verdict=verdict,
+                    ours=ours,
+                    theirs=theirs,
+                    why=why,
                 )
-            )  # fmt: skip
+            )
         return found
 
     def _judged(

@@ -41,7 +41,10 @@ def inventory(amounts: Amounts) -> Inventory:
         # Nothing fits: in numbers that can be said, nothing is large enough.
         least = most = max(0, total) + 1
     return Inventory(
-        total=total, reserved=reserved, min_unit=least,
+        total=total,
+        reserved=reserved,
+        min_unit=least,
         max_unit=None if most is None else min(most, AMOUNT_MAX),
-        step_size=min(max(1, amounts.step_size), AMOUNT_MAX), allocation_ratio=ratio,
-    )  # fmt: skip
+        step_size=min(max(1, amounts.step_size), AMOUNT_MAX),
+        allocation_ratio=ratio,
+    )

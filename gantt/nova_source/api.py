@@ -43,9 +43,15 @@ ENTRIES_MOST = 1_000_000
 
 #: Worth another try: the service is away, or too busy.
 _PASSING = (
-    ks.ConnectFailure, ks.ConnectTimeout, ks.UnknownConnectionError, ks.InternalServerError,
-    ks.BadGateway, ks.ServiceUnavailable, ks.GatewayTimeout, ks.RequestTimeout,
-)  # fmt: skip
+    ks.ConnectFailure,
+    ks.ConnectTimeout,
+    ks.UnknownConnectionError,
+    ks.InternalServerError,
+    ks.BadGateway,
+    ks.ServiceUnavailable,
+    ks.GatewayTimeout,
+    ks.RequestTimeout,
+)
 
 #: Of these the ones that say that the answer takes too long.
 _SLOW = (ks.ConnectTimeout, ks.GatewayTimeout, ks.RequestTimeout)
@@ -66,9 +72,14 @@ class Api:
     """
 
     def __init__(
-        self, adapter: Adapter, name: str, group: str, version: str,
-        pause: float = PAUSE_SECONDS, stopping: threading.Event | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        adapter: Adapter,
+        name: str,
+        group: str,
+        version: str,
+        pause: float = PAUSE_SECONDS,
+        stopping: threading.Event | None = None,
+    ) -> None:
         self.name = name
         self._adapter = adapter
         self._group = group
@@ -119,9 +130,15 @@ class Api:
         return list(self._decoded(found, tp, f'{path}: {key}', odd))
 
     def pages(
-        self, path: str, tp: type[T], key: str, size: int, by: str = 'id',
-        odd: Odd | None = None, **params: Any,
-    ) -> Iterator[T]:  # fmt: skip
+        self,
+        path: str,
+        tp: type[T],
+        key: str,
+        size: int,
+        by: str = 'id',
+        odd: Odd | None = None,
+        **params: Any,
+    ) -> Iterator[T]:
         """All entries of a list that comes in pages.
 
         :param by: field that a marker has; '': pages are asked for by offset
@@ -153,9 +170,7 @@ class Api:
                 )
             marker = last
 
-    def _decoded(
-        self, found: list[Any], tp: type[T], where: str, odd: Odd | None
-    ) -> Iterator[T]:  # fmt: skip
+    def _decoded(self, found: list[Any], tp: type[T], where: str, odd: Odd | None) -> Iterator[T]:
         for number, entry in enumerate(found):
             try:
                 yield base.decode(entry, tp, inside=f'{self.name}: GET {where}[{number}]')
@@ -248,8 +263,11 @@ class Api:
                 'Give the credentials of a user with the role admin on a project',
             ) from None
         except (
-            ks.CatalogException, ks.AuthorizationFailure, ks.DiscoveryFailure, ks.InvalidResponse,
-        ) as e:  # fmt: skip
+            ks.CatalogException,
+            ks.AuthorizationFailure,
+            ks.DiscoveryFailure,
+            ks.InvalidResponse,
+        ) as e:
             raise self._wrong(_said(e), 'See auth_url, region_name and valid_interfaces') from None
         except ks.ClientException as e:
             raise exceptions.Unavailable(f'{self.name}: GET {path}: {_said(e)}') from None

@@ -80,14 +80,16 @@ class Cells:
     def __init__(self, path: str, one: str = '') -> None:
         if path and one:
             raise exceptions.Misconfigured(
-                option='[nova_source] cell', problem='cells_file says which cell a host is in',
+                option='[nova_source] cell',
+                problem='cells_file says which cell a host is in',
                 fix='Set one of both',
-            )  # fmt: skip
+            )
         if one and not _UUID.match(one.lower()):
             raise exceptions.Misconfigured(
-                option='[nova_source] cell', problem=f'expected a uuid, got {one!r}',
+                option='[nova_source] cell',
+                problem=f'expected a uuid, got {one!r}',
                 fix='See nova-manage cell_v2 list_cells',
-            )  # fmt: skip
+            )
         self.path = path
         self.one = one.lower()
         self._seen: tuple[int, int, int] | None = None
@@ -114,9 +116,10 @@ class Cells:
                 text = file.read()
         except OSError as e:
             raise exceptions.Misconfigured(
-                option='[nova_source] cells_file', problem=f'{self.path}: {e.strerror or e}',
+                option='[nova_source] cells_file',
+                problem=f'{self.path}: {e.strerror or e}',
                 fix='Make it with: nova-manage cell_v2 list_hosts > NEW && mv NEW FILE',
-            ) from None  # fmt: skip
+            ) from None
         self._of = parse(text, self.path)
         self._seen = mark
         return self._of

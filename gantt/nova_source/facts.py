@@ -68,9 +68,11 @@ class Told(msgspec.Struct, frozen=True):
 
 
 def told(
-    picture: Picture, cells: Mapping[str, str] | None, left_out: frozenset[str],
+    picture: Picture,
+    cells: Mapping[str, str] | None,
+    left_out: frozenset[str],
     spoken: Mapping[str, str],
-) -> Told:  # fmt: skip
+) -> Told:
     """What is said of every host.
 
     :param cells: host -> uuid of its cell; None: nobody knows, and nobody need
@@ -87,8 +89,14 @@ def told(
             continue
         service, room = picture.services.get(node.service.host), picture.rooms.get(node.id)
         mine = guests.get(name, [])
-        odd = next((picture.odd[of] for of in (node.service.host, node.node, node.id)
-                    if of in picture.odd), '')  # fmt: skip
+        odd = next(
+            (
+                picture.odd[of]
+                for of in (node.service.host, node.node, node.id)
+                if of in picture.odd
+            ),
+            '',
+        )
         problem = odd or _problem(service, room) or _doubt(node, service, mine, picture.doubtful)
         if problem or service is None or room is None:
             found.silent[name] = problem
@@ -177,9 +185,15 @@ def _guests(picture: Picture, told: Told) -> dict[str, list[_Seen]]:
 
 
 def _said(
-    name: str, node: Hypervisor, service: Service, room: Room, guests: list[_Seen],
-    cells: Mapping[str, str] | None, inventories: dict[str, Inventory], picture: Picture,
-) -> Said:  # fmt: skip
+    name: str,
+    node: Hypervisor,
+    service: Service,
+    room: Room,
+    guests: list[_Seen],
+    cells: Mapping[str, str] | None,
+    inventories: dict[str, Inventory],
+    picture: Picture,
+) -> Said:
     cell = None if cells is None else cells.get(service.host)
     disabled = service.disabled
     if cells is not None and cell is None:
@@ -188,14 +202,23 @@ def _said(
     facts = Facts(
         inventories=inventories,
         foreign=_foreign(room, listed, inventories),
-        node=node.node, cell=cell, traits=sorted(set(room.traits)), numa=UNSET, devices=UNSET,
-        hypervisor=_runs(name, node), metrics=_metrics(node, guests),
+        node=node.node,
+        cell=cell,
+        traits=sorted(set(room.traits)),
+        numa=UNSET,
+        devices=UNSET,
+        hypervisor=_runs(name, node),
+        metrics=_metrics(node, guests),
         disabled=disabled if disabled is None else disabled[:TEXT_MAX],
-    )  # fmt: skip
+    )
     announcement = RegisterHost(
-        name=name, node=node.node, uuid=node.id.lower(), boot_nonce='-', cell=cell,
+        name=name,
+        node=node.node,
+        uuid=node.id.lower(),
+        boot_nonce='-',
+        cell=cell,
         speaks_for='nova',
-    )  # fmt: skip
+    )
     found = [_guest(seen, room, inventories) for seen in guests]
     return Said(announcement, facts, found, picture.asked_at, picture.begun)
 
@@ -212,11 +235,14 @@ def _foreign(room: Room, listed: Set[str | None], known: Mapping[str, Inventory]
 def _runs(name: str, node: Hypervisor) -> Runs:
     info = node.cpu_info if isinstance(node.cpu_info, dict) else {}
     return Runs(
-        type=node.type or '', version=max(0, node.version or 0), hostname=node.node,
-        host_ip=node.host_ip or '', supported=_supported(node.type or '', info.get('arch')),
+        type=node.type or '',
+        version=max(0, node.version or 0),
+        hostname=node.node,
+        host_ip=node.host_ip or '',
+        supported=_supported(node.type or '', info.get('arch')),
         cpu_info={k: info[k] for k in _CPU_KEYS if k in info} or '',
         service=node.service.host if name != node.service.host else '',
-    )  # fmt: skip
+    )
 
 
 def _supported(kind: str, arch: object) -> list[list[str]]:
@@ -247,12 +273,17 @@ def _guest(seen: _Seen, room: Room, known: Mapping[str, Inventory]) -> Guest:
         # Of what it was before a resize Nova says nothing.
         amounts = {} if seen.leaves else amounts_of(server)
     return Guest(
-        consumer=server.id.lower(), node=server.node or '',
+        consumer=server.id.lower(),
+        node=server.node or '',
         resources={kind: n for kind, n in amounts.items() if n > 0 and kind in known},
-        project_id=server.project_id, user_id=server.user_id, vm_state=server.vm_state or '',
-        task_state=server.task_state or '', moving=seen.moving,
-        flavor=server.flavor.original_name or None if server.flavor else None, group=seen.group,
-    )  # fmt: skip
+        project_id=server.project_id,
+        user_id=server.user_id,
+        vm_state=server.vm_state or '',
+        task_state=server.task_state or '',
+        moving=seen.moving,
+        flavor=server.flavor.original_name or None if server.flavor else None,
+        group=seen.group,
+    )
 
 
 def amounts_of(server: Server) -> dict[str, int]:
@@ -261,10 +292,13 @@ def amounts_of(server: Server) -> dict[str, int]:
     if flavor is None:
         return {}
     body = {
-        'vcpus': flavor.vcpus, 'memory_mb': flavor.ram, 'root_gb': flavor.disk,
-        'ephemeral_gb': flavor.ephemeral or 0, 'swap': _swap(flavor),
+        'vcpus': flavor.vcpus,
+        'memory_mb': flavor.ram,
+        'root_gb': flavor.disk,
+        'ephemeral_gb': flavor.ephemeral or 0,
+        'swap': _swap(flavor),
         'extra_specs': flavor.extra_specs or {},
-    }  # fmt: skip
+    }
     volume = not server.image
     found = nova_flavor.in_use(body, {}, volume=volume)
     return {kind: amount for kind, amount in found.items() if resource_classes.is_class_name(kind)}

@@ -27,9 +27,11 @@ def aggregates(
     for one in picture.aggregates:
         uuid = one.uuid.lower()
         made = NovaAggregate(
-            uuid=uuid, name=one.name, metadata=dict(one.metadata or {}),
+            uuid=uuid,
+            name=one.name,
+            metadata=dict(one.metadata or {}),
             hosts=sorted(set(one.hosts or ())),
-        )  # fmt: skip
+        )
         problem = _problem(made)
         if problem:
             odd[uuid] = problem
@@ -51,9 +53,12 @@ def groups(picture: Picture, known: Container[str]) -> tuple[list[ServerGroup], 
         if uuid in known or one.policy not in _POLICIES:
             continue
         made = ServerGroup(
-            uuid=uuid, name=one.name or '', policy=Policy(one.policy), max_per_host=_most(one),
+            uuid=uuid,
+            name=one.name or '',
+            policy=Policy(one.policy),
+            max_per_host=_most(one),
             project_id=one.project_id,
-        )  # fmt: skip
+        )
         problem = _problem(made)
         if problem:
             odd[uuid] = problem

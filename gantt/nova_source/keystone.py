@@ -28,10 +28,13 @@ def apis(conf: Any, seconds: float, stopping: threading.Event | None = None) -> 
     return (
         Api(_adapter(conf, 'nova', nova), 'Nova', 'nova', NOVA_VERSION, stopping=stopping),
         Api(
-            _adapter(conf, 'placement', placement), 'Placement', 'placement', PLACEMENT_VERSION,
+            _adapter(conf, 'placement', placement),
+            'Placement',
+            'placement',
+            PLACEMENT_VERSION,
             stopping=stopping,
         ),
-    )  # fmt: skip
+    )
 
 
 def _session(conf: Any, group: str, seconds: float) -> Session:
@@ -54,7 +57,8 @@ def _adapter(conf: Any, group: str, session: Session) -> Any:
 
 def _wrong(group: str, problem: str) -> exceptions.Misconfigured:
     return exceptions.Misconfigured(
-        option=f'[{group}] auth_type', problem=problem,
+        option=f'[{group}] auth_type',
+        problem=problem,
         fix='e.g. auth_type = password, with auth_url, username, password, project_name, '
         'user_domain_name and project_domain_name',
-    )  # fmt: skip
+    )

@@ -37,8 +37,9 @@ class Port:
             registered = self._port.register(message)
         except exceptions.Refused as e:
             self.refused.add(message.name)
-            LOG.error('Host %s is left alone, and asked for again now and then: %s',
-                      message.name, e)  # fmt: skip
+            LOG.error(
+                'Host %s is left alone, and asked for again now and then: %s', message.name, e
+            )
             raise LeftAlone(str(e)) from None
         self.refused.discard(message.name)
         if message.uuid is not None and registered.uuid != message.uuid:
@@ -46,8 +47,10 @@ class Port:
                 'Host %s has the uuid %s with the scheduler, its node in Nova is %s: who names it '
                 'by the uuid of the node does not find it. Is the old node gone for good, take '
                 'the host off the scheduler, and it comes in anew',
-                message.name, registered.uuid, message.uuid,
-            )  # fmt: skip
+                message.name,
+                registered.uuid,
+                message.uuid,
+            )
         return registered
 
     def report(self, report: HostReport) -> str | None:
@@ -61,6 +64,8 @@ class Port:
             self.left_out |= {name}
             LOG.warning(
                 'Resource class %s is not known to the scheduler and left out: declare it by '
-                'PUT /v1/resource-classes/%s', name, name,
-            )  # fmt: skip
+                'PUT /v1/resource-classes/%s',
+                name,
+                name,
+            )
             raise exceptions.Unavailable(f'again without {name}') from None

@@ -41,9 +41,12 @@ R = TypeVar('R')
 #: All guests there are, also those that may be restored.  Those that come while the list is
 #: read are at its end, and none is passed over.
 ALL_SERVERS = {
-    'all_tenants': '1', 'deleted': 'False', 'soft_deleted': 'True',
-    'sort_key': 'created_at', 'sort_dir': 'asc',
-}  # fmt: skip
+    'all_tenants': '1',
+    'deleted': 'False',
+    'soft_deleted': 'True',
+    'sort_key': 'created_at',
+    'sort_dir': 'asc',
+}
 #: Guests that a list misses and that Nova is asked about one by one in a pass.
 ASKED_MOST = 1000
 #: In so many passes the allocations of each provider are read at least once.
@@ -103,9 +106,14 @@ class Reader:
     """
 
     def __init__(
-        self, nova: Api, placement: Api, page_size: int, threads: int,
-        wall: Callable[[], float] = time.time, seconds: float = 600.0,
-    ) -> None:  # fmt: skip
+        self,
+        nova: Api,
+        placement: Api,
+        page_size: int,
+        threads: int,
+        wall: Callable[[], float] = time.time,
+        seconds: float = 600.0,
+    ) -> None:
         self._seconds = seconds
         self._nova = nova
         self._placement = placement
@@ -135,14 +143,19 @@ class Reader:
         )
         aggregates = nova.entries('/os-aggregates', Aggregate, 'aggregates', odd.aggregate)
         groups = nova.pages(
-            '/os-server-groups', ServerGroup, 'server_groups', self._size, by='', odd=odd.group,
+            '/os-server-groups',
+            ServerGroup,
+            'server_groups',
+            self._size,
+            by='',
+            odd=odd.group,
             all_projects='True',
-        )  # fmt: skip
+        )
         servers = list(
             nova.pages(
                 '/servers/detail', Server, 'servers', self._size, odd=odd.server, **ALL_SERVERS
             )
-        )  # fmt: skip
+        )
         _refuse_hidden(servers)
         # A cell may have gone away while its guests were to be read.
         after, more_doubled = self._services(odd)
@@ -180,7 +193,7 @@ class Reader:
         try:
             found = self._nova.entries(
                 path, Service, 'services', odd.service, binary='nova-compute'
-            )  # fmt: skip
+            )
         except exceptions.NotFound:
             raise self._nova.misplaced(path) from None
         count = Counter(service.host for service in found)
@@ -189,9 +202,12 @@ class Reader:
 
     # -- guests that a list misses ---------------------------------------------------
     def _look_for_missing(
-        self, servers: Sequence[Server], nodes: Iterable[Hypervisor], rooms: dict[str, Room],
+        self,
+        servers: Sequence[Server],
+        nodes: Iterable[Hypervisor],
+        rooms: dict[str, Room],
         odd: Odd,
-    ) -> tuple[list[Server], frozenset[str]]:  # fmt: skip
+    ) -> tuple[list[Server], frozenset[str]]:
         """Those that are there all the same, and the hypervisors whose guests are not sure."""
         listed = {server.id for server in servers} | odd.servers.keys()
         nodes_of: dict[str, set[str]] = defaultdict(set)
@@ -212,8 +228,12 @@ class Reader:
         more = [server for server in answers.values() if server is not None and server.is_known]
         unsure = set(missing) - gone - {server.id for server in more}
         if more or unsure:
-            LOG.warning('Nova did not list %d guests that it knows when asked for them, and does '
-                        'not say where %d others are', len(more), len(unsure))  # fmt: skip
+            LOG.warning(
+                'Nova did not list %d guests that it knows when asked for them, and does '
+                'not say where %d others are',
+                len(more),
+                len(unsure),
+            )
         # Those of a cell that is away are listed, and nothing is said of where they are.
         unsure |= at.keys() & {server.id for server in servers if not server.is_known}
         self._nobody |= gone & at.keys()
@@ -343,6 +363,7 @@ def _refuse_hidden(servers: Iterable[Server]) -> None:
     """Guests whose host is hidden would look like guests that have left."""
     if any(server.is_hidden for server in servers):
         raise exceptions.Misconfigured(
-            option='[nova]', problem='the user may not see OS-EXT-SRV-ATTR:host of servers',
+            option='[nova]',
+            problem='the user may not see OS-EXT-SRV-ATTR:host of servers',
             fix='Let it pass the policy os_compute_api:os-extended-server-attributes of Nova',
-        )  # fmt: skip
+        )

@@ -51,8 +51,10 @@ class Service(ReportSource):
         nova, placement = keystone.apis(conf, own.request_seconds, self.stopping)
         cells = Cells(own.cells_file, own.cell)
         if not (own.cells_file or own.cell):
-            LOG.warning('Neither [nova_source] cells_file nor cell is set: no resize and no '
-                        'migration of Nova will find a host')  # fmt: skip
+            LOG.warning(
+                'Neither [nova_source] cells_file nor cell is set: no resize and no '
+                'migration of Nova will find a host'
+            )
         signer = _signer(own.key_file)
         carrier = client.get_transport(conf)
         service_defaults(conf)
@@ -60,11 +62,16 @@ class Service(ReportSource):
         self._runner = Runner(own.threads)
         self._interval = float(own.interval_seconds)
         self.source = Source(
-            Reader(nova, placement, own.page_size, own.threads, seconds=own.pass_seconds), cells,
+            Reader(nova, placement, own.page_size, own.threads, seconds=own.pass_seconds),
+            cells,
             OverRpc(carrier, own.call_seconds, signer),
             client.NovaClient(carrier, timeout=own.call_seconds, signer=signer),
-            self._runner, own.settle_seconds, count, gauge, conf.rpc.payload_bytes_max,
-        )  # fmt: skip
+            self._runner,
+            own.settle_seconds,
+            count,
+            gauge,
+            conf.rpc.payload_bytes_max,
+        )
         self._thread = threading.Thread(target=self._run, name='passes', daemon=True)
         wait_for_broker(carrier, conf.rpc.start_wait_seconds)
 

@@ -82,9 +82,17 @@ class Source:
     """
 
     def __init__(
-        self, reader: Reader, cells: Cells, port: SchedulerPort, nova: NovaPort, runner: Runner,
-        settle_seconds: float, count: Count, gauge: Count, list_bytes: int = 1 << 20,
-    ) -> None:  # fmt: skip
+        self,
+        reader: Reader,
+        cells: Cells,
+        port: SchedulerPort,
+        nova: NovaPort,
+        runner: Runner,
+        settle_seconds: float,
+        count: Count,
+        gauge: Count,
+        list_bytes: int = 1 << 20,
+    ) -> None:
         self._list_bytes = list_bytes
         self._reader = reader
         self._cells = cells
@@ -168,8 +176,10 @@ class Source:
                 'Nothing is said of %d of %d hosts, %s among them: somebody registered them later '
                 'than this process. Is it another gantt-nova-source, stop one of both; restart '
                 'this one if it is to speak for them again',
-                len(self._fenced), len(self._members), min(self._fenced),
-            )  # fmt: skip
+                len(self._fenced),
+                len(self._members),
+                min(self._fenced),
+            )
 
     def _look_at_cells(self, picture: Picture) -> dict[str, str] | None:
         if not self._cells.path:
@@ -201,9 +211,11 @@ class Source:
         refused = self._port.refused & told.hosts.keys()
         fenced = self._fenced & told.hosts.keys()
         for what, count in {
-            'yes': len(told.hosts.keys() - refused - fenced), 'no': len(told.silent),
-            'fenced': len(fenced), 'refused': len(refused),
-        }.items():  # fmt: skip
+            'yes': len(told.hosts.keys() - refused - fenced),
+            'no': len(told.silent),
+            'fenced': len(fenced),
+            'refused': len(refused),
+        }.items():
             self._gauge('gantt_nova_source_hosts', count, said=what)
 
     def _bring(self, host: str, said: Said, was: Said | None) -> None:
@@ -224,10 +236,12 @@ class Source:
 
     def _add(self, host: str, said: Said) -> None:
         member = Member(
-            Session(said.announcement, self._port), self._port, lambda: self._look(host),
+            Session(said.announcement, self._port),
+            self._port,
+            lambda: self._look(host),
             MemberSettings(report_seconds=BY_ITSELF_SECONDS, level=logging.DEBUG),
             random.Random(host),
-        )  # fmt: skip
+        )
         self._members[host] = member
         self._runner.add(member)
 
@@ -295,8 +309,13 @@ class Source:
                 if host in self._fenced or (host is None and where.server.host is not None):
                     continue  # somewhere that nothing is known of
             way = move.target if move.source == move.target else f'{move.source} and {move.target}'
-            LOG.info('Guest %s has claims on %s that nobody has confirmed or ended, and is at %s '
-                     'by Nova', move.consumer, way, host or 'no host')  # fmt: skip
+            LOG.info(
+                'Guest %s has claims on %s that nobody has confirmed or ended, and is at %s '
+                'by Nova',
+                move.consumer,
+                way,
+                host or 'no host',
+            )
             found.append(
                 GuestSettled(
                     consumer=move.consumer, host=host, before=asked.before, resources=amounts

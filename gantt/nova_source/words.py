@@ -21,16 +21,34 @@ HOST_KEY = 'OS-EXT-SRV-ATTR:host'
 OVER = frozenset({'confirmed', 'reverted', 'error', 'failed', 'completed', 'cancelled', 'done'})
 
 #: Task states of guests that are on their way, and the state of those that may go back.
-_MOVING = frozenset({
-    'resize_prep', 'resize_migrating', 'resize_migrated', 'resize_finish', 'resize_reverting',
-    'resize_confirming', 'migrating', 'rebuilding', 'rebuild_block_device_mapping',
-    'rebuild_spawning',
-})  # fmt: skip
+_MOVING = frozenset(
+    {
+        'resize_prep',
+        'resize_migrating',
+        'resize_migrated',
+        'resize_finish',
+        'resize_reverting',
+        'resize_confirming',
+        'migrating',
+        'rebuilding',
+        'rebuild_block_device_mapping',
+        'rebuild_spawning',
+    }
+)
 #: Task states that make work for a host's disks.
-_WORKING = frozenset({
-    'resize_migrating', 'rebuilding', 'resize_prep', 'image_snapshot', 'image_backup',
-    'rescuing', 'unshelving', 'shelving', 'shelving_image_uploading',
-})  # fmt: skip
+_WORKING = frozenset(
+    {
+        'resize_migrating',
+        'rebuilding',
+        'resize_prep',
+        'image_snapshot',
+        'image_backup',
+        'rescuing',
+        'unshelving',
+        'shelving',
+        'shelving_image_uploading',
+    }
+)
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):

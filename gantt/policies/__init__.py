@@ -13,9 +13,19 @@ from oslo_policy import policy
 
 #: Modules of this package, in the order of the sample file.
 MODULES = (
-    'base', 'service', 'hosts', 'aggregates', 'server_groups', 'requests', 'decisions', 'claims',
-    'usages', 'capacity', 'declared_metrics', 'quotas',
-)  # fmt: skip
+    'base',
+    'service',
+    'hosts',
+    'aggregates',
+    'server_groups',
+    'requests',
+    'decisions',
+    'claims',
+    'usages',
+    'capacity',
+    'declared_metrics',
+    'quotas',
+)
 
 
 def list_rules() -> Iterable[policy.RuleDefault]:

@@ -22,8 +22,15 @@ class Call:
     """
 
     __slots__ = (
-        'args', 'arrived', 'context', 'method', 'monitor_seconds', 'newer_minor', 'raw', 'takes',
-    )  # fmt: skip
+        'args',
+        'arrived',
+        'context',
+        'method',
+        'monitor_seconds',
+        'newer_minor',
+        'raw',
+        'takes',
+    )
 
     def __init__(self, raw: Any) -> None:
         self.raw = raw

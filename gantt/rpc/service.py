@@ -59,9 +59,14 @@ class RpcService:
     """
 
     def __init__(
-        self, conf: Any, scheduler: Any, *, server: str | None = None,
-        count: Count = _count_nothing, url: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        conf: Any,
+        scheduler: Any,
+        *,
+        server: str | None = None,
+        count: Count = _count_nothing,
+        url: str | None = None,
+    ) -> None:
         self._conf = conf.rpc
         self._count = count
         self._server = server or conf.host
@@ -131,7 +136,7 @@ class RpcService:
                     self._conf.nova_exchange,
                     self._conf.nova_topic,
                     self._nova_methods.interface,
-                )  # fmt: skip
+                )
             )
         return plans
 
@@ -143,9 +148,7 @@ class RpcService:
         if not self._pausing.is_paused or not isinstance(call.raw, Letter):
             return False
         try:
-            driver.send_again(
-                call.raw, self._conf.nova_exchange, self._conf.nova_topic, seconds
-            )  # fmt: skip
+            driver.send_again(call.raw, self._conf.nova_exchange, self._conf.nova_topic, seconds)
         except exceptions.BrokerUnavailable as e:
             LOG.warning('A call of Nova could not be given back: %s', e.message)
             return False
@@ -155,12 +158,17 @@ class RpcService:
         self, carrier: Any, exchange: str, topic: str, interface: Interface
     ) -> Callable[[], Topic]:
         return functools.partial(
-            Topic, carrier, om.Target(exchange=exchange, topic=topic, server=self._server),
-            interface, self._replies,
-            threads=self._conf.worker_threads, queue=self._conf.worker_queue,
-            payload_bytes_max=self._conf.payload_bytes_max, count=self._count,
+            Topic,
+            carrier,
+            om.Target(exchange=exchange, topic=topic, server=self._server),
+            interface,
+            self._replies,
+            threads=self._conf.worker_threads,
+            queue=self._conf.worker_queue,
+            payload_bytes_max=self._conf.payload_bytes_max,
+            count=self._count,
             letters=self._letters,
-        )  # fmt: skip
+        )
 
     def start(self, is_stopping: Callable[[], bool] = lambda: False) -> bool:
         """Wait for the brokers, then listen.
@@ -324,8 +332,11 @@ class RpcService:
         if self._notifier is not None:
             self._notifier.stop()
         if unanswered or dropped:
-            LOG.warning('%d calls are left without an answer, %d replies were not delivered',
-                        unanswered, dropped)  # fmt: skip
+            LOG.warning(
+                '%d calls are left without an answer, %d replies were not delivered',
+                unanswered,
+                dropped,
+            )
         for carrier in self._carriers:
             carrier.cleanup()
         return all(done) and not unanswered and not dropped

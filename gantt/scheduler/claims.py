@@ -58,9 +58,11 @@ class Claims:
         return [one if isinstance(one, exceptions.GanttError) else next(told) for one in found]
 
     def _look_at(
-        self, before: Sequence[HostRow | None], messages: Sequence[RegisterHost],
+        self,
+        before: Sequence[HostRow | None],
+        messages: Sequence[RegisterHost],
         found: Sequence[RegistrationFate],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Alarms: who is refused for want of proof, and who comes from another journal."""
         held = registration.HELD_REPORTS * self._settings.report_seconds
         for row, said, fate in zip(before, messages, found, strict=True):
@@ -74,8 +76,9 @@ class Claims:
                     'host %s: it was registered from another journal %.0f s after an agent with '
                     'the last one had reported: are there two agents of that name, or does '
                     'somebody else speak for it?',
-                    said.name, max(0.0, self._cache.database_now - row.reported_at),
-                )  # fmt: skip
+                    said.name,
+                    max(0.0, self._cache.database_now - row.reported_at),
+                )
 
     def _registered(self, found: Sequence[Registration]) -> list[Registered]:
         if found:
@@ -147,9 +150,10 @@ class Claims:
             named = [f'{one} ({problem})' for one, problem in result.unreadable.items()]
             LOG.error(
                 '%d claims past their lease cannot be read and hold their places: %s%s',
-                len(named), '; '.join(named[:UNREADABLE_NAMED]),
+                len(named),
+                '; '.join(named[:UNREADABLE_NAMED]),
                 '; ...' if len(named) > UNREADABLE_NAMED else '',
-            )  # fmt: skip
+            )
         return len(self._told('expire', result))
 
     def _told(self, word: str, result: ClaimResult) -> list[ClaimFate]:

@@ -310,8 +310,9 @@ class HostCache:
             self._count('gantt_feed_missed_total', len(hosts))
             LOG.warning(
                 'The change feed did not bring what changed on %d hosts, which a full '
-                'comparison has found', len(hosts),
-            )  # fmt: skip
+                'comparison has found',
+                len(hosts),
+            )
         self._queue(msgspec.structs.replace(whole, hosts=hosts))
 
     def _is_unseen(self, change: HostChange) -> bool:
@@ -345,7 +346,7 @@ class HostCache:
             'read again. Was a backup put back, or did a standby take over that was behind? Then '
             'run "gantt-manage db incarnation": hosts register anew, and what they run is adopted',
             self._went_back,
-        )  # fmt: skip
+        )
         self._count('gantt_database_went_back_total')
         self._fetch_everything(started)
 

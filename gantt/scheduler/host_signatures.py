@@ -115,9 +115,13 @@ class HostSignatures:
     """
 
     def __init__(
-        self, key: Callable[[str], HostKey | None], ask: Callable[[str], HostKey | None],
-        rules: Callable[[], Rules], count: Callable[..., None], monotonic: Callable[[], float],
-    ) -> None:  # fmt: skip
+        self,
+        key: Callable[[str], HostKey | None],
+        ask: Callable[[str], HostKey | None],
+        rules: Callable[[], Rules],
+        count: Callable[..., None],
+        monotonic: Callable[[], float],
+    ) -> None:
         self._key = key
         self._ask = ask
         self._rules = rules
@@ -246,9 +250,10 @@ class HostSignatures:
         if signed is not None and ed25519.is_signed(key.public, said.signature, signed):
             return None
         return exceptions.NotProven(
-            host=said.host, problem='the message is not signed with its key',
+            host=said.host,
+            problem='the message is not signed with its key',
             fix='Has the host another key, it must register with it',
-        )  # fmt: skip
+        )
 
     def _may_ask(self, host: str) -> bool:
         now = self._monotonic()
@@ -267,6 +272,7 @@ class HostSignatures:
 
 def _no_proof(host: str) -> exceptions.NotProven:
     return exceptions.NotProven(
-        host=host, problem='its proof is not that of a key',
+        host=host,
+        problem='its proof is not that of a key',
         fix='Are its agent and this scheduler of releases that know each other?',
-    )  # fmt: skip
+    )

@@ -79,16 +79,20 @@ class Housekeeping:
         self._jobs = [
             Job('feed', lambda: settings.feed_seconds / contention.haste, cache.fetch),
             Job(
-                'sweep', lambda: jittered(settings.sweep_seconds), claims.sweep,
+                'sweep',
+                lambda: jittered(settings.sweep_seconds),
+                claims.sweep,
                 lambda: settings.sweep_rows,
             ),
             Job('measure', lambda: MEASURE_SECONDS, self._measure),
             Job('quotas', lambda: REFRESH_SECONDS, quotas.read),
             Job(
-                'purge', lambda: jittered(settings.purge_seconds), self._purge,
+                'purge',
+                lambda: jittered(settings.purge_seconds),
+                self._purge,
                 lambda: PURGE_ROWS,
             ),
-        ]  # fmt: skip
+        ]
         if cache.log is not None:
             log = cache.log
             self._jobs.append(Job('table log', lambda: LOG_SECONDS, lambda: log.flush(store)))
@@ -157,8 +161,10 @@ class Housekeeping:
         if not before:
             LOG.error(
                 '%d of %d hosts fell silent together: their reports may not reach us, and "no '
-                'valid host" is answered as "not known" where they would fit', unheard, len(table),
-            )  # fmt: skip
+                'valid host" is answered as "not known" where they would fit',
+                unheard,
+                len(table),
+            )
         return unheard
 
     def _say_stale(self, table: HostTable, stale: int) -> None:
@@ -167,10 +173,13 @@ class Housekeeping:
         if stale > before:
             names = table.names_of_stale(self._settings.stale_after_seconds, STALE_NAMED)
             LOG.warning(
-                '%d of %d hosts have not reported for %g s: %s%s', stale, len(table),
-                self._settings.stale_after_seconds, ', '.join(names),
+                '%d of %d hosts have not reported for %g s: %s%s',
+                stale,
+                len(table),
+                self._settings.stale_after_seconds,
+                ', '.join(names),
                 ', ...' if stale > len(names) else '',
-            )  # fmt: skip
+            )
         elif before and not stale:
             LOG.info('all %d hosts report again', len(table))
 

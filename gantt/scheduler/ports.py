@@ -477,9 +477,15 @@ class Store(FactsStore, Protocol):
         """Claims by state, tombstones included; reads every claim."""
 
     def purge(
-        self, *, decisions: int, tombstone_seconds: float, request_seconds: float, limit: int,
-        again: bool = False, decision_bytes: int | None = None,
-    ) -> int:  # fmt: skip
+        self,
+        *,
+        decisions: int,
+        tombstone_seconds: float,
+        request_seconds: float,
+        limit: int,
+        again: bool = False,
+        decision_bytes: int | None = None,
+    ) -> int:
         """Delete what is past its bound, at most ``limit`` rows of a kind; how many went.
 
         :param decisions: how many of these stay, the newest

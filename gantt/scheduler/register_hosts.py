@@ -83,9 +83,11 @@ class Registrations:
         in_vain = 0
         for item in batch:
             if in_vain == TRIES_IN_VAIN:
-                item[1].set_exception(exceptions.DatabaseUnavailable(
-                    problem=f'{in_vain} hosts before this one could not be registered'
-                ))  # fmt: skip
+                item[1].set_exception(
+                    exceptions.DatabaseUnavailable(
+                        problem=f'{in_vain} hosts before this one could not be registered'
+                    )
+                )
                 continue
             self._register([item])
             away = isinstance(item[1].exception(), exceptions.Unavailable)

@@ -129,9 +129,11 @@ class Placing:
     def step(self, idle_seconds: float = 0.0) -> int:
         """One batch, from the queue to the answers; how many calls it had."""
         calls = self.admission.drain(
-            self._settings.claims_per_commit, BATCH_BYTES_MAX,
-            self._settings.batch_wait_ms / 1000, idle_seconds,
-        )  # fmt: skip
+            self._settings.claims_per_commit,
+            BATCH_BYTES_MAX,
+            self._settings.batch_wait_ms / 1000,
+            idle_seconds,
+        )
         self._batch = calls = self._apart(calls)
         self._round = None
         is_suspect = self._cache.is_suspect  # before: what ends that is folded in

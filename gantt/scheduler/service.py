@@ -60,9 +60,13 @@ class Scheduler:
         if self.settings.replay_seconds:
             log = TableLog(self.settings.worker, self.settings.checkpoint_seconds)
         self.cache = HostCache(
-            store, self.clock, self.settings.reload_seconds, log, self.settings.default_zone,
+            store,
+            self.clock,
+            self.settings.reload_seconds,
+            log,
+            self.settings.default_zone,
             recorder.count,
-        )  # fmt: skip
+        )
         planner = Planner(store, self.cache, pipeline, self.settings)
         self.quotas = Quotas(store, self.settings, self.clock, recorder.count)
         self.placing = Placing(
@@ -77,9 +81,12 @@ class Scheduler:
         )
         self.intake = Intake(store, self.cache, recorder, self.clock, self.settings)
         self.signatures = HostSignatures(
-            lambda name: self.cache.keys.get(name), store.load_host_key,
-            lambda: self.settings.signatures, recorder.count, self.clock.monotonic,
-        )  # fmt: skip
+            lambda name: self.cache.keys.get(name),
+            store.load_host_key,
+            lambda: self.settings.signatures,
+            recorder.count,
+            self.clock.monotonic,
+        )
         self.claims = Claims(store, self.cache, recorder, self.settings, self.signatures.alarm)
         self.registrations = Registrations(self.claims, recorder)
         self.nova = NovaWords(store, self.cache, recorder, self.clock, self.settings)
@@ -238,8 +245,10 @@ class Scheduler:
             raise exceptions.StaleEpoch(
                 f'host {fate.name!r}: sequence {report.sequence} is too far beyond the last one '
                 f'that was heard ({fate.current_sequence}); the host must register again',
-                host=fate.name, epoch=report.epoch, current=fate.current_epoch,
-            )  # fmt: skip
+                host=fate.name,
+                epoch=report.epoch,
+                current=fate.current_epoch,
+            )
         if fate.fate == 'unknown_host':
             raise exceptions.NotFound(kind='host', name=fate.name)
         return fate

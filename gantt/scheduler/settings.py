@@ -12,9 +12,13 @@ from gantt.core.resources.host_keys import Rules
 
 #: What a running scheduler keeps: its identity, and sizes of what it has built.
 KEPT = (
-    'worker', 'default_zone', 'report_queue_limit', 'decision_queue_limit', 'replay_seconds',
+    'worker',
+    'default_zone',
+    'report_queue_limit',
+    'decision_queue_limit',
+    'replay_seconds',
     'checkpoint_seconds',
-)  # fmt: skip
+)
 
 
 class Settings(msgspec.Struct, kw_only=True):

@@ -215,9 +215,16 @@ class ComputeProcess(Process):
         terms = Terms(confirm_seconds=plan.LEASE_SECONDS, wait_for_other_seconds=30.0)
         self.member = Member(session, port, look, Settings(change_seconds=0.5, terms=terms), rng)
         self.agent = Agent(
-            session, port, machine, file, on_change=self.member.changed, terms=terms,
-            wall=clock.wall, monotonic=clock.monotonic, event=lambda: cast(Any, Signal(loop)),
-        )  # fmt: skip
+            session,
+            port,
+            machine,
+            file,
+            on_change=self.member.changed,
+            terms=terms,
+            wall=clock.wall,
+            monotonic=clock.monotonic,
+            event=lambda: cast(Any, Signal(loop)),
+        )
         self.member.agent = self.agent
         self.machine = machine
         turner = Turner(self, self.member)
@@ -235,9 +242,11 @@ class ComputeProcess(Process):
 
     def _handle(self, kind: str, message: Build | Delete) -> None:
         try:
-            outcome = self.agent.build(message) if isinstance(message, Build) else (
-                self.agent.delete(message)
-            )  # fmt: skip
+            outcome = (
+                self.agent.build(message)
+                if isinstance(message, Build)
+                else (self.agent.delete(message))
+            )
         except (Halted, Fenced, GuestError) as e:
             self.loop.say(self.name, f'{kind}: {type(e).__name__}')
         else:
@@ -252,9 +261,14 @@ class Host:
     """
 
     def __init__(
-        self, loop: Loop, network: Network, rng: random.Random, name: str,
-        allowed: Callable[[Build], str], wall: Callable[[], float],
-    ) -> None:  # fmt: skip
+        self,
+        loop: Loop,
+        network: Network,
+        rng: random.Random,
+        name: str,
+        allowed: Callable[[Build], str],
+        wall: Callable[[], float],
+    ) -> None:
         self.name = name
         self.machine = Machine(loop, rng, name, allowed)
         self.process: ComputeProcess | None = None

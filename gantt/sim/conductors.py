@@ -72,10 +72,13 @@ class Conductors:
         groups = [
             GroupRef(uuid=self._uuid(), policy=policy, max_per_host=most)
             for policy, most in (
-                (Policy.ANTI_AFFINITY, 1), (Policy.ANTI_AFFINITY, 2), (Policy.AFFINITY, 1),
-                (Policy.SOFT_ANTI_AFFINITY, 1), (Policy.SOFT_AFFINITY, 1),
+                (Policy.ANTI_AFFINITY, 1),
+                (Policy.ANTI_AFFINITY, 2),
+                (Policy.AFFINITY, 1),
+                (Policy.SOFT_ANTI_AFFINITY, 1),
+                (Policy.SOFT_AFFINITY, 1),
             )
-        ]  # fmt: skip
+        ]
         self._groups = rng.sample(groups, rng.choice((1, 2, 5)))
 
     def begin(self, stories: int) -> None:
@@ -158,15 +161,19 @@ class Conductors:
     def _move(self, source: Selection) -> None:
         purpose = self._rng.choice((Purpose.RESIZE, Purpose.MIGRATE, Purpose.LIVE_MIGRATE))
         spec = RequestSpec(
-            resources=source.resources, purpose=purpose,
-            ignore_hosts=[source.host], move_id=self._uuid(),
-        )  # fmt: skip
+            resources=source.resources,
+            purpose=purpose,
+            ignore_hosts=[source.host],
+            move_id=self._uuid(),
+        )
         placed = self._ask(
             SelectDestinations(
-                request_id=self._uuid(), spec=spec, consumers=[source.consumer],
+                request_id=self._uuid(),
+                spec=spec,
+                consumers=[source.consumer],
                 budget_ms=self._rng.choice(BUDGETS_MS),
             )
-        )  # fmt: skip
+        )
         if placed is None:
             return
         there = placed.selections[0][0]
@@ -224,9 +231,12 @@ class Conductors:
     def _build(self, selection: Selection) -> None:
         assert selection.claim_id is not None
         build = Build(
-            claim_id=selection.claim_id, consumer=selection.consumer, host=selection.host,
-            resources=selection.resources, lease_seconds=selection.lease_seconds,
-        )  # fmt: skip
+            claim_id=selection.claim_id,
+            consumer=selection.consumer,
+            host=selection.host,
+            resources=selection.resources,
+            lease_seconds=selection.lease_seconds,
+        )
         self._post(build)
         if self._rng.random() < 0.3:  # nobody heard of it: once more
             self._loop.at(self._rng.uniform(1, 20), self._post, build)
@@ -234,10 +244,12 @@ class Conductors:
     def _delete(self, selection: Selection) -> None:
         self._post(
             Delete(
-                consumer=selection.consumer, host=selection.host, claim_id=selection.claim_id,
+                consumer=selection.consumer,
+                host=selection.host,
+                claim_id=selection.claim_id,
                 reason='not wanted any more',
             )
-        )  # fmt: skip
+        )
 
     def _post(self, message: Build | Delete) -> None:
         what = f'{type(message).__name__.lower()} {(message.claim_id or "-")[:8]}'

@@ -27,9 +27,18 @@ from gantt.testing.store.memory import MemoryStore
 AT_ONCE = {'poll', 'compare', 'load_everything', 'declared_classes'}
 #: Said in the trace, and worth a death.
 WRITES = {
-    'commit', 'give_up', 'bar_request', 'cancel_request', 'extend_request', 'register_hosts',
-    'apply_reports', 'confirm_claims', 'refuse_claims', 'release_claims', 'sweep',
-}  # fmt: skip
+    'commit',
+    'give_up',
+    'bar_request',
+    'cancel_request',
+    'extend_request',
+    'register_hosts',
+    'apply_reports',
+    'confirm_claims',
+    'refuse_claims',
+    'release_claims',
+    'sweep',
+}
 NO_LIMIT = 1_000_000
 
 #: The reserved claims before a statement, by id.
@@ -249,9 +258,11 @@ def _shown(name: str, args: tuple[Any, ...], result: Any) -> str:
         )
     if name == 'register_hosts':
         return ', '.join(
-            f'{said.name} refused' if isinstance(one, Exception) else f'{said.name} epoch '
-            f'{one[0].epoch}' for said, one in zip(args[0], result, strict=True)
-        )  # fmt: skip
+            f'{said.name} refused'
+            if isinstance(one, Exception)
+            else f'{said.name} epoch {one[0].epoch}'
+            for said, one in zip(args[0], result, strict=True)
+        )
     if name == 'apply_reports':
         return ', '.join(
             f'{report.name} {report.epoch}.{report.sequence} {fate.fate}'

@@ -32,8 +32,9 @@ def violations(
     """A line for each promise that was not kept."""
     live = database.live()
     found = [*database.broken]
-    found += [f'audit, {kind}: {line}' for kind, lines in database.store.audit().items()
-              for line in lines]  # fmt: skip
+    found += [
+        f'audit, {kind}: {line}' for kind, lines in database.store.audit().items() for line in lines
+    ]
     found += _guests_have_claims(hosts, live)
     found += _claims_have_guests(hosts, live, database.store.ping())
     found += _hosts_hold_what_runs(hosts, database)
@@ -41,8 +42,11 @@ def violations(
         found += conductors.broken
         found += _one_outcome(conductors)
     if not (plan.has('restore') or plan.has('twin')):
-        found += [f'P2: claim {claim.id} is adopted: the one before was lost' for claim
-                  in database.store.claims(limit=NO_LIMIT) if claim.adopted]  # fmt: skip
+        found += [
+            f'P2: claim {claim.id} is adopted: the one before was lost'
+            for claim in database.store.claims(limit=NO_LIMIT)
+            if claim.adopted
+        ]
         if not plan.has('shrink'):
             found += _nothing_over(database)
     for scheduler in schedulers:
@@ -61,8 +65,9 @@ def _guests_have_claims(hosts: Iterable[Host], live: Iterable[Claim]) -> Iterabl
 
 
 def _claims_have_guests(hosts: Iterable[Host], live: Iterable[Claim], now: float) -> Iterable[str]:
-    running = {(host.name, guest.consumer) for host in hosts
-               for guest in host.machine.running.values()}  # fmt: skip
+    running = {
+        (host.name, guest.consumer) for host in hosts for guest in host.machine.running.values()
+    }
     for claim in live:
         if (claim.host, claim.consumer) in running:
             continue
@@ -72,8 +77,11 @@ def _claims_have_guests(hosts: Iterable[Host], live: Iterable[Claim], now: float
 
 
 def _hosts_hold_what_runs(hosts: Iterable[Host], database: Database) -> Iterable[str]:
-    rows = {change.row.name: change.row for change in database.store.load_everything().hosts
-            if change.row is not None}  # fmt: skip
+    rows = {
+        change.row.name: change.row
+        for change in database.store.load_everything().hosts
+        if change.row is not None
+    }
     for host in hosts:
         taken = sum(g.resources['VCPU'] for g in host.machine.running.values())
         row = rows.get(host.name)

@@ -54,9 +54,12 @@ def a_store(clock: Clock) -> MemoryStore:
 
 
 def run(
-    seed: int, *, make_store: MakeStore = a_store, stacks: Stacks | None = None,
+    seed: int,
+    *,
+    make_store: MakeStore = a_store,
+    stacks: Stacks | None = None,
     trace: bool = False,
-) -> Verdict:  # fmt: skip
+) -> Verdict:
     """One seed, from its beginning to the verdict.
 
     :param make_store: another store, to see that a broken rule is found
@@ -129,11 +132,13 @@ class World:
             violations=found,
             digest=hashlib.blake2b(told, digest_size=16).hexdigest(),
             events=len(trace),
-            placed=sum('placed' in {h.answer.outcome.value for h in heard}
-                       for heard in self.conductors.heard.values()),
+            placed=sum(
+                'placed' in {h.answer.outcome.value for h in heard}
+                for heard in self.conductors.heard.values()
+            ),
             guests=sum(len(host.machine.running) for host in self.hosts),
             trace=trace if with_trace else [],
-        )  # fmt: skip
+        )
 
     # -- the course of a run --------------------------------------------------------
     def _play(self) -> None:
@@ -198,9 +203,13 @@ class World:
 
     def _host(self, number: int, twin: str = '') -> Host:
         return Host(
-            self.loop, self.network, self._rng(f'host {number}{twin}'), f'cmp-{number + 1}',
-            self._allowed, self.database.store.clock.wall,
-        )  # fmt: skip
+            self.loop,
+            self.network,
+            self._rng(f'host {number}{twin}'),
+            f'cmp-{number + 1}',
+            self._allowed,
+            self.database.store.clock.wall,
+        )
 
     def _allowed(self, build: Build) -> str:
         """A guest starts only after its claim was confirmed."""

@@ -31,9 +31,13 @@ class Listener:
     """A listener on a thread of its own."""
 
     def __init__(
-        self, metrics: Metrics, host: str, port: int, health: Health | None = None,
+        self,
+        metrics: Metrics,
+        host: str,
+        port: int,
+        health: Health | None = None,
         option: str = '[DEFAULT] metrics_port',
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Bind and serve.
 
         :param port: 0 takes a free one, see ``port`` of the object

@@ -32,13 +32,24 @@ LINE_OF_A_REQUEST = f'{_PREFIX} [%(request_id)s] %(message)s'
 
 #: Loggers that say nothing an operator needs at INFO.
 LEVELS = [
-    'amqp=WARN', 'amqplib=WARN', 'oslo.messaging=INFO', 'oslo_messaging=INFO', 'kombu=WARN',
-    'sqlalchemy=WARN', 'alembic=WARN', 'stevedore=WARN', 'urllib3.connectionpool=WARN',
-    'httpx=WARN', 'httpcore=WARN', 'oslo_policy=INFO', 'cotyledon=INFO', 'waitress=INFO',
+    'amqp=WARN',
+    'amqplib=WARN',
+    'oslo.messaging=INFO',
+    'oslo_messaging=INFO',
+    'kombu=WARN',
+    'sqlalchemy=WARN',
+    'alembic=WARN',
+    'stevedore=WARN',
+    'urllib3.connectionpool=WARN',
+    'httpx=WARN',
+    'httpcore=WARN',
+    'oslo_policy=INFO',
+    'cotyledon=INFO',
+    'waitress=INFO',
     'keystoneauth=WARN',
     # Whoever asked the database says it in one line, or with a traceback where nobody foresaw it.
     'oslo_db.sqlalchemy.exc_filters=CRITICAL',
-]  # fmt: skip
+]
 
 #: Loggers of libraries where every connection of a process says the same in an outage.
 CHORUS = ('oslo.messaging._drivers.impl_rabbit', 'oslo_messaging._drivers.amqpdriver')

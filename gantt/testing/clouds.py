@@ -85,12 +85,16 @@ def _facts(rng: random.Random, number: int) -> HostFacts:
     totals = {'VCPU': 8, 'PCPU': 4, 'MEMORY_MB': 8192, 'DISK_GB': 100, 'CUSTOM_X': 5}
     cells = [
         NumaCell(
-            id=n, cpus=list(range(n * 4, n * 4 + 4)), pinned_cpus=[n * 4 + 2, n * 4 + 3],
-            siblings=[[n * 4, n * 4 + 1], [n * 4 + 2, n * 4 + 3]], memory_mb=4096, socket=n,
+            id=n,
+            cpus=list(range(n * 4, n * 4 + 4)),
+            pinned_cpus=[n * 4 + 2, n * 4 + 3],
+            siblings=[[n * 4, n * 4 + 1], [n * 4 + 2, n * 4 + 3]],
+            memory_mb=4096,
+            socket=n,
             pages=[NumaPages(size_kb=4, total=524_288), NumaPages(size_kb=2048, total=1024)],
         )
         for n in range(rng.choice((0, 1, 2)))
-    ]  # fmt: skip
+    ]
     return HostFacts(
         inventories={
             name: _inventory(rng, rng.randint(0, total))
@@ -102,34 +106,44 @@ def _facts(rng: random.Random, number: int) -> HostFacts:
         numa=cells,
         devices=[DevicePool(vendor_id='8086', product_id='1572', count=2, free=rng.randint(0, 2))],
         hypervisor=Hypervisor(
-            type=rng.choice(('', 'QEMU', 'kvm')), version=rng.choice((0, 6_000_000, 8_002_000)),
+            type=rng.choice(('', 'QEMU', 'kvm')),
+            version=rng.choice((0, 6_000_000, 8_002_000)),
             host_ip=rng.choice(('', f'10.0.{number % 2}.{number}')),
             cpu_info=rng.choice(('', '{"vendor": "Intel"}', {'vendor': 'Intel'})),
             supported=rng.choice(([], [['x86_64', 'kvm', 'hvm']])),
             stats=rng.choice(({}, {'io_workload': '3', 'failed_builds': '1'})),
         ),
         metrics={n: Metric(value=rng.random()) for n in ('load', 'power') if rng.random() < 0.7},
-    )  # fmt: skip
+    )
 
 
 def _host(rng: random.Random, number: int) -> HostChange:
     row = HostRow(
-        id=number, uuid=an_id(1, number), name=f'cmp-{number}', version=1,
-        node=rng.choice(('', f'node-{number}')), cell=rng.choice((None, *CELLS)),
-        zone=rng.choice((None, *ZONES)), facts=_facts(rng, number),
+        id=number,
+        uuid=an_id(1, number),
+        name=f'cmp-{number}',
+        version=1,
+        node=rng.choice(('', f'node-{number}')),
+        cell=rng.choice((None, *CELLS)),
+        zone=rng.choice((None, *ZONES)),
+        facts=_facts(rng, number),
         used={n: rng.randint(0, 3) for n in _few(rng, ('VCPU', 'MEMORY_MB', 'DISK_GB'))},
         foreign={n: rng.randint(0, 3) for n in _few(rng, ('VCPU', 'MEMORY_MB'), 1)},
-        disabled='x' if rng.random() < 0.1 else None, over_committed=rng.random() < 0.1,
+        disabled='x' if rng.random() < 0.1 else None,
+        over_committed=rng.random() < 0.1,
         reported_at=NOW - rng.choice((0, 10, 180, 181, 900)),
-    )  # fmt: skip
+    )
     guests = rng.sample(GUESTS, rng.choice((0, 0, 1, 3)))
     placed = [
         Placed(
-            an_id(6, number * 10 + i), guest, number, rng.choice((None, *GROUPS)),
+            an_id(6, number * 10 + i),
+            guest,
+            number,
+            rng.choice((None, *GROUPS)),
             flavor=rng.choice((None, *FLAVORS)),
         )
         for i, guest in enumerate(guests)
-    ]  # fmt: skip
+    ]
     return HostChange(provider_id=number, row=row, placed=placed)
 
 
@@ -137,10 +151,15 @@ def a_cloud(rng: random.Random) -> tuple[list[HostChange], list[Aggregate]]:
     """Up to ten hosts of any kind and condition, and three aggregates."""
     hosts = [_host(rng, number) for number in range(1, rng.choice((1, 3, 7, 10)) + 1)]
     aggregates = [
-        Aggregate(id=i + 1, uuid=an_id(5, i), name=name, hosts=_few(rng, NAMES, 8),
-                  metadata=dict(rng.choice(METADATA)))
+        Aggregate(
+            id=i + 1,
+            uuid=an_id(5, i),
+            name=name,
+            hosts=_few(rng, NAMES, 8),
+            metadata=dict(rng.choice(METADATA)),
+        )
         for i, name in enumerate(('gold', 'silver', 'lead'))
-    ]  # fmt: skip
+    ]
     return hosts, aggregates
 
 
@@ -161,14 +180,20 @@ def table_of(
         HostChange(
             provider_id=number,
             row=HostRow(
-                id=number, uuid=an_id(1, number), name=name, version=1, reported_at=NOW,
-                facts=said if isinstance(said, HostFacts) else HostFacts(
+                id=number,
+                uuid=an_id(1, number),
+                name=name,
+                version=1,
+                reported_at=NOW,
+                facts=said
+                if isinstance(said, HostFacts)
+                else HostFacts(
                     inventories={key: Inventory(total=total) for key, total in said.items()}
                 ),
             ),
         )
         for number, (name, said) in enumerate(hosts.items(), 1)
-    ]  # fmt: skip
+    ]
     return a_table(changes, list(aggregates))
 
 
@@ -190,21 +215,24 @@ def a_spec(rng: random.Random) -> RequestSpec:
         'destination': Destination(cell=rng.choice(CELLS), aggregates=[['gold']]),
         'same_host': _few(rng, GUESTS, 3),
         'different_host': _few(rng, GUESTS, 3),
-        'group': GroupRef(uuid=rng.choice(GROUPS), policy=rng.choice(list(Policy)),
-                          max_per_host=rng.choice((1, 2)), members=_few(rng, GUESTS)),
-    }  # fmt: skip
+        'group': GroupRef(
+            uuid=rng.choice(GROUPS),
+            policy=rng.choice(list(Policy)),
+            max_per_host=rng.choice((1, 2)),
+            members=_few(rng, GUESTS),
+        ),
+    }
     asked = {name: value for name, value in fields.items() if rng.random() < 0.2}
     return RequestSpec(
         resources={
-            'VCPU': rng.randint(1, 3), 'MEMORY_MB': rng.choice((1, 512, 4096)),
+            'VCPU': rng.randint(1, 3),
+            'MEMORY_MB': rng.choice((1, 512, 4096)),
             **({'CUSTOM_X': 1} if rng.random() < 0.1 else {}),
         },
         project_id=rng.choice((None, *PROJECTS)),
         purpose=rng.choice((Purpose.CREATE, Purpose.CREATE, *Purpose)),
-        flavor=Flavor(name=rng.choice(('', *FLAVORS)),
-                      extra_specs=_chosen(rng, EXTRA_SPECS, 0.15)),
-        image=Image(uuid=rng.choice((None, an_id(3, 1))),
-                    properties=_chosen(rng, PROPERTIES, 0.3)),
+        flavor=Flavor(name=rng.choice(('', *FLAVORS)), extra_specs=_chosen(rng, EXTRA_SPECS, 0.15)),
+        image=Image(uuid=rng.choice((None, an_id(3, 1))), properties=_chosen(rng, PROPERTIES, 0.3)),
         hints={key: [value] for key, value in _chosen(rng, HINTS, 0.15).items()},
         **asked,  # type: ignore[arg-type]
-    )  # fmt: skip
+    )

@@ -101,9 +101,10 @@ def _made(plugin: type[Plugin]) -> Plugin:
     except (Exception, SystemExit) as e:
         # The kit runs code that is not ours: whatever it raises is its failure.
         raise exceptions.PluginError(
-            plugin=plugin.__name__, fix='Mend its __init__',
+            plugin=plugin.__name__,
+            fix='Mend its __init__',
             problem=f'cannot be made with its default options: {type(e).__name__}: {e}',
-        ) from e  # fmt: skip
+        ) from e
 
 
 def _case(rule: Filter | Weigher, seed: int) -> Iterator[Finding]:

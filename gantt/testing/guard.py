@@ -19,9 +19,24 @@ import numpy.ma  # noqa: F401  numpy itself imports it at first use
 
 #: Audit events of Python that mean the outside world, by prefix.
 OUTSIDE = (
-    'open', 'os.', 'socket.', 'subprocess.', 'shutil.', 'tempfile.', 'urllib.', 'sqlite3.',
-    'import', 'exec', 'compile', 'glob.', 'ctypes.', 'mmap.', 'signal.', 'fcntl.', 'time.',
-)  # fmt: skip
+    'open',
+    'os.',
+    'socket.',
+    'subprocess.',
+    'shutil.',
+    'tempfile.',
+    'urllib.',
+    'sqlite3.',
+    'import',
+    'exec',
+    'compile',
+    'glob.',
+    'ctypes.',
+    'mmap.',
+    'signal.',
+    'fcntl.',
+    'time.',
+)
 #: Modules written in C whose functions mean it, and those of them that do not.
 _MODULES = frozenset({'time', 'posix', 'nt', '_socket', 'select'})
 _HARMLESS = frozenset({'fspath'})

@@ -18,9 +18,11 @@ def bench(rabbit_url, postgresql_url):
     def run(name, *args):
         done = subprocess.run(
             [sys.executable, '-m', 'bench', name, '--json', *args],
-            capture_output=True, text=True, timeout=150,
+            capture_output=True,
+            text=True,
+            timeout=150,
             env=os.environ | {'GANTT_TEST_POSTGRESQL': postgresql_url},
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
         result = json.loads(done.stdout.splitlines()[-1])
         assert result['bench'] == name
@@ -40,9 +42,18 @@ def bench(rabbit_url, postgresql_url):
 
 def test_rpc_batch_measures_both_sides_and_every_place_is_there(bench):
     result, stated = bench(
-        'rpc-batch', '--hosts', '50', '--instances', '10', '--callers', '1,2',
-        '--seconds', '0.2', '--repeats', '1',
-    )  # fmt: skip
+        'rpc-batch',
+        '--hosts',
+        '50',
+        '--instances',
+        '10',
+        '--callers',
+        '1,2',
+        '--seconds',
+        '0.2',
+        '--repeats',
+        '1',
+    )
     assert stated['hosts'] == 50
     assert result['value'] > 0
     assert set(stated['callers']) == {'gantt', 'prototype'}
@@ -62,9 +73,22 @@ def test_million_counts_every_claim_it_asked_for(bench):
 
 def test_tenants_measures_one_project_while_another_floods(bench):
     result, stated = bench(
-        'tenants', '--hosts', '20', '--schedulers', '1', '--callers', '30', '--seconds', '1',
-        '--ramp', '1', '--repeats', '1', '--rate', '5',
-    )  # fmt: skip
+        'tenants',
+        '--hosts',
+        '20',
+        '--schedulers',
+        '1',
+        '--callers',
+        '30',
+        '--seconds',
+        '1',
+        '--ramp',
+        '1',
+        '--repeats',
+        '1',
+        '--rate',
+        '5',
+    )
     assert stated['asked'] == 5
     assert 0 <= stated['refused'] < 5, stated['first_refusals']
     assert stated['bytes'] > 100_000
@@ -76,9 +100,18 @@ def test_tenants_measures_one_project_while_another_floods(bench):
 @pytest.mark.slow
 def test_several_counts_conflicts_and_measures_one_again_at_the_end(bench):
     result, stated = bench(
-        'several', '--hosts', '20', '--schedulers', '1,2', '--callers', '4',
-        '--seconds', '0.3', '--repeats', '1',
-    )  # fmt: skip
+        'several',
+        '--hosts',
+        '20',
+        '--schedulers',
+        '1,2',
+        '--callers',
+        '4',
+        '--seconds',
+        '0.3',
+        '--repeats',
+        '1',
+    )
     assert result['value'] > 0
     assert set(stated['by_schedulers']) == {'1', '2'}
     assert stated['instances_held'] == 20 * 16 * 0.9
@@ -91,9 +124,20 @@ def test_several_counts_conflicts_and_measures_one_again_at_the_end(bench):
 @pytest.mark.slow
 def test_history_is_written_measured_beside_an_empty_database_and_purged(bench):
     result, stated = bench(
-        'history', '--hosts', '10', '--claims', '3000', '--callers', '4',
-        '--seconds', '0.3', '--repeats', '1', '--purge-seconds', '4',
-    )  # fmt: skip
+        'history',
+        '--hosts',
+        '10',
+        '--claims',
+        '3000',
+        '--callers',
+        '4',
+        '--seconds',
+        '0.3',
+        '--repeats',
+        '1',
+        '--purge-seconds',
+        '4',
+    )
     assert result['value'] > 0
     assert all(rows > 3000 for rows in stated['rows'].values())
     assert stated['purge']['to_purge'] > 5000
@@ -103,9 +147,22 @@ def test_history_is_written_measured_beside_an_empty_database_and_purged(bench):
 @pytest.mark.slow
 def test_soak_looks_at_memory_while_it_does_harm(bench):
     result, stated = bench(
-        'soak', '--minutes', '0.1', '--hosts', '10', '--guests', '10', '--rate', '10',
-        '--fault-every', '1', '--lease', '5', '--period', '1',
-    )  # fmt: skip
+        'soak',
+        '--minutes',
+        '0.1',
+        '--hosts',
+        '10',
+        '--guests',
+        '10',
+        '--rate',
+        '10',
+        '--fault-every',
+        '1',
+        '--lease',
+        '5',
+        '--period',
+        '1',
+    )
     assert stated['faults']
     assert stated['outcomes']['running'] > 0
     for process in ('keeper', 'farm'):
@@ -116,9 +173,21 @@ def test_soak_looks_at_memory_while_it_does_harm(bench):
 @pytest.mark.slow
 def test_rpc_single_measures_half_load_and_callers_with_a_monitor(bench):
     _, stated = bench(
-        'rpc-single', '--hosts', '10', '--callers', '2', '--beside', '', '--seconds', '0.2',
-        '--repeats', '1', '--no-quorum', '--half-load', '--monitored',
-    )  # fmt: skip
+        'rpc-single',
+        '--hosts',
+        '10',
+        '--callers',
+        '2',
+        '--beside',
+        '',
+        '--seconds',
+        '0.2',
+        '--repeats',
+        '1',
+        '--no-quorum',
+        '--half-load',
+        '--monitored',
+    )
     half = stated['half_load']
     # The yardstick comes at the same moments.
     assert half['empty_calls'] == half['calls'] > 0

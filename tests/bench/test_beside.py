@@ -25,10 +25,26 @@ def commits():
 
 def test_both_sides_run_and_nothing_stays_behind():
     done = subprocess.run(
-        [sys.executable, '-m', 'bench', 'beside', '--json', '--pairs', '2', 'HEAD', 'decide',
-         '--hosts', '50', '--rounds', '1'],
-        capture_output=True, text=True, timeout=280, cwd=ROOT,
-    )  # fmt: skip
+        [
+            sys.executable,
+            '-m',
+            'bench',
+            'beside',
+            '--json',
+            '--pairs',
+            '2',
+            'HEAD',
+            'decide',
+            '--hosts',
+            '50',
+            '--rounds',
+            '1',
+        ],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        cwd=ROOT,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     result = json.loads(done.stdout.splitlines()[-1])
     stated = result['conditions']
@@ -43,8 +59,11 @@ def test_both_sides_run_and_nothing_stays_behind():
 def test_a_commit_that_is_not_there_is_named():
     done = subprocess.run(
         [sys.executable, '-m', 'bench', 'beside', 'no-such-commit', 'decide'],
-        capture_output=True, text=True, timeout=60, cwd=ROOT,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+    )
     assert done.returncode == 1
     assert 'no-such-commit' in done.stderr
 

@@ -38,8 +38,11 @@ def test_a_flow_changes_files_no_more_often_than_before(flows, name):
 def test_the_bench_prints_what_was_counted(flows):
     done = subprocess.run(
         [sys.executable, '-m', 'bench', 'flow', '--json'],
-        capture_output=True, text=True, timeout=120, cwd=ROOT,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=ROOT,
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert result['value'] == result['conditions']['request']['changes']

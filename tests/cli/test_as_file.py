@@ -35,14 +35,19 @@ def test_a_file_is_compared_applied_and_then_the_same(gantt: Gantt, file: pathli
     assert gantt('aggregate', 'set', 'other', '--host', 'cmp-2').code == 0
     before = _there(gantt)
     path = _write(
-        file, ssd={'metadata': {'rack': '7', 'cool': 'yes'}, 'hosts': ['cmp-2', 'cmp-1']},
+        file,
+        ssd={'metadata': {'rack': '7', 'cool': 'yes'}, 'hosts': ['cmp-2', 'cmp-1']},
         new={'hosts': ['cmp-3']},
-    )  # fmt: skip
+    )
     diff = gantt('aggregate', 'diff', path)
     assert diff.out.splitlines() == [
-        '+ aggregate new', '    + host cmp-3',
-        '~ aggregate ssd', '    + cool = yes', '    ~ rack = 7 (was 6)', '    + host cmp-2',
-    ]  # fmt: skip
+        '+ aggregate new',
+        '    + host cmp-3',
+        '~ aggregate ssd',
+        '    + cool = yes',
+        '    ~ rack = 7 (was 6)',
+        '    + host cmp-2',
+    ]
     assert _there(gantt) == before, 'a diff changes nothing'
     done = gantt('aggregate', 'apply', path)
     assert done.out.splitlines() == ['aggregate new is saved', 'aggregate ssd is saved']

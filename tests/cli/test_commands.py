@@ -85,7 +85,7 @@ def test_arguments_reach_the_spec(site: Site, gantt: Gantt) -> None:
         *('select', '-f', 'json', '--resource', 'VCPU=1', '--zone', 'az1', '--count', '2'),
         *('--trait', 'CUSTOM_FAST', '--ignore-host', 'cmp-1', '--alternates', '0'),
         *('--project', 'p1', '--flavor', 'm1.tiny', '--lease', '300'),
-    )  # fmt: skip
+    )
     assert done.code == 0, done.err
     answer = json.loads(done.out)['answer']
     assert [[s['host'] for s in places] for places in answer['selections']] == [['cmp-2']] * 2
@@ -134,7 +134,7 @@ def test_a_group_given_with_its_policy_spreads(gantt: Gantt) -> None:
     done = gantt(
         *('select', '-f', 'json', '--resource', 'VCPU=1', '--count', '3'),
         *('--group', fixed(5), '--group-policy', 'anti-affinity'),
-    )  # fmt: skip
+    )
     hosts = [places[0]['host'] for places in json.loads(done.out)['answer']['selections']]
     assert len(set(hosts)) == 3
 
@@ -216,9 +216,19 @@ def test_hosts_are_sorted_both_ways(gantt: Gantt) -> None:
 def test_the_lists_have_stable_keys(gantt: Gantt) -> None:
     first = json.loads(gantt('host', 'list', '-f', 'json', '--limit', '1').out)[0]
     assert sorted(first) == [
-        'aggregates', 'cap', 'claims', 'condition', 'disabled_by', 'free', 'name', 'node',
-        'reason', 'report_age_seconds', 'uuid', 'zone',
-    ]  # fmt: skip
+        'aggregates',
+        'cap',
+        'claims',
+        'condition',
+        'disabled_by',
+        'free',
+        'name',
+        'node',
+        'reason',
+        'report_age_seconds',
+        'uuid',
+        'zone',
+    ]
     rows = list(csv.DictReader(io.StringIO(gantt('host', 'list', '-f', 'csv').out)))
     assert rows[0]['name'] == 'cmp-1'
     assert json.loads(rows[0]['cap'])['VCPU'] == 16

@@ -37,8 +37,10 @@ def tab():
         done = subprocess.run(
             ['bash', '--norc', '--noprofile', '-c', TAB.format(line=shlex.quote(line))],
             env={**os.environ, 'PATH': f'{BIN}:{os.environ["PATH"]}'},
-            capture_output=True, text=True, timeout=250,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=250,
+        )
         assert done.returncode == 0, done.stderr
         return {word.strip() for word in done.stdout.splitlines()} - {''}
 

@@ -44,8 +44,9 @@ def test_a_drain_disables_and_says_what_each_claim_waits_for(site: Site, gantt: 
     obstacles = state['obstacles']
     assert isinstance(obstacles, list)
     assert [(one['kind'], one['claim']['id']) for one in obstacles] == [
-        ('running', first), ('in_flight', second),
-    ]  # fmt: skip
+        ('running', first),
+        ('in_flight', second),
+    ]
     assert 'move it away or delete it' in obstacles[0]['remedy']
     assert fixed(1) in obstacles[1]['remedy']
     with pytest.raises(Exception, match='0/6 hosts fit'):

@@ -80,7 +80,7 @@ CASES = {
         *('select', '--resource', 'VCPU=400', '--request-id', fixed(64)),
         *('--consumer', fixed(65)),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize('name', sorted(CASES))

@@ -17,8 +17,9 @@ def test_the_history_says_who_did_what(site: Site, gantt: Gantt) -> None:
     told = [(one['kind'], one['by'], one['what']) for one in reversed(found['entries'])]
     assert told[0] == ('registered', '', 'for the first time')
     assert told[-2:] == [
-        ('disabled', 'ann', 'disk swap'), ('enabled', 'somebody', 'an operator enabled it'),
-    ]  # fmt: skip
+        ('disabled', 'ann', 'disk swap'),
+        ('enabled', 'somebody', 'an operator enabled it'),
+    ]
     assert ('facts', '', 'zone: - -> az1') in told
     assert found['truncated'] is False
     lines = gantt('host', 'history', 'cmp-1').out.splitlines()

@@ -147,9 +147,12 @@ HALF = {'OS_AUTH_URL': 'http://127.0.0.1:1/v3'}
     ],
 )
 def test_what_lacks_in_the_credentials_is_one_line_that_names_it(
-    keystone: Keystone, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch,
-    said: dict[str, str], named: str,
-) -> None:  # fmt: skip
+    keystone: Keystone,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    said: dict[str, str],
+    named: str,
+) -> None:
     (tmp_path / 'clouds.yaml').write_text('clouds: {x: 5}\n')
     _use(monkeypatch, said)
     done = run('host', 'list')

@@ -36,10 +36,17 @@ def test_hosts_are_edited_on_the_command_line(site: Site, gantt: Gantt) -> None:
     shape = ('--resource', 'VCPU=30', '--resource', 'MEMORY_MB=1024')
     assert gantt('what-if', *shape).code == 2
     done = gantt(
-        'what-if', *shape, '--count', '2', '--remove-host', 'cmp-1',
-        '--add-host', 'new,like=cmp-2,count=2,VCPU=32,trait=CUSTOM_X,zone=az9',
-        '--change-host', 'cmp-3,enabled=no',
-    )  # fmt: skip
+        'what-if',
+        *shape,
+        '--count',
+        '2',
+        '--remove-host',
+        'cmp-1',
+        '--add-host',
+        'new,like=cmp-2,count=2,VCPU=32,trait=CUSTOM_X,zone=az9',
+        '--change-host',
+        'cmp-3,enabled=no',
+    )
     assert done.code == 0, done.err
     assert 'without cmp-1' in done.out
     assert 'cmp-3 disabled' in done.out

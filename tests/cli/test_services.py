@@ -39,12 +39,16 @@ def test_processes_are_listed_with_what_differs(site: Site, gantt: Gantt) -> Non
     listed = json.loads(gantt('service', 'list', '-f', 'json').out)
     rows = {(r['kind'], r['host']): r for r in listed}
     assert list(rows) == [
-        ('scheduler', 'ctl-1'), ('scheduler', 'ctl-2'), ('scheduler', 'ctl-3'),
-        ('scheduler', 'ctl-9'), ('api', 'ctl-1'),
-    ]  # fmt: skip
+        ('scheduler', 'ctl-1'),
+        ('scheduler', 'ctl-2'),
+        ('scheduler', 'ctl-3'),
+        ('scheduler', 'ctl-9'),
+        ('api', 'ctl-1'),
+    ]
     assert {key for key, row in rows.items() if row['is_silent']} == {
-        ('scheduler', 'ctl-1'), ('scheduler', 'ctl-9'),
-    }  # fmt: skip
+        ('scheduler', 'ctl-1'),
+        ('scheduler', 'ctl-9'),
+    }
     # Of those that are silent nobody knows what they would run with.
     assert {key for key, row in rows.items() if row['differs']} == {('scheduler', 'ctl-3')}
     text = gantt('service', 'list').out

@@ -24,8 +24,9 @@ def test_usage_is_listed_and_shown(site: Site, gantt: Gantt) -> None:
     _place(site, 2, 'blue', 1)
     rows = json.loads(gantt('usage', 'list', '-f', 'json').out)
     assert [(r['project_id'], r['claims'], r['claims_in_flight']) for r in rows] == [
-        ('blue', 1, 1), ('red', 3, 3),
-    ]  # fmt: skip
+        ('blue', 1, 1),
+        ('red', 3, 3),
+    ]
     assert rows[1]['amounts'] == {'VCPU': 6, 'MEMORY_MB': 3072}
     header, blue, red = gantt('usage', 'list').out.splitlines()
     assert header.split()[:3] == ['PROJECT', 'GUESTS', 'CLAIMS']

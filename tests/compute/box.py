@@ -30,8 +30,10 @@ class Box:
         self._pid = 1000
         self._pages = [0, 0]
         self.write('proc/1/cmdline', 'init\0')
-        self.write('proc/meminfo', 'MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n'
-                                   'Hugepagesize:       2048 kB\n')  # fmt: skip
+        self.write(
+            'proc/meminfo',
+            'MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\nHugepagesize:       2048 kB\n',
+        )
         self.write('proc/mounts', 'hugetlbfs /dev/hugepages hugetlbfs rw,pagesize=2M 0 0\n')
         self.write('proc/loadavg', '1.50 1.00 0.50 1/100 2000\n')
         self.write('proc/cpuinfo', 'processor : 0\nflags : sse\n')
@@ -60,10 +62,18 @@ class Box:
 
     # -- guests --------------------------------------------------------------------------
     def guest(
-        self, consumer: str, pins: dict[int, int] | None = None, *, cell: int | None = 0,
-        floating: int = 0, memory_mb: int = 1024, large: bool = False, emulator: str = '0-1',
-        devices: tuple[str, ...] = (), as_json: bool = True,
-    ) -> int:  # fmt: skip
+        self,
+        consumer: str,
+        pins: dict[int, int] | None = None,
+        *,
+        cell: int | None = 0,
+        floating: int = 0,
+        memory_mb: int = 1024,
+        large: bool = False,
+        emulator: str = '0-1',
+        devices: tuple[str, ...] = (),
+        as_json: bool = True,
+    ) -> int:
         """A process as libvirt starts it; its number.
 
         :param pins: processor of the guest -> of the host
@@ -73,8 +83,15 @@ class Box:
         self._pid += 1
         pins = pins or {}
         count = len(pins) + floating
-        words = ['/usr/bin/qemu-system-x86_64', '-name', f'guest=instance-{self._pid}',
-                 '-smp', str(count), '-uuid', consumer]  # fmt: skip
+        words = [
+            '/usr/bin/qemu-system-x86_64',
+            '-name',
+            f'guest=instance-{self._pid}',
+            '-smp',
+            str(count),
+            '-uuid',
+            consumer,
+        ]
         if cell is not None:
             words += ['-object', _memory(cell, memory_mb, large, as_json)]
             words += ['-numa', f'node,nodeid=0,cpus=0-{count - 1},memdev=ram-node0']
@@ -96,9 +113,13 @@ class Box:
         return self._pid
 
     def process(
-        self, pid: int, command: str, executable: str = '/usr/bin/qemu-system-x86_64',
-        user: int = 0, real: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        pid: int,
+        command: str,
+        executable: str = '/usr/bin/qemu-system-x86_64',
+        user: int = 0,
+        real: int | None = None,
+    ) -> None:
         """Whatever runs here.
 
         :param executable: '' where it has none, as the kernel's own
@@ -124,9 +145,14 @@ class Box:
 
     # -- devices -------------------------------------------------------------------------
     def device(
-        self, address: str, vendor: str = '10de', product: str = '1eb8', cell: int = -1,
-        virtual: int = 0, physical: str = '',
-    ) -> None:  # fmt: skip
+        self,
+        address: str,
+        vendor: str = '10de',
+        product: str = '1eb8',
+        cell: int = -1,
+        virtual: int = 0,
+        physical: str = '',
+    ) -> None:
         """:param virtual: how many functions it may have; :param physical: it is one of these"""
         folder = f'sys/bus/pci/devices/{address}'
         self.write(f'{folder}/vendor', f'0x{vendor}\n')
@@ -140,9 +166,12 @@ class Box:
 
 def _memory(cell: int, size_mb: int, large: bool, as_json: bool) -> str:
     said: dict[str, Any] = {
-        'qom-type': 'memory-backend-file' if large else 'memory-backend-ram', 'id': 'ram-node0',
-        'size': size_mb << 20, 'host-nodes': [cell], 'policy': 'bind',
-    }  # fmt: skip
+        'qom-type': 'memory-backend-file' if large else 'memory-backend-ram',
+        'id': 'ram-node0',
+        'size': size_mb << 20,
+        'host-nodes': [cell],
+        'policy': 'bind',
+    }
     if large:
         said['mem-path'] = '/dev/hugepages/libvirt/qemu/1-instance'
     if as_json:

@@ -122,9 +122,10 @@ def test_a_process_of_this_very_machine_is_seen_as_it_runs():
     cpus = sorted(os.sched_getaffinity(0))[:2]
     guest = new_uuid()
     process = subprocess.Popen(
-        ['qemu-system-x86_64', '-c', GUEST, '-uuid', guest], executable=sys.executable,
+        ['qemu-system-x86_64', '-c', GUEST, '-uuid', guest],
+        executable=sys.executable,
         stdout=subprocess.PIPE,
-    )  # fmt: skip
+    )
     try:
         assert process.stdout.readline() == b'ready\n'
         (cell,) = Machine().cells()[:1]
@@ -142,10 +143,19 @@ def test_a_process_of_this_very_machine_is_seen_as_it_runs():
 def test_a_command_tells_of_guests_that_are_shut_off_too(box, tmp_path):
     guest = new_uuid()
     said = {
-        'consumer': guest, 'devices': ['0000:3b:00.0'],
-        'cells': [{'cell': 1, 'memory_mb': 512, 'page_kb': 2048, 'vcpus': [0, 1, 2],
-                   'pins': [[0, 10], [1, 12]], 'blocked': [11, 13]}],
-    }  # fmt: skip
+        'consumer': guest,
+        'devices': ['0000:3b:00.0'],
+        'cells': [
+            {
+                'cell': 1,
+                'memory_mb': 512,
+                'page_kb': 2048,
+                'vcpus': [0, 1, 2],
+                'pins': [[0, 10], [1, 12]],
+                'blocked': [11, 13],
+            }
+        ],
+    }
     script = tmp_path / 'list.sh'
     script.write_text(f"#!/bin/sh\necho '{json.dumps(said)}'\n")
     script.chmod(0o755)
@@ -194,9 +204,11 @@ def test_devices_for_guests_are_in_pools_as_those_of_nova(devices):
     (virtual,) = [pool for pool in seen.devices if pool.tags['dev_type'] == 'type-VF']
     assert (virtual.vendor_id, virtual.product_id, virtual.numa_node) == ('8086', '154c', 1)
     assert virtual.tags == {
-        'dev_type': 'type-VF', 'physical_network': 'net1', 'trusted': 'true',
+        'dev_type': 'type-VF',
+        'physical_network': 'net1',
+        'trusted': 'true',
         'remote_managed': 'false',
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(

@@ -30,20 +30,37 @@ class Command:
     def __init__(self, folder: pathlib.Path, url: str, **options: object) -> None:
         self.log = folder / 'log'
         self.config = folder / 'gantt.conf'
-        lines = ['[DEFAULT]', f'transport_url = {url}', f'state_path = {folder}/state',
-                 'host = cmp-1', '[rpc]', 'start_wait_seconds = 0', '[compute]',
-                 f'disk_path = {folder}', 'change_report_seconds = 0.1']  # fmt: skip
+        lines = [
+            '[DEFAULT]',
+            f'transport_url = {url}',
+            f'state_path = {folder}/state',
+            'host = cmp-1',
+            '[rpc]',
+            'start_wait_seconds = 0',
+            '[compute]',
+            f'disk_path = {folder}',
+            'change_report_seconds = 0.1',
+        ]
         lines += [f'{name} = {value}' for name, value in options.items()]
         self.config.write_text('\n'.join(lines) + '\n')
 
     def start(self, *words: str) -> 'subprocess.Popen[bytes]':
         with self.log.open('ab') as log:
             return subprocess.Popen(
-                [sys.executable, '-m', 'gantt.cmd.compute', '--config-file', str(self.config),
-                 *words],
-                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                [
+                    sys.executable,
+                    '-m',
+                    'gantt.cmd.compute',
+                    '--config-file',
+                    str(self.config),
+                    *words,
+                ],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
                 env=os.environ | {'PYTHONWARNINGS': 'ignore'},
-            )  # fmt: skip
+            )
 
     def fails(self, *words: str, code: int = 1) -> str:
         """Run it to its end, which must be this exit code; what it said last."""
@@ -78,9 +95,11 @@ def bus(rabbit_url):
     """A scheduler over RabbitMQ, and what it knows."""
     town = Town()
     scheduler = Scheduler(
-        town.store, plugin_loader.load_pipeline(), MemoryRecorder(),
+        town.store,
+        plugin_loader.load_pipeline(),
+        MemoryRecorder(),
         scheduler_settings.Settings(worker='worker-1', report_seconds=5),
-    )  # fmt: skip
+    )
     scheduler.start()
     made = Bus(rabbit_url, facade=scheduler)
     made.town = town

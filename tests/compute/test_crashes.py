@@ -328,8 +328,13 @@ def workshop(tmp_path):
         path = tmp_path / f'{name}.sh'
         path.write_text(text)
         path.chmod(0o755)
-    build = {'claim_id': new_uuid(), 'consumer': new_uuid(), 'host': 'cmp-1',
-             'resources': {'VCPU': 1}, 'lease_seconds': 60}  # fmt: skip
+    build = {
+        'claim_id': new_uuid(),
+        'consumer': new_uuid(),
+        'host': 'cmp-1',
+        'resources': {'VCPU': 1},
+        'lease_seconds': 60,
+    }
     (tmp_path / 'build.json').write_text(json.dumps(build))
     from gantt.conf import compute
 
@@ -348,8 +353,10 @@ def _agent(folder: pathlib.Path) -> 'subprocess.Popen[str]':
     root = pathlib.Path(__file__).parents[2]
     return subprocess.Popen(
         [sys.executable, str(folder / 'agent.py'), str(folder)],
-        stdout=subprocess.PIPE, text=True, env=os.environ | {'PYTHONPATH': str(root)},
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {'PYTHONPATH': str(root)},
+    )
 
 
 def _wait_for(seen, seconds: float = 20.0) -> None:

@@ -35,9 +35,11 @@ def farm(town):
 
 def a_farm(town: Town, count: int, events=(), **plan) -> Farm:
     made = Farm(
-        Plan(count=count, seed=7, **plan), town.port,
-        Settings(report_seconds=60, change_seconds=0.05), events,
-    )  # fmt: skip
+        Plan(count=count, seed=7, **plan),
+        town.port,
+        Settings(report_seconds=60, change_seconds=0.05),
+        events,
+    )
     made.start()
     until(lambda: made.status()['reporting'] == count)
     return made
@@ -222,8 +224,12 @@ def test_shapes_of_a_file_are_played(town, tmp_path):
     facts = farm.hosts['fake-00000'].driver.facts([])
     totals = {name: i.total for name, i in facts.inventories.items()}
     assert totals == {
-        'VCPU': 7, 'PCPU': 5, 'MEMORY_MB': 9999, 'DISK_GB': 11, 'CUSTOM_LICENSE': 3,
-    }  # fmt: skip
+        'VCPU': 7,
+        'PCPU': 5,
+        'MEMORY_MB': 9999,
+        'DISK_GB': 11,
+        'CUSTOM_LICENSE': 3,
+    }
     assert [cell.cpus for cell in facts.numa] == [[0, 1, 2, 3], [4, 5, 6]]
     assert [cell.pinned_cpus for cell in facts.numa] == [[7, 8, 9], [10, 11]]
     assert (facts.zone, facts.aggregates, facts.traits) == ('z', ['rack-1'], ['CUSTOM_X'])

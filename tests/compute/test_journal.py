@@ -27,10 +27,13 @@ DAY = 86_400.0
 
 def an_entry(state=PENDING, **fields) -> Entry:
     build = Build(
-        claim_id=new_uuid(), consumer=fields.pop('consumer', new_uuid()), host='cmp-1',
-        resources={'VCPU': 2}, layout={'cells': [{'id': 0, 'pcpus': [1, 2]}]},
+        claim_id=new_uuid(),
+        consumer=fields.pop('consumer', new_uuid()),
+        host='cmp-1',
+        resources={'VCPU': 2},
+        layout={'cells': [{'id': 0, 'pcpus': [1, 2]}]},
         guest={'image': 'x', 'nested': {'a': [1, None]}},
-    )  # fmt: skip
+    )
     return Entry(build=build, state=state, **fields)
 
 

@@ -12,15 +12,26 @@ from gantt.core.messages.report import NumaCell, NumaPages
 from tests.compute.town import new_uuid
 
 CELL = NumaCell(
-    id=0, pinned_cpus=[0, 1, 2, 3], memory_mb=4096,
+    id=0,
+    pinned_cpus=[0, 1, 2, 3],
+    memory_mb=4096,
     pages=[NumaPages(size_kb=2048, total=1024, used=512)],
-)  # fmt: skip
+)
 
 
 def a_layout(*cpus, memory_mb=256, page_kb=2048):
     pins = [[i, cpu] for i, cpu in enumerate(cpus)]
-    return {'cells': [{'cell': 0, 'memory_mb': memory_mb, 'page_kb': page_kb,
-                       'vcpus': list(range(len(cpus))), 'pins': pins}]}  # fmt: skip
+    return {
+        'cells': [
+            {
+                'cell': 0,
+                'memory_mb': memory_mb,
+                'page_kb': page_kb,
+                'vcpus': list(range(len(cpus))),
+                'pins': pins,
+            }
+        ]
+    }
 
 
 def a_build(layout):

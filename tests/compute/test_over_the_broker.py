@@ -31,17 +31,20 @@ class Site:
     def __init__(self, url: str, town, hosts: int = 5) -> None:
         self.town = town
         self.scheduler = Scheduler(
-            town.store, plugin_loader.load_pipeline(), MemoryRecorder(),
+            town.store,
+            plugin_loader.load_pipeline(),
+            MemoryRecorder(),
             scheduler_settings.Settings(worker='worker-1'),
-        )  # fmt: skip
+        )
         self.scheduler.start()
         self.bus = Bus(url, facade=self.scheduler)
         carrier = self.bus.carrier()
         self.name = f'farm-{uuid.uuid4().hex[:6]}'
         self.farm = Farm(
-            Plan(count=hosts, seed=7, threads=4), OverRpc(carrier, 10.0),
+            Plan(count=hosts, seed=7, threads=4),
+            OverRpc(carrier, 10.0),
             Settings(report_seconds=60, change_seconds=0.05),
-        )  # fmt: skip
+        )
         self.listener = Listener(
             carrier, self.name, Methods(self.farm, self.farm.command), list(self.farm.hosts)
         )
@@ -54,8 +57,9 @@ class Site:
         caller = om.get_rpc_client(
             self.bus.carrier(),
             om.Target(exchange=transport.EXCHANGE, topic=topic_of(self.name), version='1.0'),
-            timeout=10, retry=1,
-        )  # fmt: skip
+            timeout=10,
+            retry=1,
+        )
         return caller.call({}, 'farm_command', order=order)
 
     def close(self) -> None:
@@ -114,9 +118,11 @@ def test_a_wrong_build_is_refused_naming_the_field(site):
     with pytest.raises(exceptions.InvalidMessage, match="host: 'elsewhere' is not one of"):
         site.conductor.build(topic_of(site.name), build, wait=True)
     raw = om.get_rpc_client(
-        site.bus.carrier(), om.Target(exchange='gantt', topic=topic_of(site.name), version='1.0'),
-        timeout=10, retry=1,
-    )  # fmt: skip
+        site.bus.carrier(),
+        om.Target(exchange='gantt', topic=topic_of(site.name), version='1.0'),
+        timeout=10,
+        retry=1,
+    )
     with pytest.raises(exceptions.InvalidMessage, match=r'build.consumre: unknown field; did you'):
         raw.call({}, 'build', build={'consumre': 'x'})
     with pytest.raises(exceptions.InvalidMessage, match=r'order.do: Invalid enum value'):

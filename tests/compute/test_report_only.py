@@ -80,8 +80,10 @@ def test_what_the_file_says_is_reported(town, hosts):
     assert row.foreign == {'VCPU': 5}
     blade = rows(town)['compute-8']
     assert {n: i.total for n, i in blade.facts.inventories.items()} == {
-        'VCPU': 8, 'MEMORY_MB': 65_536, 'DISK_GB': 500,
-    }  # fmt: skip
+        'VCPU': 8,
+        'MEMORY_MB': 65_536,
+        'DISK_GB': 500,
+    }
     assert blade.facts.traits == ['CUSTOM_BLADE']
 
 
@@ -92,9 +94,10 @@ def test_a_host_of_which_nothing_is_said_frees_nothing(town, hosts):
     from gantt.core.messages.report import ClaimWords
 
     town.port.confirm(
-        ClaimWords(name='compute-7', epoch=stamp.epoch, sequence=stamp.sequence,
-                   claim_ids=[build.claim_id])
-    )  # fmt: skip
+        ClaimWords(
+            name='compute-7', epoch=stamp.epoch, sequence=stamp.sequence, claim_ids=[build.claim_id]
+        )
+    )
     turns(hosts, 12)
     assert all(r.running is None for r in town.port.reports if r.name == 'compute-7')
     assert town.state(build) == 'confirmed'
@@ -102,8 +105,14 @@ def test_a_host_of_which_nothing_is_said_frees_nothing(town, hosts):
 
 def test_what_runs_is_adopted_and_what_is_gone_is_released(town, path, hosts):
     guest = Running(consumer=new_uuid(), resources=SMALL)
-    rewrite(path, FILE.replace('running: []', f'running: [{{consumer: {guest.consumer}, '
-                               'resources: {VCPU: 2, MEMORY_MB: 1024, DISK_GB: 10}}]'))  # fmt: skip
+    rewrite(
+        path,
+        FILE.replace(
+            'running: []',
+            f'running: [{{consumer: {guest.consumer}, '
+            'resources: {VCPU: 2, MEMORY_MB: 1024, DISK_GB: 10}}]',
+        ),
+    )
     hosts.turn()
     turns(hosts)
     (claim,) = town.adopted()
@@ -149,26 +158,40 @@ def test_a_change_with_an_error_in_it_is_refused_whole(town, path, hosts, caplog
 @pytest.mark.parametrize(
     ('entry', 'problem'),
     [
-        ('{name: a, inventory: {}}',
-         r"hosts\[0\] \(a\).inventory: unknown field; did you mean 'inventories'"),
-        ('{name: a, inventories: {VCPU: -1}}',
-         r'hosts\[0\] \(a\).inventories\S*: expected a whole number'),
-        ('{name: a, inventories: {VCPUS: 1}}',
-         r"hosts\[0\] \(a\).inventories.VCPUS: resource class 'VCPUS'"),
-        ('{name: a, inventories: {VCPU: {total: 4, reserved: 5}}}',
-         r'hosts\[0\] \(a\).inventories.VCPU.reserved: expected 0 to total'),
+        (
+            '{name: a, inventory: {}}',
+            r"hosts\[0\] \(a\).inventory: unknown field; did you mean 'inventories'",
+        ),
+        (
+            '{name: a, inventories: {VCPU: -1}}',
+            r'hosts\[0\] \(a\).inventories\S*: expected a whole number',
+        ),
+        (
+            '{name: a, inventories: {VCPUS: 1}}',
+            r"hosts\[0\] \(a\).inventories.VCPUS: resource class 'VCPUS'",
+        ),
+        (
+            '{name: a, inventories: {VCPU: {total: 4, reserved: 5}}}',
+            r'hosts\[0\] \(a\).inventories.VCPU.reserved: expected 0 to total',
+        ),
         ('{name: a, uuid: x, inventories: {VCPU: 1}}', r'hosts\[0\] \(a\).uuid: expected a UUID'),
         ('{name: a, shape: none}', r"hosts\[0\] \(a\).shape: 'none' is not among the shapes"),
         ('{inventories: {VCPU: 1}}', r'hosts\[0\].name: required field is missing'),
-        ('{name: a, inventories: {VCPU: 1}}, {name: a, inventories: {VCPU: 1}}',
-         r"hosts\[1\] \(a\).name: 'a' is listed twice"),
-        ('{name: a, inventories: {VCPU: 1}, used: {VCPU: 1}, foreign: {}}',
-         r'hosts\[0\] \(a\).used: only one of foreign and used'),
-        ('{name: a, inventories: {VCPU: 1}, running: [{consumer: x}]}',
-         r'hosts\[0\] \(a\).running\[0\].consumer: expected a UUID'),
+        (
+            '{name: a, inventories: {VCPU: 1}}, {name: a, inventories: {VCPU: 1}}',
+            r"hosts\[1\] \(a\).name: 'a' is listed twice",
+        ),
+        (
+            '{name: a, inventories: {VCPU: 1}, used: {VCPU: 1}, foreign: {}}',
+            r'hosts\[0\] \(a\).used: only one of foreign and used',
+        ),
+        (
+            '{name: a, inventories: {VCPU: 1}, running: [{consumer: x}]}',
+            r'hosts\[0\] \(a\).running\[0\].consumer: expected a UUID',
+        ),
         ('', 'hosts: expected at least one'),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_file_is_refused_naming_file_entry_and_field(tmp_path, entry, problem):
     path = tmp_path / 'hosts.yaml'
     path.write_text(f'hosts: [{entry}]')

@@ -23,15 +23,13 @@ FIELDS = {
     'metrics': [{}, {'load': Metric(value=0.5)}, {'load': Metric(value=1.5)}],
     'disabled': [None, 'being repaired'],
     'cell': [None, '11111111-1111-1111-1111-111111111111'],
-}  # fmt: skip
+}
 
 change = st.sampled_from([(f, i) for f, values in FIELDS.items() for i in range(len(values))])
 #: What happens to a report on its way: it arrives, is lost, arrives twice, or
 #: stays behind and arrives after so many others.
 fate = st.one_of(st.sampled_from(['arrives', 'lost', 'twice']), st.integers(1, 6))
-story = st.lists(
-    st.tuples(st.lists(change, max_size=3), fate), min_size=1, max_size=30
-)  # fmt: skip
+story = st.lists(st.tuples(st.lists(change, max_size=3), fate), min_size=1, max_size=30)
 
 
 class Network(Port):

@@ -51,10 +51,19 @@ def test_the_report_of_this_machine_says_what_proc_says(tmp_path):
 def test_the_report_of_this_machine_is_a_valid_one(tmp_path):
     facts = a_driver(tmp_path, disk_path=str(tmp_path)).facts([])
     report = HostReport(
-        name='cmp-1', epoch=1, sequence=1, full=True, running=[], pending=[],
-        inventories=facts.inventories, foreign=facts.foreign, traits=facts.traits,
-        numa=facts.numa, hypervisor=facts.hypervisor, metrics=facts.metrics,
-    )  # fmt: skip
+        name='cmp-1',
+        epoch=1,
+        sequence=1,
+        full=True,
+        running=[],
+        pending=[],
+        inventories=facts.inventories,
+        foreign=facts.foreign,
+        traits=facts.traits,
+        numa=facts.numa,
+        hypervisor=facts.hypervisor,
+        metrics=facts.metrics,
+    )
     reports.check(report)
 
 
@@ -169,8 +178,9 @@ def a_script(tmp_path, text: str) -> str:
 
 
 def a_build(**fields) -> Build:
-    return Build(claim_id=new_uuid(), consumer=new_uuid(), host='cmp-1',
-                 resources={'VCPU': 2}, **fields)  # fmt: skip
+    return Build(
+        claim_id=new_uuid(), consumer=new_uuid(), host='cmp-1', resources={'VCPU': 2}, **fields
+    )
 
 
 def test_without_a_start_command_builds_are_refused_naming_the_option(tmp_path):

@@ -44,19 +44,29 @@ class Town:
         rows = {c.row.name: c.row for c in self.store.load_everything().hosts}
         row = rows[host]
         claim = Claim(
-            id=new_uuid(), request_id=new_uuid(), consumer=new_uuid(), provider_id=row.id,
-            host=host, allocations={row.id: resources or SMALL},
-        )  # fmt: skip
+            id=new_uuid(),
+            request_id=new_uuid(),
+            consumer=new_uuid(),
+            provider_id=row.id,
+            host=host,
+            allocations={row.id: resources or SMALL},
+        )
         draft = RequestDraft(
-            id=claim.request_id, fingerprint='-', owner='test', lease_seconds=lease,
+            id=claim.request_id,
+            fingerprint='-',
+            owner='test',
+            lease_seconds=lease,
             claims=[ClaimDraft(claim=claim)],
-        )  # fmt: skip
+        )
         (fate,) = self.store.commit([draft]).fates
         assert fate.accepted == [0], fate
         return Build(
-            claim_id=claim.id, consumer=claim.consumer, host=host,
-            resources=resources or SMALL, lease_seconds=lease,
-        )  # fmt: skip
+            claim_id=claim.id,
+            consumer=claim.consumer,
+            host=host,
+            resources=resources or SMALL,
+            lease_seconds=lease,
+        )
 
     def state(self, build: Build) -> str:
         claim = self.store.load_claim(build.claim_id)
@@ -71,8 +81,11 @@ class Town:
 
     def live(self, host: str) -> set[str]:
         """Consumers with a confirmed claim on a host."""
-        return {c.consumer for c in self.store.claims(host=host, limit=1000)
-                if c.state is State.CONFIRMED}  # fmt: skip
+        return {
+            c.consumer
+            for c in self.store.claims(host=host, limit=1000)
+            if c.state is State.CONFIRMED
+        }
 
     def audit(self) -> None:
         assert not any(self.store.audit().values()), self.store.audit()
@@ -147,9 +160,10 @@ class Machine:
         self.starts: list[str] = []
         self.without_permission: list[str] = []
         self.inventories = {
-            'VCPU': Inventory(total=8), 'MEMORY_MB': Inventory(total=16_384),
+            'VCPU': Inventory(total=8),
+            'MEMORY_MB': Inventory(total=16_384),
             'DISK_GB': Inventory(total=100),
-        }  # fmt: skip
+        }
         self.foreign: dict[str, int] = {}
         self.lists = True
         self.broken = ''
@@ -157,9 +171,10 @@ class Machine:
 
     def facts(self, guests: Sequence[Guest]) -> Facts:
         return Facts(
-            inventories=self.inventories, foreign=self.foreign,
+            inventories=self.inventories,
+            foreign=self.foreign,
             metrics={'starts': Metric(value=len(self.starts))},
-        )  # fmt: skip
+        )
 
     def guests(self) -> list[Guest] | None:
         if self.broken == 'list':
@@ -207,10 +222,14 @@ class House:
         self.close()
         self.journal = SqliteJournal(self.path, wall=self.town.clock.wall)
         self.member = with_agent(
-            RegisterHost(name=self.name, boot_nonce='-'), self.town.port, self.machine,
-            self.journal, Settings(report_seconds=60, terms=self.terms), random.Random(1),
+            RegisterHost(name=self.name, boot_nonce='-'),
+            self.town.port,
+            self.machine,
+            self.journal,
+            Settings(report_seconds=60, terms=self.terms),
+            random.Random(1),
             self.town.clock.wall,
-        )  # fmt: skip
+        )
         return self.member
 
     @property

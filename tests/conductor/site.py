@@ -57,7 +57,10 @@ class Cloud:
         ratios = {'VCPU': RATIO}
         fate = self._stats.update_resource_stats(
             HostReport(
-                name=name, epoch=said.epoch, sequence=next(self._sequence), full=True,
+                name=name,
+                epoch=said.epoch,
+                sequence=next(self._sequence),
+                full=True,
                 inventories={
                     kind: Inventory(total=total, allocation_ratio=ratios.get(kind, 1.0))
                     for kind, total in room.items()
@@ -66,9 +69,10 @@ class Cloud:
                     NumaCell(id=n, cpus=list(range(n * 32, n * 32 + 32)), memory_mb=1 << 19)
                     for n in range(2)
                 ],
-                running=None, pending=None,
+                running=None,
+                pending=None,
             )
-        )  # fmt: skip
+        )
         assert fate.fate == 'applied'
 
     def claims(self, consumer: str) -> list[Claim]:

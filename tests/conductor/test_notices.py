@@ -10,9 +10,15 @@ from gantt.rpc.nova import notifications
 pytestmark = pytest.mark.rabbit
 
 CAPTURES = [
-    'boot', 'boot-multi3', 'boot-anti-affinity-third', 'boot-az-host', 'boot-host-2.74',
-    'live-migrate', 'resize', 'unshelve',
-]  # fmt: skip
+    'boot',
+    'boot-multi3',
+    'boot-anti-affinity-third',
+    'boot-az-host',
+    'boot-host-2.74',
+    'live-migrate',
+    'resize',
+    'unshelve',
+]
 #: What the unversioned form says of objects by accident.
 INSIDE = ('pci_requests', 'numa_topology')
 
@@ -29,5 +35,6 @@ def test_both_forms_are_those_of_nova(conductor, capture):
     assert ours == theirs
     assert older['event_type'] == newer['event_type'] == notifications.START
     assert (older['publisher_id'], newer['publisher_id']) == (
-        'scheduler.scheduler-1', 'nova-scheduler:scheduler-1',
-    )  # fmt: skip
+        'scheduler.scheduler-1',
+        'nova-scheduler:scheduler-1',
+    )

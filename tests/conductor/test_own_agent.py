@@ -25,11 +25,18 @@ def test_they_end_no_claim_and_the_source_takes_no_host(cloud, conductor):
     (claim,) = cloud.claims(guest)
     claims.confirm_claims(ClaimWords(name=HOST, epoch=said.epoch, sequence=1, claim_ids=[claim.id]))
     report = HostReport(
-        name=HOST, epoch=said.epoch, sequence=2, full=True,
-        inventories={'VCPU': Inventory(total=64), 'MEMORY_MB': Inventory(total=1 << 20),
-                     'DISK_GB': Inventory(total=4000)},
-        running=[Running(consumer=guest, claim_id=claim.id)], pending=[],
-    )  # fmt: skip
+        name=HOST,
+        epoch=said.epoch,
+        sequence=2,
+        full=True,
+        inventories={
+            'VCPU': Inventory(total=64),
+            'MEMORY_MB': Inventory(total=1 << 20),
+            'DISK_GB': Inventory(total=4000),
+        },
+        running=[Running(consumer=guest, claim_id=claim.id)],
+        pending=[],
+    )
     assert stats.update_resource_stats(report).fate == 'applied'
     conductor.cast('delete_instance_info', host_name=HOST, instance_uuid=guest)
     for _ in range(3):

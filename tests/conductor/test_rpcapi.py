@@ -38,15 +38,18 @@ def test_a_boot_has_alternates_of_its_own_cell_and_says_all(cloud, conductor):
     for one in (first, *others):
         row = rows[one['compute_node_uuid']]
         assert (one['service_host'], one['nodename'], one['cell_uuid']) == (
-            row.name, row.name, row.cell,
-        )  # fmt: skip
+            row.name,
+            row.name,
+            row.cell,
+        )
         assert one['cell_uuid'] == first['cell_uuid']
         assert one['availability_zone'] == 'nova'
         assert one['limits'] == {}
         assert one['allocation_request_version'] == '1.36'
         assert one['allocation_request'] == {
-            'allocations': {row.uuid: {'resources': HELD}}, 'mappings': {'': [row.uuid]},
-        }  # fmt: skip
+            'allocations': {row.uuid: {'resources': HELD}},
+            'mappings': {'': [row.uuid]},
+        }
     assert len({one['service_host'] for one in (first, *others)}) == 3
     assert cloud.live(guest) == [(first['service_host'], 'reserved')]
 

@@ -18,11 +18,14 @@ from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid, stat
 TIME = 2_000_000_000.0
 CORES = [
     NumaCell(
-        id=n, cpus=[n * 8], pinned_cpus=list(range(n * 8 + 1, n * 8 + 8)), memory_mb=8192,
+        id=n,
+        cpus=[n * 8],
+        pinned_cpus=list(range(n * 8 + 1, n * 8 + 8)),
+        memory_mb=8192,
         siblings=[[n * 8 + 2 * i, n * 8 + 2 * i + 1] for i in range(4)],
     )
     for n in range(2)
-]  # fmt: skip
+]
 GPUS = [DevicePool(vendor_id='10de', product_id='1eb8', numa_node=0, count=2, free=1)]
 LOAD = {'load_1m': Metric(value=1.5, source='/proc/loadavg')}
 NOVA = {'running_vms': Metric(value=3.0, source='nova')}
@@ -111,8 +114,10 @@ def test_what_is_told_is_a_fact_of_the_host(store, nova_host):
     assert row.generation == before.generation + 1
     # Who speaks for the host says that it is there.
     assert (row.reported_at, row.epoch, row.sequence) == (
-        before.reported_at, before.epoch, before.sequence,
-    )  # fmt: skip
+        before.reported_at,
+        before.epoch,
+        before.sequence,
+    )
     assert store.audit() == CLEAN
 
 

@@ -118,8 +118,10 @@ def test_claims_are_counted_by_state_and_adopted_ones_while_they_live(store, hos
     host.report([first, a_guest(new_uuid())], [third])
     found = store.count_claims()
     assert {k: n for k, n in found.states.items() if n} == {
-        'reserved': 1, 'confirmed': 2, 'refused': 1,
-    }  # fmt: skip
+        'reserved': 1,
+        'confirmed': 2,
+        'refused': 1,
+    }
     assert found.adopted == 1
     host.report([first], [third])
     host.report([first], [third])

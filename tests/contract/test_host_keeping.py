@@ -18,7 +18,7 @@ from tests.builders import (
     new_uuid,
     state_of,
     uuid_of,
-)  # fmt: skip
+)
 
 JOURNAL = uuid_of('journal')
 
@@ -194,8 +194,10 @@ def test_one_guest_told_twice_at_once_is_one(store, host):
     a_host('cmp-2').on(store)
     guest = a_told()
     assert fates(store, guest, guest, a_told('cmp-2', guest.consumer)) == [
-        'adopted', 'known', 'elsewhere',
-    ]  # fmt: skip
+        'adopted',
+        'known',
+        'elsewhere',
+    ]
     assert len(live(store)) == 1
 
 

@@ -17,15 +17,21 @@ from tests.contract.test_threads import CALLERS, at_once
 
 CELLS = [
     NumaCell(
-        id=n, cpus=[], pinned_cpus=[n * 8 + i for i in range(8)], memory_mb=8192, socket=n,
+        id=n,
+        cpus=[],
+        pinned_cpus=[n * 8 + i for i in range(8)],
+        memory_mb=8192,
+        socket=n,
         pages=[NumaPages(size_kb=2048, total=2048)],
     )
     for n in range(2)
-]  # fmt: skip
+]
 GPUS = [DevicePool(vendor_id='10de', product_id='1eb8', numa_node=0, count=2, free=2)]
 ROOM = {
-    'PCPU': Inventory(total=16), 'MEMORY_MB': Inventory(total=16384), 'VCPU': Inventory(total=8)
-}  # fmt: skip
+    'PCPU': Inventory(total=16),
+    'MEMORY_MB': Inventory(total=16384),
+    'VCPU': Inventory(total=8),
+}
 
 
 @pytest.fixture
@@ -38,9 +44,11 @@ def a_wish(count=4, gpus=0):
     cpus = tuple(range(count))
     device = DeviceWish(alias='gpu', count=gpus, specs=(DeviceSpec(vendor_id='10de'),))
     return Wish(
-        cells=(GuestCell(cpus, 1024, cpus),), cpu_policy=CpuPolicy.DEDICATED, page='2048',
+        cells=(GuestCell(cpus, 1024, cpus),),
+        cpu_policy=CpuPolicy.DEDICATED,
+        page='2048',
         devices=(device,) if gpus else (),
-    )  # fmt: skip
+    )
 
 
 def laid(host, wish=None, taken=()):

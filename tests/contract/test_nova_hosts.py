@@ -88,8 +88,11 @@ def test_a_list_that_tells_more_adopts_at_once_and_follows(store, nova, hosts):
         store.hear_guests([Cast(asked_at=nova.now, word=word)])
         (claim,) = store.claims(consumer=guest)
         assert (claim.adopted, claim.state, claim.flavor, claim.group) == (
-            True, 'confirmed', 'm1', group,
-        )  # fmt: skip
+            True,
+            'confirmed',
+            'm1',
+            group,
+        )
         assert claim.allocations == {hosts[0].id: {'VCPU': cpus}}
         assert hosts[0].row.used == {'VCPU': cpus}
     assert store.audit() == CLEAN

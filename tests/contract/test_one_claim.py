@@ -94,8 +94,9 @@ def test_a_guest_that_was_found_running_bars_it_as_well(store, host):
 
 def owned(draft, project):
     """The draft with its claims made in the name of a project."""
-    made = [replace(one, claim=replace(one.claim, project_id=project)) for one in
-            draft.fields['claims']]  # fmt: skip
+    made = [
+        replace(one, claim=replace(one.claim, project_id=project)) for one in draft.fields['claims']
+    ]
     return draft.having(project_id=project, claims=made)
 
 

@@ -76,14 +76,17 @@ def test_a_registration_that_a_later_one_of_its_journal_overtook_changes_nothing
 
 def test_many_register_in_one_go_and_who_may_not_keeps_nobody_from_it(store, host):
     journal, epoch = new_uuid(), host.register()
-    store.register_host(RegisterHost(name='cmp-2', boot_nonce='n', journal=journal,
-                                     journal_count=2))  # fmt: skip
-    told = store.register_hosts([
-        RegisterHost(name='cmp-3', boot_nonce='n', zone='az-1'),
-        RegisterHost(name='cmp-2', boot_nonce='late', journal=journal, journal_count=1),
-        RegisterHost(name='cmp-4', boot_nonce='n', uuid=host.row.uuid),
-        RegisterHost(name='cmp-1', boot_nonce='again'),
-    ])  # fmt: skip
+    store.register_host(
+        RegisterHost(name='cmp-2', boot_nonce='n', journal=journal, journal_count=2)
+    )
+    told = store.register_hosts(
+        [
+            RegisterHost(name='cmp-3', boot_nonce='n', zone='az-1'),
+            RegisterHost(name='cmp-2', boot_nonce='late', journal=journal, journal_count=1),
+            RegisterHost(name='cmp-4', boot_nonce='n', uuid=host.row.uuid),
+            RegisterHost(name='cmp-1', boot_nonce='again'),
+        ]
+    )
     third, late, taken, again = told
     assert (third[0].name, third[0].epoch, third[1].row.zone) == ('cmp-3', 1, 'az-1')
     assert isinstance(late, exceptions.StaleRegistration)
@@ -98,25 +101,33 @@ def test_many_register_in_one_go_and_who_may_not_keeps_nobody_from_it(store, hos
 
 def test_what_several_hosts_say_at_once_comes_back_whatever_its_characters(store):
     odd = ['a\\n', 'é"😀', "it's", '$.x', 'null', 'true', '  ', '1e3']
-    store.register_hosts([
-        RegisterHost(name=f'cmp-{n}', boot_nonce='n', zone=f'z{text}', node=f'{text}n')
-        for n, text in enumerate(odd)
-    ])  # fmt: skip
+    store.register_hosts(
+        [
+            RegisterHost(name=f'cmp-{n}', boot_nonce='n', zone=f'z{text}', node=f'{text}n')
+            for n, text in enumerate(odd)
+        ]
+    )
     assert [
         (row.name, row.zone, row.node)
         for row in sorted((c.row for c in store.load_everything().hosts), key=lambda r: r.name)
     ] == [(f'cmp-{n}', f'z{text}', f'{text}n') for n, text in enumerate(odd)]
-    told = store.apply_reports([
-        a_report(f'cmp-{n}', metrics={'m': Metric(value=value)}, used={'VCPU': n}).build()
-        for n, value in enumerate([0.1, 1e18, -1e-7, 3.0, 2**53 + 1.0, 1 / 3, 5e-324, 7.25])
-    ])  # fmt: skip
+    told = store.apply_reports(
+        [
+            a_report(f'cmp-{n}', metrics={'m': Metric(value=value)}, used={'VCPU': n}).build()
+            for n, value in enumerate([0.1, 1e18, -1e-7, 3.0, 2**53 + 1.0, 1 / 3, 5e-324, 7.25])
+        ]
+    )
     assert {fate.fate for fate in told.fates} == {'applied'}
     rows = {c.row.name: c.row for c in store.load_everything().hosts}
     assert [rows[f'cmp-{n}'].facts.metrics['m'].value for n in (1, 4, 6)] == [
-        1e18, 2**53 + 1.0, 5e-324,
-    ]  # fmt: skip
-    assert [rows[f'cmp-{n}'].used.get('VCPU', 0) + rows[f'cmp-{n}'].foreign.get('VCPU', 0)
-            for n in range(8)] == [*range(8)]  # fmt: skip
+        1e18,
+        2**53 + 1.0,
+        5e-324,
+    ]
+    assert [
+        rows[f'cmp-{n}'].used.get('VCPU', 0) + rows[f'cmp-{n}'].foreign.get('VCPU', 0)
+        for n in range(8)
+    ] == [*range(8)]
 
 
 def test_the_next_registration_of_a_journal_begins_an_epoch_and_a_repeat_does_not(store, host):
@@ -627,11 +638,13 @@ def test_a_host_that_registers_with_another_uuid_has_it_from_then_on(store, host
 def test_hosts_that_register_at_once_and_change_their_uuids(store, host):
     free = new_uuid()
     other = a_host('cmp-2').on(store)
-    first, second, third = store.register_hosts([
-        RegisterHost(name='cmp-1', boot_nonce='n', uuid=free),
-        RegisterHost(name='cmp-2', boot_nonce='n', uuid=free),
-        RegisterHost(name='cmp-3', boot_nonce='n'),
-    ])  # fmt: skip
+    first, second, third = store.register_hosts(
+        [
+            RegisterHost(name='cmp-1', boot_nonce='n', uuid=free),
+            RegisterHost(name='cmp-2', boot_nonce='n', uuid=free),
+            RegisterHost(name='cmp-3', boot_nonce='n'),
+        ]
+    )
     assert first[1].row.uuid == free
     assert isinstance(second, exceptions.InvalidMessage)
     assert third[0].name == 'cmp-3'

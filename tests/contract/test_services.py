@@ -9,9 +9,14 @@ from gantt.db.schema import models
 from gantt.testing.store.memory import MemoryStore
 
 NOTE = ServiceNote(
-    name='ctl-1:100:ab', kind='scheduler', host='ctl-1', version='2.0', configuration='0123',
-    up_seconds=50.0, configured_seconds=5.0,
-)  # fmt: skip
+    name='ctl-1:100:ab',
+    kind='scheduler',
+    host='ctl-1',
+    version='2.0',
+    configuration='0123',
+    up_seconds=50.0,
+    configured_seconds=5.0,
+)
 
 
 def _named(name, **fields):
@@ -36,14 +41,21 @@ def _names(store):
 def test_a_process_is_kept_as_it_noted_itself_last(store):
     store.note_service(NOTE)
     later = _named(
-        NOTE.name, configuration='4567', problem='no such filter', alarm='forged: 3 (cmp-1)',
+        NOTE.name,
+        configuration='4567',
+        problem='no such filter',
+        alarm='forged: 3 (cmp-1)',
         up_seconds=80.0,
-    )  # fmt: skip
+    )
     store.note_service(later)
     [found] = store.services()
     assert (found.configuration, found.problem, found.kind, found.host, found.version) == (
-        '4567', 'no such filter', 'scheduler', 'ctl-1', '2.0',
-    )  # fmt: skip
+        '4567',
+        'no such filter',
+        'scheduler',
+        'ctl-1',
+        '2.0',
+    )
     assert found.alarm == 'forged: 3 (cmp-1)'
     assert found.up_seconds == pytest.approx(80, abs=10)
     assert found.configured_seconds == pytest.approx(5, abs=10)
@@ -82,8 +94,10 @@ def test_a_new_process_takes_the_place_of_silent_ones_like_it(store):
     for note in (same, elsewhere, api):
         _silence(store, note.name, SILENT_SECONDS + 1)
     assert {one.name for one in store.services() if one.is_silent} == {
-        'same', 'elsewhere', 'api',
-    }  # fmt: skip
+        'same',
+        'elsewhere',
+        'api',
+    }
     store.note_service(_named('new'))
     assert _names(store) == {'alive', 'elsewhere', 'api', 'new'}
 

@@ -8,10 +8,20 @@ from tests.builders import new_uuid
 
 
 def compared(verdict: Verdict = Verdict.SAME, **fields) -> Compared:
-    return Compared(**{
-        'id': new_uuid(), 'request_id': new_uuid(), 'origin': 'req-1', 'consumer': new_uuid(),
-        'purpose': 'create', 'verdict': verdict, 'ours': 'cmp-1', 'theirs': None, 'why': 'größer',
-    } | fields)  # fmt: skip
+    return Compared(
+        **{
+            'id': new_uuid(),
+            'request_id': new_uuid(),
+            'origin': 'req-1',
+            'consumer': new_uuid(),
+            'purpose': 'create',
+            'verdict': verdict,
+            'ours': 'cmp-1',
+            'theirs': None,
+            'why': 'größer',
+        }
+        | fields
+    )
 
 
 def ids(found):
@@ -30,8 +40,10 @@ def test_they_are_kept_as_said_once_and_newest_first(store):
     assert ids(store.shadows(list(DIFFER), 10)) == [made[1].id]
     assert ids(store.shadows(None, 1)) == [made[2].id]
     assert store.count_shadows() == {
-        Verdict.SAME: 1, Verdict.REMOVED: 1, Verdict.NOT_HEARD: 1,
-    }  # fmt: skip
+        Verdict.SAME: 1,
+        Verdict.REMOVED: 1,
+        Verdict.NOT_HEARD: 1,
+    }
 
 
 def test_only_the_newest_are_kept(store):

@@ -106,10 +106,12 @@ def test_nova_does_not_take_a_host_from_an_agent_that_reports(store, host, guest
     assert host.row == before
     assert isinstance(exceptions.HostHeld(), exceptions.Refused)
     # Nor keeps it others from registering.
-    refused, fine = store.register_hosts([
-        RegisterHost(name=name, boot_nonce='source', speaks_for='nova')
-        for name in ('cmp-1', 'cmp-2')
-    ])  # fmt: skip
+    refused, fine = store.register_hosts(
+        [
+            RegisterHost(name=name, boot_nonce='source', speaks_for='nova')
+            for name in ('cmp-1', 'cmp-2')
+        ]
+    )
     assert isinstance(refused, exceptions.HostHeld)
     assert fine[1].row.speaks_for == 'nova'
     assert host.report([guest]).fate == 'applied'

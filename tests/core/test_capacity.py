@@ -97,8 +97,10 @@ def test_guests_are_laid_out_one_after_another():
     assert found.counts.tolist() == [4, 1, 0, 1]
     assert (found.total, found.uncounted) == (6, 0)
     assert found.bound_counts() == {
-        'dedicated processors in one NUMA cell': 2, 'NUMA cells': 1, 'PCPU': 1,
-    }  # fmt: skip
+        'dedicated processors in one NUMA cell': 2,
+        'NUMA cells': 1,
+        'PCPU': 1,
+    }
 
 
 def test_what_is_there_already_and_pages_and_devices_count():

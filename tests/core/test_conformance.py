@@ -242,15 +242,33 @@ class Leaves(Filter):
 
 
 BAD = {
-    AsksTheClock: 'inside', AsksForToday: 'inside', LooksForAFile: 'inside',
-    AsksTheEnvironment: 'inside', AsksInAThread: 'inside', SwallowsAll: 'inside',
-    CountsInItsClass: 'pure', CountsInItsModule: 'pure', HandsOutAColumn: 'own',
-    KeepsAColumn: 'own', BelievesAHint: 'shape', Leaves: 'shape',
-    Writes: 'shape', Remembers: 'pure', Dices: 'same', Opens: 'inside', ByRow: 'place',
-    ByCrowd: 'place', TwoMinds: 'form', Secretive: 'columns', Forgetful: 'shape',
-    Miscounts: 'reasons', Numbers: 'shape', Infinite: 'shape', LocalOnlyInName: 'form',
+    AsksTheClock: 'inside',
+    AsksForToday: 'inside',
+    LooksForAFile: 'inside',
+    AsksTheEnvironment: 'inside',
+    AsksInAThread: 'inside',
+    SwallowsAll: 'inside',
+    CountsInItsClass: 'pure',
+    CountsInItsModule: 'pure',
+    HandsOutAColumn: 'own',
+    KeepsAColumn: 'own',
+    BelievesAHint: 'shape',
+    Leaves: 'shape',
+    Writes: 'shape',
+    Remembers: 'pure',
+    Dices: 'same',
+    Opens: 'inside',
+    ByRow: 'place',
+    ByCrowd: 'place',
+    TwoMinds: 'form',
+    Secretive: 'columns',
+    Forgetful: 'shape',
+    Miscounts: 'reasons',
+    Numbers: 'shape',
+    Infinite: 'shape',
+    LocalOnlyInName: 'form',
     Disclaims: 'form',
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize('plugin', BAD, ids=lambda plugin: plugin.__name__)

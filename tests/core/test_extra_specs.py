@@ -22,9 +22,13 @@ SPEC = RequestSpec(resources={'VCPU': 1})
 WORDS = st.sampled_from([*sorted(extra_specs.OPERATORS), 'a', 'b', '1', '1_000', 'inf', 'nan', ''])
 REQUIREMENTS = st.one_of(st.text(max_size=60), st.lists(WORDS, max_size=6).map(' '.join))
 VALUES = st.one_of(
-    st.text(max_size=12), WORDS, st.booleans(), st.integers(-(2**62), 2**62),
-    st.floats(allow_nan=False), st.lists(st.sampled_from(['a', 'b', 'ab', 1]), max_size=3),
-)  # fmt: skip
+    st.text(max_size=12),
+    WORDS,
+    st.booleans(),
+    st.integers(-(2**62), 2**62),
+    st.floats(allow_nan=False),
+    st.lists(st.sampled_from(['a', 'b', 'ab', 1]), max_size=3),
+)
 
 
 def fits(value, requirement, as_nova=False):
@@ -105,12 +109,13 @@ def test_a_compiled_requirement_is_the_plain_one(value, requirement, as_nova):
 def test_of_aggregates_one_value_that_fits_is_enough(metadata, requirement):
     hosts = [a_host(n) for n in range(1, len(metadata) + 1)]
     aggregates = [
-        Aggregate(id=n, uuid=an_id(n, 9), name=f'a{n}', hosts=[hosts[at].name],
-                  metadata={'k': text})
+        Aggregate(
+            id=n, uuid=an_id(n, 9), name=f'a{n}', hosts=[hosts[at].name], metadata={'k': text}
+        )
         for n, (at, text) in enumerate(
             ((at, text) for at, texts in enumerate(metadata) for text in texts), 1
         )
-    ]  # fmt: skip
+    ]
     table = a_table(*hosts, aggregates=aggregates)
     condition = nova_specs.expression(requirement, 'metadata_listed.k', False)
     assert condition.mask(table, SPEC).tolist() == [

@@ -75,12 +75,14 @@ def test_ignored_hosts_whatever_their_case():
 )
 def test_requested_destination(wanted, pass_):
     table = a_table(
-        a_host(1, cell=an_id(1)), a_host(2, cell=an_id(1)), a_host(3, cell=an_id(2)),
+        a_host(1, cell=an_id(1)),
+        a_host(2, cell=an_id(1)),
+        a_host(3, cell=an_id(2)),
         aggregates=[
             Aggregate(id=1, uuid=an_id(11), name='red', hosts=['cmp-2', 'cmp-3']),
             Aggregate(id=2, uuid=an_id(12), name='blue', hosts=['cmp-3']),
         ],
-    )  # fmt: skip
+    )
     assert (
         passing(table, RequestedDestinationFilter(), a_spec(destination=Destination(**wanted)))
         == pass_
@@ -150,14 +152,16 @@ def test_the_default_zone_where_no_host_has_a_zone():
 def test_aggregates(fields, pass_):
     many = [Aggregate(id=n, uuid=an_id(n), name=f'a{n}', hosts=['cmp-1']) for n in range(100, 180)]
     table = a_table(
-        a_host(1), a_host(2), a_host(3),
+        a_host(1),
+        a_host(2),
+        a_host(3),
         aggregates=[
             Aggregate(id=1, uuid=an_id(11), name='red', hosts=['cmp-1', 'cmp-2', 'unknown']),
             *many,
             Aggregate(id=900, uuid=an_id(12), name='blue', hosts=['cmp-2', 'cmp-3']),
             Aggregate(id=901, uuid=an_id(13), name='empty'),
         ],
-    )  # fmt: skip
+    )
     assert passing(table, AggregatesFilter(), a_spec(**fields)) == pass_
 
 

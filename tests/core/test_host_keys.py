@@ -19,9 +19,10 @@ SOME = settings(max_examples=60)
 NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 SCALARS = st.none() | st.booleans() | NUMBERS | TEXT
 VALUES = st.recursive(
-    SCALARS, lambda inside: st.lists(inside, max_size=18) | st.dictionaries(TEXT, inside),
+    SCALARS,
+    lambda inside: st.lists(inside, max_size=18) | st.dictionaries(TEXT, inside),
     max_leaves=8,
-)  # fmt: skip
+)
 BODIES = st.dictionaries(TEXT, VALUES, max_size=5)
 WORDS = st.tuples(TEXT, TEXT, st.integers(0, 2**53), st.integers(0, 2**53), BODIES)
 

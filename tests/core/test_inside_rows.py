@@ -17,8 +17,17 @@ from tests.core.topology.hosts import ALIASES, GIB, a_cell, a_pool, a_spec, alia
 
 NUMA = NUMATopologyFilter()
 PCI = PciPassthroughFilter({'pci_aliases': ALIASES})
-COLUMNS = ('numa_cells', 'cell_pinned', 'cell_isolated', 'cell_paired', 'cell_shared',
-           'cell_memory', 'cell_base', 'cell_pages', 'kind_free')  # fmt: skip
+COLUMNS = (
+    'numa_cells',
+    'cell_pinned',
+    'cell_isolated',
+    'cell_paired',
+    'cell_shared',
+    'cell_memory',
+    'cell_base',
+    'cell_pages',
+    'kind_free',
+)
 
 
 def a_big_host(number=1, cells=2, **fields):
@@ -138,7 +147,7 @@ def some_facts(rng):
             pages=sizes[: rng.randint(0, 2)],
         )
         for n in range(rng.choice([0, 1, 2, 4, 10]))
-    ]  # fmt: skip
+    ]
     pools = [
         a_pool(rng.randint(1, 2), rng.choice([None, 0, 1]), product_id=str(k)) for k in range(3)
     ]
@@ -168,9 +177,10 @@ def wish_of(spec):
 
 def test_what_was_missing_is_said_by_host():
     table = a_table(
-        a_big_host(1, cells=1), a_host(2),
+        a_big_host(1, cells=1),
+        a_host(2),
         a_big_host(3, numa=[a_cell(0, used_pinned_cpus=[4, 5, 6, 7, 8])]),
-    )  # fmt: skip
+    )
     spec = a_spec({'hw:cpu_policy': 'dedicated'}, PCPU=9)
     assert NUMA.mask(table, spec).tolist() == [False] * 3
     assert NUMA.detail(table, spec, np.arange(3)) == {

@@ -104,11 +104,19 @@ def test_facts_are_under_novas_names():
     row = a_host(
         1,
         inventories={'VCPU': Inventory(total=16, reserved=2, allocation_ratio=4.0)},
-        ram=8192, used={'MEMORY_MB': 1024, 'VCPU': 3}, foreign={'MEMORY_MB': 100},
-        node='node-1', metrics={'load': Metric(value=0.5)},
-        hypervisor=Hypervisor(type='QEMU', version=8002000, host_ip='10.0.0.1',
-                              cpu_info={'vendor': 'Intel'}, supported=[['x86_64', 'kvm', 'hvm']]),
-    )  # fmt: skip
+        ram=8192,
+        used={'MEMORY_MB': 1024, 'VCPU': 3},
+        foreign={'MEMORY_MB': 100},
+        node='node-1',
+        metrics={'load': Metric(value=0.5)},
+        hypervisor=Hypervisor(
+            type='QEMU',
+            version=8002000,
+            host_ip='10.0.0.1',
+            cpu_info={'vendor': 'Intel'},
+            supported=[['x86_64', 'kvm', 'hvm']],
+        ),
+    )
     gold = Aggregate(id=1, uuid=an_id(1), name='gold', hosts=['cmp-1'], metadata={'ssd': 'true'})
     host = HostView(a_table(row, aggregates=[gold]).host_state(0))
     assert (host.host, host.nodename, host.hypervisor_hostname) == ('cmp-1', 'node-1', 'node-1')
@@ -120,11 +128,12 @@ def test_facts_are_under_novas_names():
     assert host.service['disabled'] is False
     spec = SpecView(
         RequestSpec(
-            resources={'VCPU': 2, 'MEMORY_MB': 512, 'DISK_GB': 5}, project_id='red',
+            resources={'VCPU': 2, 'MEMORY_MB': 512, 'DISK_GB': 5},
+            project_id='red',
             image=Image(uuid='i', properties={'os_distro': 'debian'}),
             group=GroupRef(uuid=an_id(2), policy=Policy.AFFINITY, hosts=['cmp-1']),
         )
-    )  # fmt: skip
+    )
     assert (spec.flavor.vcpus, spec.flavor.memory_mb, spec.flavor.root_gb) == (2, 512, 5)
     assert spec.image.properties.os_distro == 'debian'
     assert spec.image.properties.get('hw_vm_mode', 'hvm') == 'hvm'

@@ -57,14 +57,18 @@ BAD = {
     'empty': ({'hints': {'different_host': ['']}}, 'different_host[0]', 'expected a UUID'),
     'many': ({'hints': {'same_host': [GUEST] * 1001}}, 'same_host', '<= 1000'),
     'differs': (
-        {'hints': {'same_host': [GUEST]}, 'same_host': [OTHER]}, 'same_host', 'and differ',
+        {'hints': {'same_host': [GUEST]}, 'same_host': [OTHER]},
+        'same_host',
+        'and differ',
     ),
     'group-name': ({'hints': {'group': ['web']}}, 'group[0]', 'expected a UUID'),
     'groups': ({'hints': {'group': [GUEST, OTHER]}}, 'group', 'expected one uuid, got 2'),
     'other-group': (
-        {'hints': {'group': [GUEST]}, 'group': {'uuid': OTHER}}, 'group', 'and differ',
+        {'hints': {'group': [GUEST]}, 'group': {'uuid': OTHER}},
+        'group',
+        'and differ',
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize('what', BAD)
@@ -72,9 +76,10 @@ BAD = {
 def test_what_cannot_be_meant_is_refused_by_name(what, form):
     spec, field, said = BAD[what]
     body = {
-        'request_id': an_id(1), 'consumers': [an_id(2)],
+        'request_id': an_id(1),
+        'consumers': [an_id(2)],
         'spec': {'resources': {'VCPU': 1}, **spec},
-    }  # fmt: skip
+    }
     with pytest.raises(exceptions.InvalidMessage, match=said) as caught:
         if form == 'object':
             base.decode(body, SelectDestinations, inside='request')

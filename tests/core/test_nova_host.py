@@ -18,10 +18,17 @@ GUEST = uuid_of('guest')
 
 def a_claim(host=HERE, state='reserved', purpose='create', at=0.0, **fields):
     return Claim(
-        id=new_uuid(), request_id=new_uuid(), consumer=GUEST, provider_id=host.id, host=host.name,
-        state=State(state), purpose=Purpose(purpose), allocations={host.id: {'VCPU': 2}},
-        created_at=at, **fields,
-    )  # fmt: skip
+        id=new_uuid(),
+        request_id=new_uuid(),
+        consumer=GUEST,
+        provider_id=host.id,
+        host=host.name,
+        state=State(state),
+        purpose=Purpose(purpose),
+        allocations={host.id: {'VCPU': 2}},
+        created_at=at,
+        **fields,
+    )
 
 
 class Nova:
@@ -252,9 +259,13 @@ def test_presence_at_the_destination_confirms_its_claim():
 
 @pytest.mark.parametrize(
     ('purpose', 'after'),
-    [('live_migrate', 'released'), ('evacuate', 'released'), ('resize', 'confirmed'),
-     ('migrate', 'confirmed')],
-)  # fmt: skip
+    [
+        ('live_migrate', 'released'),
+        ('evacuate', 'released'),
+        ('resize', 'confirmed'),
+        ('migrate', 'confirmed'),
+    ],
+)
 def test_three_absences_end_the_source_only_where_nobody_deletes_it(purpose, after):
     source, target = a_move(purpose)
     nova = Nova(source, target)
@@ -365,10 +376,14 @@ def test_of_two_stays_on_one_host_the_newer_one_counts_once_it_is_confirmed():
 # -- words about earlier stays -------------------------------------------------------------
 @pytest.mark.parametrize(
     ('asked_at', 'at_once', 'after_a_list'),
-    [(None, 'released', 'released'), (140.0, 'released', 'released'),
-     (120.0, 'confirmed', 'released'), (95.0, 'confirmed', 'released'),
-     (60.0, 'confirmed', 'confirmed')],
-)  # fmt: skip
+    [
+        (None, 'released', 'released'),
+        (140.0, 'released', 'released'),
+        (120.0, 'confirmed', 'released'),
+        (95.0, 'confirmed', 'released'),
+        (60.0, 'confirmed', 'confirmed'),
+    ],
+)
 def test_a_delete_that_was_asked_for_before_the_claim(asked_at, at_once, after_a_list):
     nova = Nova(claim := a_claim(state='confirmed', at=100.0))
     nova.take(nova_host.delete(HERE, nova.live(), GUEST, 200.0, asked_at, 30.0))
@@ -405,9 +420,13 @@ def settled(nova, **said):
 
 @pytest.mark.parametrize(
     ('host', 'here', 'there'),
-    [('cmp-1', 'confirmed', 'released'), ('cmp-2', 'released', 'confirmed'),
-     (None, 'released', 'released'), ('cmp-9', 'released', 'released')],
-)  # fmt: skip
+    [
+        ('cmp-1', 'confirmed', 'released'),
+        ('cmp-2', 'released', 'confirmed'),
+        (None, 'released', 'released'),
+        ('cmp-9', 'released', 'released'),
+    ],
+)
 def test_a_guest_has_a_claim_where_it_is_and_nowhere_else(host, here, there):
     source, target = a_move('resize')
     nova = Nova(source, target)

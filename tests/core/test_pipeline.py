@@ -118,9 +118,13 @@ def test_the_counts_add_up_and_the_verdicts_name_the_filter():
     assert sum(removed.values()) + member.survivors == decision.hosts == 6
     said = [names[v] if v < PASSED else v for v in member.verdicts]
     assert said == [
-        CHOSEN, 'ComputeFilter', 'AvailabilityZoneFilter', 'ResourcesFilter', 'ResourcesFilter',
+        CHOSEN,
+        'ComputeFilter',
+        'AvailabilityZoneFilter',
+        'ResourcesFilter',
+        'ResourcesFilter',
         'IgnoredHostsFilter',
-    ]  # fmt: skip
+    ]
     assert np.frombuffer(decision.provider_ids, np.int64).tolist() == [1, 2, 3, 4, 5, 6]
 
 
@@ -217,13 +221,13 @@ def test_who_lost_a_race_picks_among_more():
     table = a_table(*a_row_of(8))
     found = {
         spread: {
-            hosts_of(
-                decide(table, a_request(number=seed, dry_run=True), seed=seed, spread=spread)
-            )[0]
+            hosts_of(decide(table, a_request(number=seed, dry_run=True), seed=seed, spread=spread))[
+                0
+            ]
             for seed in range(40)
         }
         for spread in (1, 2, 4, 16)
-    }  # fmt: skip
+    }
     assert [len(hosts) for hosts in found.values()] == [1, 2, 4, 8]
     assert found[1] < found[2] < found[4] < found[16]
 

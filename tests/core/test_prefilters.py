@@ -12,13 +12,19 @@ from gantt.core.resources.host import Aggregate
 from tests.core.builders import a_host, a_request, a_table, an_id, decide, hosts_of
 
 OWN = Aggregate(
-    id=1, uuid=an_id(1, 5), name='own', hosts=['cmp-1'],
+    id=1,
+    uuid=an_id(1, 5),
+    name='own',
+    hosts=['cmp-1'],
     metadata={'filter_tenant_id:7': 'red, blue'},
-)  # fmt: skip
+)
 FAST = Aggregate(
-    id=2, uuid=an_id(2, 5), name='fast', hosts=['cmp-2'],
+    id=2,
+    uuid=an_id(2, 5),
+    name='fast',
+    hosts=['cmp-2'],
     metadata={'trait:HW_FAST': 'required', 'trait:HW_OLD': 'forbidden', 'owner': 'red'},
-)  # fmt: skip
+)
 
 
 def a_spec(**fields: Any) -> RequestSpec:
@@ -68,9 +74,12 @@ def test_an_aggregate_with_required_traits_is_for_those_who_ask_for_them():
 
 def test_what_the_hardware_of_a_guest_needs_counts_as_asked_for():
     kept = Aggregate(
-        id=3, uuid=an_id(3, 5), name='safe', hosts=['cmp-3'],
+        id=3,
+        uuid=an_id(3, 5),
+        name='safe',
+        hosts=['cmp-3'],
         metadata={'trait:COMPUTE_SECURITY_UEFI_SECURE_BOOT': 'required'},
-    )  # fmt: skip
+    )
     table = a_table(a_host(1), aggregates=[kept])
     on = Prefilters(enable_isolated_aggregate_filtering=True)
     assert rewrite(a_spec(), table, on).spec.forbidden_aggregates == [kept.uuid]
@@ -121,21 +130,29 @@ def test_what_the_image_is_made_for_is_required(name, value, trait):
         ({'hw:virtio_packed_ring': 'Yes'}, {}, ['COMPUTE_NET_VIRTIO_PACKED']),
         ({}, {'hw_virtio_packed_ring': 'false'}, []),
         (
-            {'hw:ephemeral_encryption': 'true'}, {'hw_ephemeral_encryption_format': 'luks'},
+            {'hw:ephemeral_encryption': 'true'},
+            {'hw_ephemeral_encryption_format': 'luks'},
             ['COMPUTE_EPHEMERAL_ENCRYPTION', 'COMPUTE_EPHEMERAL_ENCRYPTION_LUKS'],
         ),
         ({}, {'hw_sound_model': 'virtio'}, ['COMPUTE_SOUND_MODEL_VIRTIO']),
         ({}, {'hw_sound_model': 'ich6'}, []),
         (
-            {}, {'hw_tpm_version': '1.2'},
-            ['COMPUTE_SECURITY_TPM_TIS', 'COMPUTE_SECURITY_TPM_1_2',
-             'COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER'],
+            {},
+            {'hw_tpm_version': '1.2'},
+            [
+                'COMPUTE_SECURITY_TPM_TIS',
+                'COMPUTE_SECURITY_TPM_1_2',
+                'COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER',
+            ],
         ),
         (
             {'hw:tpm_version': '2.0', 'hw:tpm_secret_security': 'host'},
             {'hw_tpm_model': 'tpm-crb'},
-            ['COMPUTE_SECURITY_TPM_CRB', 'COMPUTE_SECURITY_TPM_2_0',
-             'COMPUTE_SECURITY_TPM_SECRET_SECURITY_HOST'],
+            [
+                'COMPUTE_SECURITY_TPM_CRB',
+                'COMPUTE_SECURITY_TPM_2_0',
+                'COMPUTE_SECURITY_TPM_SECRET_SECURITY_HOST',
+            ],
         ),
         ({'hw:tpm_model': 'tpm-crb'}, {}, []),
         ({'os:secure_boot': 'required'}, {}, ['COMPUTE_SECURITY_UEFI_SECURE_BOOT']),
@@ -144,27 +161,31 @@ def test_what_the_image_is_made_for_is_required(name, value, trait):
         ({'hw:maxphysaddr_mode': 'emulate'}, {}, ['COMPUTE_ADDRESS_SPACE_EMULATED']),
         ({}, {'hw_maxphysaddr_mode': 'passthrough'}, ['COMPUTE_ADDRESS_SPACE_PASSTHROUGH']),
         (
-            {}, {'hw_firmware_stateless': 'True', 'hw_firmware_type': 'uefi'},
+            {},
+            {'hw_firmware_stateless': 'True', 'hw_firmware_type': 'uefi'},
             ['COMPUTE_SECURITY_STATELESS_FIRMWARE'],
         ),
         ({}, {'hw_firmware_stateless': 'True', 'hw_firmware_type': 'bios'}, []),
         ({'hw:mem_encryption': 'true'}, {}, ['HW_CPU_X86_AMD_SEV']),
         (
-            {'hw:mem_encryption_model': 'amd-sev-es'}, {'hw_mem_encryption': 'True'},
+            {'hw:mem_encryption_model': 'amd-sev-es'},
+            {'hw_mem_encryption': 'True'},
             ['HW_CPU_X86_AMD_SEV_ES'],
         ),
         (
-            {'hw:mem_encryption': '1'}, {'hw_mem_encryption_model': 'intel-tdx'},
+            {'hw:mem_encryption': '1'},
+            {'hw_mem_encryption_model': 'intel-tdx'},
             ['HW_CPU_X86_INTEL_TDX'],
         ),
         ({'hw:mem_encryption': 'false'}, {}, []),
         (
-            {'hw:pci_numa_affinity_policy': 'socket'}, {},
+            {'hw:pci_numa_affinity_policy': 'socket'},
+            {},
             ['COMPUTE_SOCKET_PCI_NUMA_AFFINITY'],
         ),
         ({}, {'hw_pci_numa_affinity_policy': 'required'}, []),
     ],
-)  # fmt: skip
+)
 def test_features_that_only_some_hosts_have(extra_specs, properties, traits):
     fields = {'flavor': Flavor(extra_specs=extra_specs), 'image': Image(properties=properties)}
     spec, added = rewritten(a_spec(**fields))

@@ -53,9 +53,10 @@ def test_what_is_let_in_passes_no_limit_that_it_adds_to(before, wanted, each, bo
         assert after.amounts.get(name, 0) == now
     over = quota.excess(bound, used, asked)
     passed = [
-        name for name, limit in bound.items()
+        name
+        for name, limit in bound.items()
         if limit != -1 and after.of(name) > limit and after.of(name) > used.of(name)
-    ]  # fmt: skip
+    ]
     assert (over is None) == (not passed)
     if over is not None:
         assert over.name in passed

@@ -12,8 +12,14 @@ from gantt.core.resources.host import HostFacts, HostRow
 from tests.builders import a_guest, a_report, changed, new_uuid, uuid_of
 
 ROW = HostRow(
-    id=7, uuid=uuid_of('host'), name='cmp-1', epoch=3, sequence=10, full_sequence=8,
-    generation=5, version=20,
+    id=7,
+    uuid=uuid_of('host'),
+    name='cmp-1',
+    epoch=3,
+    sequence=10,
+    full_sequence=8,
+    generation=5,
+    version=20,
     facts=HostFacts(
         inventories={
             'VCPU': Inventory(total=8),
@@ -21,14 +27,19 @@ ROW = HostRow(
             'DISK_GB': Inventory(total=100),
         }
     ),
-)  # fmt: skip
+)
 
 
 def a_claim(state='confirmed', **fields):
     base = {
-        'id': new_uuid(), 'request_id': new_uuid(), 'consumer': new_uuid(), 'provider_id': 7,
-        'host': 'cmp-1', 'state': State(state), 'allocations': {7: {'VCPU': 2}},
-    }  # fmt: skip
+        'id': new_uuid(),
+        'request_id': new_uuid(),
+        'consumer': new_uuid(),
+        'provider_id': 7,
+        'host': 'cmp-1',
+        'state': State(state),
+        'allocations': {7: {'VCPU': 2}},
+    }
     return Claim(**{**base, **fields})
 
 

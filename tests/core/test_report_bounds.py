@@ -8,9 +8,14 @@ from gantt.core.messages import base
 from gantt.core.messages.report import HostReport, check
 
 FULL = {
-    'name': 'cmp-1', 'epoch': 1, 'sequence': 1, 'full': True,
-    'inventories': {'VCPU': {'total': 8}}, 'running': [], 'pending': [],
-}  # fmt: skip
+    'name': 'cmp-1',
+    'epoch': 1,
+    'sequence': 1,
+    'full': True,
+    'inventories': {'VCPU': {'total': 8}},
+    'running': [],
+    'pending': [],
+}
 
 
 def refused(**said):
@@ -46,11 +51,16 @@ def test_facts_of_processors_that_nothing_can_keep():
 
 
 def test_what_is_large_and_makes_sense_passes():
-    check(base.decode(
-        FULL | {
-            'metrics': {'net.bytes': {'value': 9.9e17}},
-            'devices': [{'vendor_id': '8086', 'numa_node': 1, 'count': 1}],
-            'hypervisor': {'cpu_info': {'features': ['vmx'], 'mhz': 2**63}},
-            'inventories': {'DISK_GB': {'total': 2**40, 'max_unit': 2**31 - 1}},
-        }, HostReport, inside='stats',
-    ))  # fmt: skip
+    check(
+        base.decode(
+            FULL
+            | {
+                'metrics': {'net.bytes': {'value': 9.9e17}},
+                'devices': [{'vendor_id': '8086', 'numa_node': 1, 'count': 1}],
+                'hypervisor': {'cpu_info': {'features': ['vmx'], 'mhz': 2**63}},
+                'inventories': {'DISK_GB': {'total': 2**40, 'max_unit': 2**31 - 1}},
+            },
+            HostReport,
+            inside='stats',
+        )
+    )

@@ -11,9 +11,13 @@ from gantt.core.claims.request_state import judge_request, takes_over
 
 NOW = 1000.0
 ROW = {
-    'fingerprint': 'f', 'state': 'open', 'owner': 'me', 'attempt': 2, 'deadline': NOW + 5.0,
+    'fingerprint': 'f',
+    'state': 'open',
+    'owner': 'me',
+    'attempt': 2,
+    'deadline': NOW + 5.0,
     'answer': None,
-}  # fmt: skip
+}
 DRAFT = RequestDraft(id='r', fingerprint='f', owner='me', claims=[])
 
 
@@ -41,7 +45,7 @@ def judged(row=None, **draft):
         ({}, {'takes_over': 1}, None),
         ({'owner': 'other'}, {'takes_over': 2}, Fate.OPEN),
     ],
-)  # fmt: skip
+)
 def test_a_request_goes_on_or_is_told_why_not(row, draft, fate):
     found = judged(row, **draft)
     assert (found if found is None else found.fate) == fate

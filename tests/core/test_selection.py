@@ -23,16 +23,29 @@ ALL = plugin_loader.load_pipeline(plugin_loader.installed(plugin_loader.FILTERS)
 #: Capacity, group rules, what Nova asks Placement, and what the request itself says of hosts:
 #: asked of forced hosts too.
 OF_FORCED = {
-    'AggregatesFilter', 'AvailabilityZoneFilter', 'ComputeFilter', 'ForcedHostsFilter',
-    'IgnoredHostsFilter', 'NUMATopologyFilter', 'PciPassthroughFilter',
-    'RequestedDestinationFilter', 'ResourcesFilter', 'RetryFilter', 'ServerGroupAffinityFilter',
-    'ServerGroupAntiAffinityFilter', 'TraitsFilter',
-}  # fmt: skip
+    'AggregatesFilter',
+    'AvailabilityZoneFilter',
+    'ComputeFilter',
+    'ForcedHostsFilter',
+    'IgnoredHostsFilter',
+    'NUMATopologyFilter',
+    'PciPassthroughFilter',
+    'RequestedDestinationFilter',
+    'ResourcesFilter',
+    'RetryFilter',
+    'ServerGroupAffinityFilter',
+    'ServerGroupAntiAffinityFilter',
+    'TraitsFilter',
+}
 #: Nova's three, and what says where the guest is and what its new image needs.
 OF_REBUILDS = {
-    'AggregateImagePropertiesIsolation', 'ImagePropertiesFilter', 'IsolatedHostsFilter',
-    'ForcedHostsFilter', 'RequestedDestinationFilter', 'TraitsFilter',
-}  # fmt: skip
+    'AggregateImagePropertiesIsolation',
+    'ImagePropertiesFilter',
+    'IsolatedHostsFilter',
+    'ForcedHostsFilter',
+    'RequestedDestinationFilter',
+    'TraitsFilter',
+}
 
 
 def running(purpose: Purpose, forced: bool) -> set[str]:
@@ -91,8 +104,9 @@ def test_ignored_hosts_come_before_forced_ones():
 def test_a_requested_destination_is_filtered_like_any_other_host_and_by_its_aggregates():
     red = Aggregate(id=1, uuid=an_id(1), name='red', hosts=['cmp-1', 'cmp-2'])
     blue = Aggregate(id=2, uuid=an_id(2), name='blue', hosts=['cmp-2', 'cmp-3'])
-    table = a_table(*(a_host(n) for n in (1, 2, 3)), a_host(4, disabled='x'),
-                    aggregates=[red, blue])  # fmt: skip
+    table = a_table(
+        *(a_host(n) for n in (1, 2, 3)), a_host(4, disabled='x'), aggregates=[red, blue]
+    )
     both = Destination(aggregates=[['red'], [an_id(2)]])
     assert hosts_of(decide(table, a_request(destination=both))) == ['cmp-2']
     either = Destination(host='cmp-3', aggregates=[['red', 'blue']])

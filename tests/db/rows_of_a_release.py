@@ -66,15 +66,26 @@ def play(world: World) -> None:
     store.save_decisions(world.recorder.records)
     store.disable_host('cmp-2', 'disk swap', 'ops')
     compared = Compared(
-        id=PEOPLE[70], request_id=PEOPLE[71], origin='req-1', consumer=PEOPLE[72],
-        purpose='create', verdict=Verdict.REMOVED, ours='cmp-1', theirs='cmp-2', why='disk swap',
-    )  # fmt: skip
+        id=PEOPLE[70],
+        request_id=PEOPLE[71],
+        origin='req-1',
+        consumer=PEOPLE[72],
+        purpose='create',
+        verdict=Verdict.REMOVED,
+        ours='cmp-1',
+        theirs='cmp-2',
+        why='disk swap',
+    )
     store.save_shadows([compared], 10)
     store.note_service(
         ServiceNote(
-            name='ctl-1:1:ab', kind='scheduler', host='ctl-1', version='1.0', configuration='0123',
+            name='ctl-1:1:ab',
+            kind='scheduler',
+            host='ctl-1',
+            version='1.0',
+            configuration='0123',
         )
-    )  # fmt: skip
+    )
 
 
 def ask(world: World, count: int, first: int, **fields: object) -> list:
@@ -93,21 +104,47 @@ def read(store: SqlStore) -> dict:
     return {
         'claims': [
             {
-                **{name: getattr(c, name) for name in (
-                    'id', 'request_id', 'attempt', 'member', 'consumer', 'provider_id', 'host',
-                    'group', 'project_id', 'adopted', 'reason',
-                )},
-                'state': str(c.state), 'lifecycle': str(c.lifecycle), 'purpose': str(c.purpose),
+                **{
+                    name: getattr(c, name)
+                    for name in (
+                        'id',
+                        'request_id',
+                        'attempt',
+                        'member',
+                        'consumer',
+                        'provider_id',
+                        'host',
+                        'group',
+                        'project_id',
+                        'adopted',
+                        'reason',
+                    )
+                },
+                'state': str(c.state),
+                'lifecycle': str(c.lifecycle),
+                'purpose': str(c.purpose),
                 'allocations': {str(k): v for k, v in c.allocations.items()},
             }
             for c in claims
         ],
         'hosts': [
             {
-                **{name: getattr(h.row, name) for name in (
-                    'id', 'uuid', 'name', 'epoch', 'sequence', 'used', 'foreign', 'aggregates',
-                    'disabled', 'disabled_by', 'over_committed',
-                )},
+                **{
+                    name: getattr(h.row, name)
+                    for name in (
+                        'id',
+                        'uuid',
+                        'name',
+                        'epoch',
+                        'sequence',
+                        'used',
+                        'foreign',
+                        'aggregates',
+                        'disabled',
+                        'disabled_by',
+                        'over_committed',
+                    )
+                },
                 'facts': msgspec.to_builtins(h.row.facts),
                 'placed': [p.claim_id for p in h.placed],
             }
@@ -121,7 +158,7 @@ def read(store: SqlStore) -> dict:
         },
         'decisions': [d.id for d in store.decisions(limit=100)],
         'shadows': msgspec.to_builtins(store.shadows(None, 100)),
-    }  # fmt: skip
+    }
 
 
 def dump(engine: sa.Engine) -> dict[str, list[dict]]:
@@ -150,8 +187,10 @@ def main() -> None:
         store = SqlStore.for_url(f'sqlite:///{os.path.join(folder, "gantt.db")}')
         play(World(store, hosts=4))
         made = {
-            'revision': migration.expected(), 'read': read(store), 'tables': dump(store.engine),
-        }  # fmt: skip
+            'revision': migration.expected(),
+            'read': read(store),
+            'tables': dump(store.engine),
+        }
         store.close()
     json.dump(made, sys.stdout, sort_keys=True, indent=1)
     print()

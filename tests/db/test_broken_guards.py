@@ -51,11 +51,18 @@ def fails(test, *arguments, tries=1):
 # -- the capacity of a host: a lock, and a guard in the write ------------------------------
 def no_locks(patch):
     """Rows of hosts are read as they are, by whoever comes."""
-    patch.setattr(providers, 'LOCK', providers._LOCKED.where(
-        providers._p.c.id.in_(providers._ids)).order_by(providers._p.c.id))  # fmt: skip
-    patch.setattr(providers, 'LOCK_TOGETHER', providers._LOCKED.where(
-        providers.one_of(providers._p.c.id, 'ids', ledger.sa.BigInteger)
-    ).order_by(providers._p.c.id))  # fmt: skip
+    patch.setattr(
+        providers,
+        'LOCK',
+        providers._LOCKED.where(providers._p.c.id.in_(providers._ids)).order_by(providers._p.c.id),
+    )
+    patch.setattr(
+        providers,
+        'LOCK_TOGETHER',
+        providers._LOCKED.where(
+            providers.one_of(providers._p.c.id, 'ids', ledger.sa.BigInteger)
+        ).order_by(providers._p.c.id),
+    )
     plain = commit_postgresql.PROVIDERS.replace(b' FOR NO KEY UPDATE', b'')
     assert plain != commit_postgresql.PROVIDERS
     patch.setattr(commit_postgresql, 'PROVIDERS', plain)
@@ -63,8 +70,13 @@ def no_locks(patch):
 
 def no_guards(patch):
     """What was accepted is written, whatever the row has become."""
-    patch.setattr(ledger, 'USE', ledger._p.update().where(
-        ledger._p.c.id == ledger.sa.bindparam('b_id')).values(ledger.USE._values))  # fmt: skip
+    patch.setattr(
+        ledger,
+        'USE',
+        ledger._p.update()
+        .where(ledger._p.c.id == ledger.sa.bindparam('b_id'))
+        .values(ledger.USE._values),
+    )
     fits = f' AND {commit_postgresql._fits}'.encode()
     assert fits in commit_postgresql.WRITE
     patch.setattr(commit_postgresql, 'WRITE', commit_postgresql.WRITE.replace(fits, b''))

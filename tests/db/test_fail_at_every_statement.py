@@ -162,9 +162,17 @@ def scenario_operators(store):
 
 
 SCENARIOS = [
-    scenario_batch, scenario_plain_batch, scenario_report, scenario_words, scenario_release,
-    scenario_cancel, scenario_give_up, scenario_sweep, scenario_register, scenario_operators,
-]  # fmt: skip
+    scenario_batch,
+    scenario_plain_batch,
+    scenario_report,
+    scenario_words,
+    scenario_release,
+    scenario_cancel,
+    scenario_give_up,
+    scenario_sweep,
+    scenario_register,
+    scenario_operators,
+]
 #: Several verbs, each its own transaction.
 IN_STEPS = (scenario_words, scenario_register, scenario_operators)
 #: After an error these take their rows one by one.
@@ -185,9 +193,18 @@ def everywhere(kinds):
 
 #: Columns that differ from run to run: stamps are drawn, clocks go on.
 VOLATILE = {
-    'claims_stamp', 'facts_stamp', 'token', 'deadline', 'created_at', 'updated_at', 'reported_at',
-    'lease_until', 'expires_at', 'used_at', 'boot_nonce',
-}  # fmt: skip
+    'claims_stamp',
+    'facts_stamp',
+    'token',
+    'deadline',
+    'created_at',
+    'updated_at',
+    'reported_at',
+    'lease_until',
+    'expires_at',
+    'used_at',
+    'boot_nonce',
+}
 FEED = ('changes', 'meta')
 
 
@@ -200,10 +217,12 @@ def settled(store):
         if table.name in FEED:
             continue
         columns = [
-            c for c in table.c
-            if c.name not in VOLATILE and not (c.primary_key and c.name in ('id', 'number'))
+            c
+            for c in table.c
+            if c.name not in VOLATILE
+            and not (c.primary_key and c.name in ('id', 'number'))
             and not c.name.endswith('_id')
-        ]  # fmt: skip
+        ]
         with store.engine.connect() as connection:
             rows = connection.execute(sa.select(*columns)).all() if columns else []
         if table is models.group_rules:

@@ -62,8 +62,9 @@ def test_a_batch_is_made_once_and_answered_as_made(store, host, lost):
     result = commit(store, first, a_draft().taking(host, vcpu=3).taking(other, vcpu=3))
     assert [(f.fate, f.accepted) for f in result.fates] == [('placed', [0]), ('partial', [1])]
     assert {row.name: row.used for row in result.hosts} == {
-        'cmp-1': {'VCPU': 6}, 'cmp-2': {'VCPU': 3}
-    }  # fmt: skip
+        'cmp-1': {'VCPU': 6},
+        'cmp-2': {'VCPU': 3},
+    }
     assert len(store.claims()) == 2
     assert store.audit() == CLEAN
 

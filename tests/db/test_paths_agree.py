@@ -154,8 +154,14 @@ class Chance:
     """Random words, made before any store is asked."""
 
     WEIGHTS = {
-        'batch': 10, 'word': 6, 'report': 6, 'cancel': 1, 'give_up': 2, 'restart': 0.5, 'disable': 1
-    }  # fmt: skip
+        'batch': 10,
+        'word': 6,
+        'report': 6,
+        'cancel': 1,
+        'give_up': 2,
+        'restart': 0.5,
+        'disable': 1,
+    }
 
     def __init__(self, seed):
         self.rnd = random.Random(seed)
@@ -204,11 +210,17 @@ class Chance:
 
     def report(self):
         rnd = self.rnd
-        said = rnd.choice([
-            {}, {}, {'foreign': {'VCPU': rnd.randrange(4)}}, {'used': {'VCPU': 6, 'VGPU': 1}},
-            {'running': None, 'pending': None}, {'traits': ['CUSTOM_X']},
-            {'disabled': rnd.choice(['down', None])},
-        ])  # fmt: skip
+        said = rnd.choice(
+            [
+                {},
+                {},
+                {'foreign': {'VCPU': rnd.randrange(4)}},
+                {'used': {'VCPU': 6, 'VGPU': 1}},
+                {'running': None, 'pending': None},
+                {'traits': ['CUSTOM_X']},
+                {'disabled': rnd.choice(['down', None])},
+            ]
+        )
         keep = [rnd.random() < 0.8 for _ in range(7)]
         extra = [rnd.randrange(9)] if rnd.random() < 0.15 else []
         return self.host(), keep, rnd.random() < 0.7, extra, said

@@ -12,9 +12,16 @@ import pytest
 from gantt.db.claims import commit_postgresql
 
 STATEMENTS = (
-    'REQUESTS', 'CONTINUED', 'REPEATED', 'GROUPS_UNSEEN', 'GROUPS', 'CONSUMERS', 'RIVALS',
-    'PROVIDERS', 'WRITE',
-)  # fmt: skip
+    'REQUESTS',
+    'CONTINUED',
+    'REPEATED',
+    'GROUPS_UNSEEN',
+    'GROUPS',
+    'CONSUMERS',
+    'RIVALS',
+    'PROVIDERS',
+    'WRITE',
+)
 
 
 @pytest.mark.postgresql

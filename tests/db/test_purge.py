@@ -73,6 +73,8 @@ def test_the_newest_entries_of_the_feed_stay(store, monkeypatch):
 
 def _changes(store):
     with store.engine.connect() as connection:
-        return connection.execute(
-            sa.select(models.changes.c.id).order_by(models.changes.c.id)
-        ).scalars().all()  # fmt: skip
+        return (
+            connection.execute(sa.select(models.changes.c.id).order_by(models.changes.c.id))
+            .scalars()
+            .all()
+        )

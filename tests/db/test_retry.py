@@ -181,11 +181,11 @@ FULL = {
         'INSERT INTO retry_full SELECT REPEAT(0, 200) FROM seq_1_to_1000',
         "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1021, MESSAGE_TEXT = 'Disk full'",
         "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1030, MESSAGE_TEXT = "
-        "'Got error 28 \"No space left on device\" from storage engine Aria'",
+        '\'Got error 28 "No space left on device" from storage engine Aria\'',
         "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1026, MESSAGE_TEXT = "
-        "'Error writing file x (errno: 28 \"No space left on device\")'",
+        '\'Error writing file x (errno: 28 "No space left on device")\'',
     ],
-}  # fmt: skip
+}
 
 
 def test_a_full_disk_is_told_as_such_and_not_tried_again(engine):

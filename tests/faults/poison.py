@@ -32,17 +32,32 @@ UNIQUE = b'0badcafe' * 4
 
 #: Where messages are sent: topic and exchange.
 TOPICS = [
-    ('gantt-scheduler', 'gantt'), ('gantt-claims', 'gantt'), ('gantt-stats', 'gantt'),
+    ('gantt-scheduler', 'gantt'),
+    ('gantt-claims', 'gantt'),
+    ('gantt-stats', 'gantt'),
     ('scheduler', 'nova'),
-]  # fmt: skip
+]
 
 #: Values that are hardly ever right.
 ODD: dict[str, Any] = {
-    'null': None, 'true': True, 'zero': 0, 'minus': -1, 'large': 2**63, 'huge': 10**40,
-    'half': 0.5, 'empty text': '', 'text': 'nonsense', 'long text': 'x' * 300,
-    'surrogate': 'a\ud800', 'nul': 'a\0b', 'quote': "'; DROP TABLE claims; --", 'list': [],
-    'lists': [[[]]], 'object': {}, 'nested': {'a': {'b': [None, {'c': 1}]}},
-}  # fmt: skip
+    'null': None,
+    'true': True,
+    'zero': 0,
+    'minus': -1,
+    'large': 2**63,
+    'huge': 10**40,
+    'half': 0.5,
+    'empty text': '',
+    'text': 'nonsense',
+    'long text': 'x' * 300,
+    'surrogate': 'a\ud800',
+    'nul': 'a\0b',
+    'quote': "'; DROP TABLE claims; --",
+    'list': [],
+    'lists': [[[]]],
+    'object': {},
+    'nested': {'a': {'b': [None, {'c': 1}]}},
+}
 
 
 _RUN = re.compile(r'(.)\1{39,}', re.DOTALL)
@@ -136,9 +151,16 @@ def _envelopes() -> Iterator[Poison]:
     inner = json.dumps({'method': 'select_destinations', 'version': '1.0', 'args': {}})
     yield _a('no version of the envelope', json.dumps({'oslo.message': inner}))
     yield _a('no message in the envelope', json.dumps({'oslo.version': '2.0'}))
-    yield _a('more in the envelope', json.dumps({
-        'oslo.version': '2.0', 'oslo.message': inner, 'oslo.more': 1,
-    }))  # fmt: skip
+    yield _a(
+        'more in the envelope',
+        json.dumps(
+            {
+                'oslo.version': '2.0',
+                'oslo.message': inner,
+                'oslo.more': 1,
+            }
+        ),
+    )
     for name, value in ODD.items():
         yield _a(
             f'envelope version {name}', json.dumps({'oslo.version': value, 'oslo.message': inner})
@@ -154,9 +176,15 @@ def _envelopes() -> Iterator[Poison]:
             f'envelope version {version}',
             json.dumps({'oslo.version': version, 'oslo.message': inner}),
         )
-    yield Poison('inner deep', [
-        ('{"oslo.version": "2.0", "oslo.message": "', 1), ('[', 100_000), (']', 100_000), ('"}', 1),
-    ])  # fmt: skip
+    yield Poison(
+        'inner deep',
+        [
+            ('{"oslo.version": "2.0", "oslo.message": "', 1),
+            ('[', 100_000),
+            (']', 100_000),
+            ('"}', 1),
+        ],
+    )
 
 
 def envelope(inner: dict[str, Any]) -> bytes:
@@ -167,10 +195,18 @@ def envelope(inner: dict[str, Any]) -> bytes:
 def _keys() -> Iterator[Poison]:
     """Whose message has one key that is wrong."""
     right = {
-        'method': 'select_destinations', 'version': '1.0', 'args': {}, 'namespace': None,
-        '_msg_id': 'a' * 32, '_reply_q': 'reply_nobody', '_unique_id': UNIQUE.decode(),
-        '_timeout': 1, '_context_request_id': 'req-1', '_context_client_timeout': 1, 'ctxt': {},
-    }  # fmt: skip
+        'method': 'select_destinations',
+        'version': '1.0',
+        'args': {},
+        'namespace': None,
+        '_msg_id': 'a' * 32,
+        '_reply_q': 'reply_nobody',
+        '_unique_id': UNIQUE.decode(),
+        '_timeout': 1,
+        '_context_request_id': 'req-1',
+        '_context_client_timeout': 1,
+        'ctxt': {},
+    }
     for key in right:
         yield _a(f'without {key}', envelope({k: v for k, v in right.items() if k != key}))
         for name, value in ODD.items():
@@ -203,13 +239,21 @@ def _keys() -> Iterator[Poison]:
 
 #: The argument of each method of ours.
 ARGUMENTS = {
-    'select_destinations': 'request', 'get_request': 'request', 'cancel_claims': 'request',
-    'register_host': 'host', 'confirm_claims': 'words', 'refuse_claims': 'words',
-    'release_claims': 'words', 'extend_claims': 'request', 'update_resource_stats': 'stats',
-    'update_aggregates': 'aggregates', 'delete_aggregate': 'aggregate',
-    'update_instance_info': 'instance_info', 'sync_instance_info': 'instance_uuids',
+    'select_destinations': 'request',
+    'get_request': 'request',
+    'cancel_claims': 'request',
+    'register_host': 'host',
+    'confirm_claims': 'words',
+    'refuse_claims': 'words',
+    'release_claims': 'words',
+    'extend_claims': 'request',
+    'update_resource_stats': 'stats',
+    'update_aggregates': 'aggregates',
+    'delete_aggregate': 'aggregate',
+    'update_instance_info': 'instance_info',
+    'sync_instance_info': 'instance_uuids',
     'delete_instance_info': 'instance_uuid',
-}  # fmt: skip
+}
 
 
 def _arguments() -> Iterator[Poison]:
@@ -228,10 +272,18 @@ def _kinds() -> Iterator[Poison]:
     """Which say wrongly, or not at all, how they are to be read."""
     body = envelope({'method': 'select_destinations', 'version': '1.0', 'args': {}})
     kinds = (
-        'application/x-python-serialize', 'application/x-yaml', 'application/x-msgpack',
-        'application/data', 'application/octet-stream', 'text/plain', 'text/html', '', 'json',
-        'application/json; charset=utf-16', 'x' * 200,
-    )  # fmt: skip
+        'application/x-python-serialize',
+        'application/x-yaml',
+        'application/x-msgpack',
+        'application/data',
+        'application/octet-stream',
+        'text/plain',
+        'text/html',
+        '',
+        'json',
+        'application/json; charset=utf-16',
+        'x' * 200,
+    )
     for kind in kinds:
         yield _a(f'as {kind[:40].replace("/", " ")}'.strip(), body, kind=kind)
     for coding in (
@@ -277,8 +329,12 @@ def _bytes() -> Iterator[Poison]:
     for size in (1, 2, 7, 64, 255, 1000, 4096):
         for number in range(3):
             yield _a(f'{size} bytes {number}', rng.randbytes(size))
-            yield _a(f'{size} bytes {number} as data', rng.randbytes(size), kind='application/data',
-                     coding='binary')  # fmt: skip
+            yield _a(
+                f'{size} bytes {number} as data',
+                rng.randbytes(size),
+                kind='application/data',
+                coding='binary',
+            )
 
 
 # -- mutants -------------------------------------------------------------------------------

@@ -161,8 +161,10 @@ def test_of_two_computes_with_one_name_the_older_one_is_fenced(village, a_hamlet
         older.farm.build(waiting[1])
     said = [one[1:] for one in older.port.said[before:]]
     assert said == [
-        (by_report, 'StaleEpoch'), (by_confirm, 'gone'), (by_confirm, 'StaleEpoch'),
-    ]  # fmt: skip
+        (by_report, 'StaleEpoch'),
+        (by_confirm, 'gone'),
+        (by_confirm, 'StaleEpoch'),
+    ]
     # A delta is cast: nobody tells its sender, and it changes nothing.
     older.farm.hosts[by_both].member.turn()
     assert not older.farm.hosts[by_both].member.session.is_fenced
@@ -224,10 +226,12 @@ def herd(village, count):
     usual = calm.end()
     words = ('--fake', str(count), '--name', name)
     site.start(
-        name, command='gantt-compute', words=words,
+        name,
+        command='gantt-compute',
+        words=words,
         compute={'farm_prefix': name, 'farm_threads': 64},
         DEFAULT={'default_log_levels': 'gantt.compute.agent.agent=WARNING'},
-    )  # fmt: skip
+    )
     try:
         seconds_until(lambda: reporting(1), 'the herd is there', 300)
         site.kill(name)
@@ -240,10 +244,14 @@ def herd(village, count):
     finally:
         site.kill(name)
     for what, times in (('before', usual), ('meanwhile', meanwhile)):
-        print(f'{what}: {len(times)} placed, p50 {times[len(times) // 2] * 1000:.0f} ms, '
-              f'p99 {times[int(len(times) * 0.99)] * 1000:.0f} ms')  # fmt: skip
-    print(f'{count} hosts registered and reported {took:.1f} s after their start, '
-          f'{ready:.1f} s of them until the process was ready')  # fmt: skip
+        print(
+            f'{what}: {len(times)} placed, p50 {times[len(times) // 2] * 1000:.0f} ms, '
+            f'p99 {times[int(len(times) * 0.99)] * 1000:.0f} ms'
+        )
+    print(
+        f'{count} hosts registered and reported {took:.1f} s after their start, '
+        f'{ready:.1f} s of them until the process was ready'
+    )
     site.audit()
     assert len(meanwhile) >= 10, 'claims go on'
     assert took <= HERD_SECONDS

@@ -106,9 +106,11 @@ class Api:
     def __init__(self, site, folder):
         self.port = _free_port()
         self.rig = Rig(
-            site.database, site.broker, folder,
+            site.database,
+            site.broker,
+            folder,
             {'DEFAULT': {'host': 'api'}, 'api': {'port': self.port}} | hosts.SILENT,
-        )  # fmt: skip
+        )
         self.rig.start('api', 'gantt-api')
         self.rig.wait_for('api', 'listens on')
 
@@ -232,9 +234,11 @@ def gone(town, seconds):
     town.until_well(60)
     until(lambda: town.api.place(town.some(1, budget_ms=1000)[0])[0] == 200, 'gantt-api', 60)
     town.places(60 - (time.monotonic() - began))
-    print(f'away for {seconds} s: refused within {longest:.2f} s, all well '
-          f'{time.monotonic() - began:.1f} s after its return; '
-          f'MB more: { {n: round(mb, 1) for n, mb in grown.items()} }')  # fmt: skip
+    print(
+        f'away for {seconds} s: refused within {longest:.2f} s, all well '
+        f'{time.monotonic() - began:.1f} s after its return; '
+        f'MB more: { {n: round(mb, 1) for n, mb in grown.items()} }'
+    )
     assert max(grown.values()) <= MEMORY_MB_MOST
     assert town.processes() == before
     assert [town.site.metric(name, 'gantt_rpc_rebuilds_total') for name in NAMES] == [0, 0]
@@ -329,8 +333,9 @@ class SmallDisk:
         self._mount.mkdir()
         done = subprocess.run(
             ['mount', '-t', 'tmpfs', '-o', f'size={self.SIZE_MB}m', 'tmpfs', self._mount],
-            capture_output=True, text=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+        )
         if done.returncode:
             shutil.rmtree(self._folder)
             pytest.skip(f'A DISK OF SOME MB: mounting one is not allowed here ({done.stderr})')

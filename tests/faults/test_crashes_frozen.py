@@ -38,10 +38,13 @@ class Frozen:
         closing.callback(self.thawed.set)
         # Nothing is written but claims, so that its next write is one.
         site.start(
-            'still', database=self.proxy.url(site.database),
-            in_database={'idle_transaction_seconds': idle}, claims={'sweep_seconds': 3600},
-            decisions={'replay_seconds': 0, 'purge_seconds': 3600}, **hosts.SILENT,
-        )  # fmt: skip
+            'still',
+            database=self.proxy.url(site.database),
+            in_database={'idle_transaction_seconds': idle},
+            claims={'sweep_seconds': 3600},
+            decisions={'replay_seconds': 0, 'purge_seconds': 3600},
+            **hosts.SILENT,
+        )
         site.start('awake', **hosts.SILENT)
 
     def freeze_in_transaction(self):
@@ -160,15 +163,19 @@ class Skewed:
         self.clock.set(STEPS[0])
         for name, environment in (('right', None), ('wrong', self.clock.environment)):
             site.start(
-                name, environment=environment,
-                claims={'sweep_seconds': 0.3}, scheduler={'report_seconds': 1},
-            )  # fmt: skip
+                name,
+                environment=environment,
+                claims={'sweep_seconds': 0.3},
+                scheduler={'report_seconds': 1},
+            )
         for name, environment in (('right', None), ('wrong', self.clock.environment)):
             site.start(
-                f'farm-{name}', command='gantt-compute', environment=environment,
+                f'farm-{name}',
+                command='gantt-compute',
+                environment=environment,
                 words=('--fake', str(FARM), '--name', f'farm-{name}'),
                 compute={'farm_prefix': name},
-            )  # fmt: skip
+            )
         until(lambda: len(self.reporting()) == 2 * FARM, 'all hosts have reported', 60)
         time.sleep(1.0)  # the tables of both schedulers follow the feed
         assert 'is ready' in site.log('wrong')
@@ -182,19 +189,24 @@ class Skewed:
     def ask(self, hosts, lease):
         """A request for one member on each of these hosts; all are placed."""
         told = self.conductors.ask_all(
-            [load.a_request(self.rng, force_hosts=[host], budget_ms=15_000, lease=lease)
-             for host in hosts],
+            [
+                load.a_request(self.rng, force_hosts=[host], budget_ms=15_000, lease=lease)
+                for host in hosts
+            ],
             threads=4,
-        )  # fmt: skip
+        )
         assert [one.error for one in told if one.error] == []
         return told
 
     def build(self, told):
         for chosen in (selection[0] for one in told for selection in one.answer.selections):
             order = Build(
-                claim_id=chosen.claim_id, consumer=chosen.consumer, host=chosen.host,
-                resources=chosen.resources, lease_seconds=chosen.lease_seconds,
-            )  # fmt: skip
+                claim_id=chosen.claim_id,
+                consumer=chosen.consumer,
+                host=chosen.host,
+                resources=chosen.resources,
+                lease_seconds=chosen.lease_seconds,
+            )
             topic = chosen.build_topic or topic_of(chosen.host)
             assert self.computes.build(topic, order, wait=True)['outcome'] == 'running'
 
@@ -227,11 +239,14 @@ def wrong_clocks(made, seconds):
     before = {row.name: row.sequence for row in made.reporting()}
     until(
         lambda: all(row.sequence > before[row.name] for row in made.reporting()),
-        'all hosts report', 30,
-    )  # fmt: skip
+        'all hosts report',
+        30,
+    )
     assert {row.epoch for row in made.reporting()} == {1}, 'nobody had to register again'
-    print(f'{len(built)} built, {len(kept)} kept, {len(late)} leases ended, '
-          f'{max(late):.1f} s late at most')  # fmt: skip
+    print(
+        f'{len(built)} built, {len(kept)} kept, {len(late)} leases ended, '
+        f'{max(late):.1f} s late at most'
+    )
 
 
 @pytest.fixture

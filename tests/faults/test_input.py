@@ -75,9 +75,13 @@ class Target:
         if isinstance(one, poison.Poison):
             body = one.body.replace(poison.UNIQUE, uuid.uuid4().hex.encode())
             self.wire.send(
-                body, topic=topic, exchange=exchange, content_type=one.kind,
-                content_encoding=one.coding, headers=dict(one.headers),
-            )  # fmt: skip
+                body,
+                topic=topic,
+                exchange=exchange,
+                content_type=one.kind,
+                content_encoding=one.coding,
+                headers=dict(one.headers),
+            )
         else:
             self.wire.send(one.body, topic=topic, exchange=exchange)
 
@@ -103,9 +107,13 @@ class Target:
         assert failure is None
         self._reports += 1
         stats = {
-            'epoch': said['epoch'], 'sequence': self._reports, 'full': True,
-            'inventories': {}, 'running': [], 'pending': [],
-        }  # fmt: skip
+            'epoch': said['epoch'],
+            'sequence': self._reports,
+            'full': True,
+            'inventories': {},
+            'running': [],
+            'pending': [],
+        }
         fate, failure = self.answer(
             'update_resource_stats', 'gantt-stats', name='side', stats=stats
         )
@@ -191,8 +199,10 @@ def mutants(target, count, seed):
         if number % 100_000 == 0:
             print(f'{number} after {time.monotonic() - began:.0f} s', flush=True)
     each = (time.monotonic() - began) / count * 1000
-    print(f'{count} mutants, {each:.2f} ms each; '
-          f'memory {target.rss:.0f} MiB, then {target.site.rss_mb(NAME):.0f} MiB')  # fmt: skip
+    print(
+        f'{count} mutants, {each:.2f} ms each; '
+        f'memory {target.rss:.0f} MiB, then {target.site.rss_mb(NAME):.0f} MiB'
+    )
     target.is_as_before()
     assert each <= MOST_MS
 

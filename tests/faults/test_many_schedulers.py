@@ -49,9 +49,11 @@ class Three:
         hosts.add(self.store, [f'group-{n}' for n in range(8)], VGPU=60)
         hosts.add(self.store, [f'room-{n}' for n in range(10)], PCPU=1_000_000)
         site.start(
-            *NAMES, database=self.proxy.url(site.database), claims={'lease_seconds_max': LEASE},
+            *NAMES,
+            database=self.proxy.url(site.database),
+            claims={'lease_seconds_max': LEASE},
             **hosts.SILENT,
-        )  # fmt: skip
+        )
 
     def conflicts(self):
         """Members planned again so far."""
@@ -164,7 +166,7 @@ class InOneProcess(load.Callers):
                     lease_seconds_max=LEASE,
                     stale_after_seconds=86_400,
                     **hosts.SILENT['scheduler'],
-                ),  # fmt: skip
+                ),
             )
             closing.callback(store.close)
             closing.callback(scheduler.stop, 30)

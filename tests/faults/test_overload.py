@@ -51,11 +51,13 @@ class Seen(msgspec.Struct):
         return len(self.placed) / self.seconds
 
     def __str__(self) -> str:
-        return (f'placed {self.rate:.1f}/s, p99 {at99(self.placed) * 1000:.0f} ms; '
-                f'refused {len(self.refused) / self.seconds:.0f}/s, '
-                f'p50 {statistics.median(self.refused or [0]) * 1000:.1f}, '
-                f'p99 {at99(self.refused) * 1000:.1f}, '
-                f'most {max(self.refused, default=0) * 1000:.0f} ms')  # fmt: skip
+        return (
+            f'placed {self.rate:.1f}/s, p99 {at99(self.placed) * 1000:.0f} ms; '
+            f'refused {len(self.refused) / self.seconds:.0f}/s, '
+            f'p50 {statistics.median(self.refused or [0]) * 1000:.1f}, '
+            f'p99 {at99(self.refused) * 1000:.1f}, '
+            f'most {max(self.refused, default=0) * 1000:.0f} ms'
+        )
 
 
 def at99(values: list[float]) -> float:
@@ -81,17 +83,21 @@ class Crowd:
         made = load.a_request(self._rng, resources={'PCPU': 1}, budget_ms=20_000, lease=900)
         key = uuid.uuid4().hex
         body = {
-            'method': 'select_destinations', 'version': '1.0', '_msg_id': key,
-            '_reply_q': self._queue, '_unique_id': key,
+            'method': 'select_destinations',
+            'version': '1.0',
+            '_msg_id': key,
+            '_reply_q': self._queue,
+            '_unique_id': key,
             'args': {'request': base.to_builtins(made)},
-        }  # fmt: skip
+        }
         self._asked[key] = (made.request_id, time.monotonic())
         self._channel.basic_publish(
             self._channel.prepare_message(
                 envelope(body), content_type='application/json', content_encoding='utf-8'
             ),
-            exchange='gantt', routing_key='gantt-scheduler',
-        )  # fmt: skip
+            exchange='gantt',
+            routing_key='gantt-scheduler',
+        )
 
     def _heard(self, raw) -> None:
         reply = msgspec.json.decode(msgspec.json.decode(raw.body)['oslo.message'])
@@ -169,13 +175,17 @@ def slow(a_site, closing):
     proxy, faults = commits.proxy(site.database)
     closing.callback(proxy.close)
     site.start(
-        NAME, database=proxy.url(site.database),
-        scheduler={'claims_per_commit': TOGETHER, 'queue_limit': LIMIT,
-                   **hosts.SILENT['scheduler']},
+        NAME,
+        database=proxy.url(site.database),
+        scheduler={
+            'claims_per_commit': TOGETHER,
+            'queue_limit': LIMIT,
+            **hosts.SILENT['scheduler'],
+        },
         filters=hosts.SILENT['filters'],
         # Two lines for each answer are no part of what is looked at.
         DEFAULT={'default_log_levels': 'gantt.rpc=WARNING,gantt.decisions=WARNING'},
-    )  # fmt: skip
+    )
     faults.seconds = COMMIT_SECONDS
     yield site
     faults.seconds = 0.0
@@ -195,9 +205,11 @@ def overload(site, broker, most_seconds, half_seconds, seconds):
         memory = []
         flood = crowd.flood(seconds, 10 * most.rate, lambda: memory.append(site.rss_mb(NAME)))
         print(f'at ten times it: {flood}')
-        print(f'ratio {flood.rate / most.rate:.3f}; memory {memory[0]:.0f} MiB first, '
-              f'{max(memory):.0f} at most, {memory[-1]:.0f} at the end; on the way '
-              f'{[round(x) for x in memory[:: len(memory) // 8 or 1]]}')  # fmt: skip
+        print(
+            f'ratio {flood.rate / most.rate:.3f}; memory {memory[0]:.0f} MiB first, '
+            f'{max(memory):.0f} at most, {memory[-1]:.0f} at the end; on the way '
+            f'{[round(x) for x in memory[:: len(memory) // 8 or 1]]}'
+        )
     finally:
         crowd.close()
     assert not half.refused

@@ -45,8 +45,11 @@ def older(request, tmp_path_factory):
     git = shutil.which('git')
     made = git and subprocess.run(
         [git, 'archive', '--output', str(archive), request.param, 'gantt', 'bench'],
-        cwd=ROOT, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     if not made or made.returncode:
         said = made.stderr.strip().splitlines()[-1:] if made else ['git is not installed']
         pytest.skip(
@@ -57,8 +60,12 @@ def older(request, tmp_path_factory):
         tar.extractall(tree, filter='data')
     said = subprocess.run(
         [sys.executable, '-c', 'import gantt; print(gantt.__file__)'],
-        cwd=tree, capture_output=True, text=True, timeout=60, check=True,
-    ).stdout  # fmt: skip
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
     assert said.startswith(str(tree))
     return tree
 
@@ -95,11 +102,23 @@ class Side:
         """Asks for places and has guests built there; ``answers`` when it has ended."""
         self._out = self.folder / 'answers.jsonl'
         self._conductor = subprocess.Popen(
-            [sys.executable, '-m', 'bench.conductor', '--config-file', str(self.rig.config),
-             '--out', str(self._out), '--requests', str(REQUESTS), '--callers', '4',
-             '--seed', str(seed)],
+            [
+                sys.executable,
+                '-m',
+                'bench.conductor',
+                '--config-file',
+                str(self.rig.config),
+                '--out',
+                str(self._out),
+                '--requests',
+                str(REQUESTS),
+                '--callers',
+                '4',
+                '--seed',
+                str(seed),
+            ],
             cwd=self.tree or ROOT,
-        )  # fmt: skip
+        )
         self.rig.processes['conductor'] = self._conductor
 
     def answers(self):
@@ -124,8 +143,9 @@ class Side:
         asked = urllib.request.Request(
             f'http://127.0.0.1:{self.api_port}{path}',
             None if body is None else json.dumps(body).encode(),
-            {'Content-Type': 'application/json'}, method=method,
-        )  # fmt: skip
+            {'Content-Type': 'application/json'},
+            method=method,
+        )
         with urllib.request.urlopen(asked, timeout=60) as answer:
             return json.load(answer)
 
@@ -213,9 +233,10 @@ def _ask_the_api(before, store):
     """The older API, asked as it always was: places given by whichever scheduler."""
     for _ in range(6):
         request = SelectDestinations(
-            request_id=str(uuid.uuid4()), consumers=[str(uuid.uuid4())],
+            request_id=str(uuid.uuid4()),
+            consumers=[str(uuid.uuid4())],
             spec=RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 1024}),
-        )  # fmt: skip
+        )
         answer = before.asks_api('/v1/requests', base.to_builtins(request))
         claim_id = answer['answer']['selections'][0][0]['claim_id']
         claim = store.load_claim(claim_id)

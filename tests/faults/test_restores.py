@@ -119,8 +119,10 @@ class Town:
 def put_back(request, rabbit_url, closing, tmp_path, kind, count):
     town = Town(
         Site(tmp_path, request.getfixturevalue(f'{kind}_url'), rabbit_url),
-        rabbit_url, closing, count,
-    )  # fmt: skip
+        rabbit_url,
+        closing,
+        count,
+    )
     backups = []
     town.story(
         go_back=lambda: backups[0].put_back(),

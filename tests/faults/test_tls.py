@@ -39,9 +39,20 @@ class Office:
         self.folder, self.name = folder, name
         self.authority = folder / f'{name}.crt'
         self._openssl(
-            'req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2',
-            '-subj', f'/CN={name}', '-keyout', folder / f'{name}.key', '-out', self.authority,
-        )  # fmt: skip
+            'req',
+            '-x509',
+            '-newkey',
+            'rsa:2048',
+            '-nodes',
+            '-days',
+            '2',
+            '-subj',
+            f'/CN={name}',
+            '-keyout',
+            folder / f'{name}.key',
+            '-out',
+            self.authority,
+        )
 
     def papers(self, who: str, names: str) -> rabbit.Papers:
         """For a server of these names, e.g. ``IP:127.0.0.1,DNS:localhost``."""
@@ -49,14 +60,34 @@ class Office:
         certificate = self.folder / f'{who}.crt'
         said.write_text(f'subjectAltName={names}\n')
         self._openssl(
-            'req', '-newkey', 'rsa:2048', '-nodes', '-subj', f'/CN={who}', '-keyout', key,
-            '-out', request,
-        )  # fmt: skip
+            'req',
+            '-newkey',
+            'rsa:2048',
+            '-nodes',
+            '-subj',
+            f'/CN={who}',
+            '-keyout',
+            key,
+            '-out',
+            request,
+        )
         self._openssl(
-            'x509', '-req', '-in', request, '-days', '2', '-CA', self.authority, '-CAkey',
-            self.folder / f'{self.name}.key', '-CAcreateserial', '-extfile', said, '-out',
+            'x509',
+            '-req',
+            '-in',
+            request,
+            '-days',
+            '2',
+            '-CA',
+            self.authority,
+            '-CAkey',
+            self.folder / f'{self.name}.key',
+            '-CAcreateserial',
+            '-extfile',
+            said,
+            '-out',
             certificate,
-        )  # fmt: skip
+        )
         return rabbit.Papers(self.authority, certificate, key)
 
     @staticmethod

@@ -75,10 +75,11 @@ class Shuffle:
     def _steps(self):
         rng = self.rng
         return [
-            (rng.choice(('full', 'delta', 'blind')), rng.randint(0, 3)) if rng.random() < 0.4 else
-            (rng.choice(('build', 'start', 'delete', 'refuse')), rng.randint(0, CLAIMS))
+            (rng.choice(('full', 'delta', 'blind')), rng.randint(0, 3))
+            if rng.random() < 0.4
+            else (rng.choice(('build', 'start', 'delete', 'refuse')), rng.randint(0, CLAIMS))
             for _ in range(rng.randint(4, 12))
-        ]  # fmt: skip
+        ]
 
     def _rows(self, host, claims):
         """What is there once the leases have run out; claims by their number."""
@@ -121,13 +122,18 @@ class Shuffle:
             ids = [claims[self._names[claim_id]].id for claim_id in said.claim_ids]
             return word, changed(said, name=host.name, claim_ids=ids)
         lists = {
-            what: None if entries is None else [
-                changed(entry, consumer=claims[self._names[entry.claim_id]].consumer,
-                        claim_id=claims[self._names[entry.claim_id]].id)
+            what: None
+            if entries is None
+            else [
+                changed(
+                    entry,
+                    consumer=claims[self._names[entry.claim_id]].consumer,
+                    claim_id=claims[self._names[entry.claim_id]].id,
+                )
                 for entry in entries
             ]
             for what, entries in (('running', said.running), ('pending', said.pending))
-        }  # fmt: skip
+        }
         return word, changed(said, name=host.name, **lists)
 
 
@@ -179,14 +185,23 @@ class OneHost:
         self.compute = Compute('cmp-1', store)
         self.drafts, self.claims, self.sent, self.answers = [], [], [], []
         self.verbs = [
-            (self.ask, 4), (self.ask_again, 1), (self.cancel, 1), (self.sweep, 1),
-            (self.build, 6), (self.hear, 6), (self.answer, 5), (self.delete, 2), (self.drop, 1),
-            (self.report, 3), (self.crash, 0.2), (self.go_well, 3),
-        ]  # fmt: skip
+            (self.ask, 4),
+            (self.ask_again, 1),
+            (self.cancel, 1),
+            (self.sweep, 1),
+            (self.build, 6),
+            (self.hear, 6),
+            (self.answer, 5),
+            (self.delete, 2),
+            (self.drop, 1),
+            (self.report, 3),
+            (self.crash, 0.2),
+            (self.go_well, 3),
+        ]
         self.weights = [weight for _, weight in self.verbs]
 
     def step(self):
-        (verb, _), = self.rng.choices(self.verbs, self.weights)  # fmt: skip
+        ((verb, _),) = self.rng.choices(self.verbs, self.weights)
         verb()
         self.look()
         return verb.__name__
@@ -337,9 +352,13 @@ class Crowd:
         self.machine = Machine(self._is_confirmed)
         self.machine.inventories = dict(a_host().facts.fields['inventories'])
         self.member = with_agent(
-            RegisterHost(name='cmp-1', boot_nonce='-'), self.port, self.machine, MemoryJournal(),
-            Settings(full_every=3, terms=Terms(confirm_seconds=5.0)), random.Random(1),
-        )  # fmt: skip
+            RegisterHost(name='cmp-1', boot_nonce='-'),
+            self.port,
+            self.machine,
+            MemoryJournal(),
+            Settings(full_every=3, terms=Terms(confirm_seconds=5.0)),
+            random.Random(1),
+        )
         self.member.turn()
         self.row = store.load_everything().hosts[0].row
         self.builds = collections.deque(maxlen=50)
@@ -382,9 +401,14 @@ class Crowd:
         fate_of(self.store, draft)
         for claim in live(self.store, request_id=draft.id):
             self.builds.append(
-                Build(claim_id=claim.id, consumer=claim.consumer, host='cmp-1',
-                      resources={'VCPU': cores}, lease_seconds=5)
-            )  # fmt: skip
+                Build(
+                    claim_id=claim.id,
+                    consumer=claim.consumer,
+                    host='cmp-1',
+                    resources={'VCPU': cores},
+                    lease_seconds=5,
+                )
+            )
 
     def build(self, rng):
         if not self.builds:

@@ -28,9 +28,13 @@ from tests.rpc.bus import a_conf
 SLOTS = 5
 #: What the places on the hosts of a farm are called.
 CLASSES = {
-    'island': 'VGPU', 'silent': 'PGPU', 'refused': 'FPGA', 'twin': 'SRIOV_NET_VF',
-    'past': 'NUMA_SOCKET', 'beside': 'PCPU',
-}  # fmt: skip
+    'island': 'VGPU',
+    'silent': 'PGPU',
+    'refused': 'FPGA',
+    'twin': 'SRIOV_NET_VF',
+    'past': 'NUMA_SOCKET',
+    'beside': 'PCPU',
+}
 
 
 class Watched:
@@ -74,8 +78,9 @@ class Hamlet:
         shape = Shape(inventories={slots_of(name): Inventory(total=SLOTS)}, vcpus=1)
         self.farm = Farm(
             Plan(count=count, prefix=name, shapes=[shape], threads=4),
-            self.port, Settings(change_seconds=0.1),
-        )  # fmt: skip
+            self.port,
+            Settings(change_seconds=0.1),
+        )
         for host in self.farm.hosts.values():
             if machines is not None:
                 host.driver = machines.farm.hosts[host.name].driver
@@ -160,10 +165,15 @@ class Village:
         """What a conductor sends for what it was told."""
         chosen = [s[0] for one in told if one.answer for s in one.answer.selections]
         return [
-            Build(claim_id=s.claim_id, consumer=s.consumer, host=s.host, resources=s.resources,
-                  lease_seconds=lease)
+            Build(
+                claim_id=s.claim_id,
+                consumer=s.consumer,
+                host=s.host,
+                resources=s.resources,
+                lease_seconds=lease,
+            )
             for s in chosen
-        ]  # fmt: skip
+        ]
 
     def send(self, hamlet: Hamlet, builds: list[Build]) -> None:
         for build in builds:

@@ -20,9 +20,12 @@ PAGES = pathlib.Path(__file__).parents[2] / 'doc' / 'source' / 'install'
 BIN = pathlib.Path(sys.executable).parent
 #: Unit -> the file of its user of the broker, as ``gantt-manage broker users`` calls it.
 BROKER_FILES = {
-    'gantt-scheduler': 'scheduler', 'gantt-api': 'api', 'gantt-nova-source': 'source',
-    'gantt-shadow': 'shadow', 'gantt-compute': 'compute/%H',
-}  # fmt: skip
+    'gantt-scheduler': 'scheduler',
+    'gantt-api': 'api',
+    'gantt-nova-source': 'source',
+    'gantt-shadow': 'shadow',
+    'gantt-compute': 'compute/%H',
+}
 
 
 @pytest.fixture
@@ -66,9 +69,12 @@ def answers(command, site, tmp_path, loaded):
     log = tmp_path / 'server.log'
     with log.open('wb') as out:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
             cwd=tmp_path,
-        )  # fmt: skip
+        )
     try:
         with httpx.Client(base_url=f'http://127.0.0.1:{site[1]}', timeout=30) as caller:
             assert _asked(caller, process, log).json()['total'] == 0
@@ -125,9 +131,11 @@ def test_a_unit_starts_a_command_that_there_is(unit):
     user = BROKER_FILES[name]
     # Its own last: the transport_url that all share names no user.
     assert options == [
-        '--config-file', '/etc/gantt/gantt.conf',
-        '--config-file', f'/etc/gantt/broker/{user}.conf',
-    ]  # fmt: skip
+        '--config-file',
+        '/etc/gantt/gantt.conf',
+        '--config-file',
+        f'/etc/gantt/broker/{user}.conf',
+    ]
     assert user in permissions.ROLES or user == 'compute/%H'
     # A template has a name for each port.
     assert unit in (f'{name}.service', f'{name}@.service')

@@ -39,9 +39,11 @@ GROUP = an_id(1, 9)
 #: As a small cloud might have them, with the filters that Nova's default has not.
 FILTERS = [
     *plugin_loader.load_pipeline().described()['filters'],
-    'AggregateMultiTenancyIsolation', 'AggregateInstanceExtraSpecsFilter', 'IsolatedHostsFilter',
+    'AggregateMultiTenancyIsolation',
+    'AggregateInstanceExtraSpecsFilter',
+    'IsolatedHostsFilter',
     'JsonFilter',
-]  # fmt: skip
+]
 
 
 def pipeline(*names: str, prefilters: dict[str, bool] | None = None, **options: Any) -> Pipeline:
@@ -105,9 +107,12 @@ def a_node(number: int, service: str = 'ironic-1') -> HostRow:
 def bare_metal(*aggregates: Aggregate) -> HostTable:
     """Two nodes of one service, one of another, and a plain host."""
     return a_table(
-        a_node(1), a_node(2), a_node(3, 'ironic-2'), a_host(4, name='cmp-4'),
+        a_node(1),
+        a_node(2),
+        a_node(3, 'ironic-2'),
+        a_host(4, name='cmp-4'),
         aggregates=aggregates,
-    )  # fmt: skip
+    )
 
 
 BOTH, ALL = ['node-1', 'node-2'], ['node-1', 'node-2', 'node-3', 'cmp-4']
@@ -178,8 +183,9 @@ def test_to_a_server_group_the_nodes_of_a_service_are_one_host():
     assert sorted(str(name) for name in found) != sorted(BOTH)
     services = [table.service_name(table.row_of(name)) for name in found]
     assert sorted(services) == ['cmp-4', 'ironic-1', 'ironic-2']
-    assert hosts_of(decide(bare_metal(), a_request(count=4, group=group(Policy.ANTI_AFFINITY)))) \
-        in ([], [None] * 4)  # fmt: skip
+    assert hosts_of(
+        decide(bare_metal(), a_request(count=4, group=group(Policy.ANTI_AFFINITY)))
+    ) in ([], [None] * 4)
     counted = room(bare_metal(), request.spec, table.ids.argsort())
     assert counted.total == 3
 
@@ -200,8 +206,14 @@ def test_a_node_that_goes_to_another_service_is_known_by_that():
     assert passing(table, rules, availability_zone='az-bm') == ['node-3']
     assert passing(table, rules, destination=Destination(host='ironic-2')) == ['node-3']
     moved = a_node(2, 'ironic-2')
-    table.apply(a_change(HostRow(**{f: getattr(moved, f) for f in moved.__struct_fields__
-                                    if f != 'version'}, version=2)))  # fmt: skip
+    table.apply(
+        a_change(
+            HostRow(
+                **{f: getattr(moved, f) for f in moved.__struct_fields__ if f != 'version'},
+                version=2,
+            )
+        )
+    )
     assert passing(table, rules, availability_zone='az-bm') == ['node-2', 'node-3']
     assert passing(table, rules, destination=Destination(host='ironic-2')) == ['node-2', 'node-3']
     assert passing(table, rules, ignore_hosts=['ironic-1']) == ['node-2', 'node-3', 'cmp-4']
@@ -216,13 +228,15 @@ U3 = pytest.mark.finding('U3', 'forced hosts keep what Placement keeps')
 
 def _kept_for_another() -> HostTable:
     return a_table(
-        a_host(1, traits=['HW_CPU_X86_AVX'], cell=an_id(1)), a_host(2, cell=an_id(2)),
+        a_host(1, traits=['HW_CPU_X86_AVX'], cell=an_id(1)),
+        a_host(2, cell=an_id(2)),
         aggregates=[
             an_aggregate(1, 'cmp-1', availability_zone='az1', filter_tenant_id='red'),
-            an_aggregate(2, 'cmp-2', availability_zone='az2', **{'trait:CUSTOM_LICENSED':
-                                                                 'required'}),
+            an_aggregate(
+                2, 'cmp-2', availability_zone='az2', **{'trait:CUSTOM_LICENSED': 'required'}
+            ),
         ],
-    )  # fmt: skip
+    )
 
 
 FORCED: dict[str, dict[str, Any]] = {
@@ -233,9 +247,10 @@ FORCED: dict[str, dict[str, Any]] = {
     'forbidden aggregates': {'forbidden_aggregates': ['a2']},
     'a host': {'destination': Destination(host='cmp-1')},
     'a cell': {'destination': Destination(cell=an_id(1))},
-    'forbidden aggregates of a destination': {'destination': Destination(
-        forbidden_aggregates=['a2'])},
-}  # fmt: skip
+    'forbidden aggregates of a destination': {
+        'destination': Destination(forbidden_aggregates=['a2'])
+    },
+}
 
 
 @U3
@@ -251,8 +266,12 @@ def test_a_forced_host_has_to_have(what, by):
 @U3
 def test_a_forced_host_is_within_what_operators_keep_for_others():
     table = _kept_for_another()
-    tenants = pipeline(prefilters={'limit_tenants_to_placement_aggregate': True,
-                                   'placement_aggregate_required_for_tenants': True})  # fmt: skip
+    tenants = pipeline(
+        prefilters={
+            'limit_tenants_to_placement_aggregate': True,
+            'placement_aggregate_required_for_tenants': True,
+        }
+    )
     assert passing(table, tenants, project_id='red', force_hosts=['cmp-1']) == ['cmp-1']
     assert passing(table, tenants, project_id='red', force_hosts=['cmp-2']) == []
     assert passing(table, tenants, project_id='blue', force_hosts=['cmp-1']) == []
@@ -274,15 +293,17 @@ def test_the_default_zone_with_a_forced_host_asks_for_no_zone():
 @U3
 def test_the_default_zone_that_hosts_report_is_none_of_an_operators():
     table = a_table(
-        a_host(1, zone='nova'), a_host(2), aggregates=[an_aggregate(2, 'cmp-2',
-                                                                    availability_zone='az2')],
-    )  # fmt: skip
+        a_host(1, zone='nova'),
+        a_host(2),
+        aggregates=[an_aggregate(2, 'cmp-2', availability_zone='az2')],
+    )
     wanted, rules = {'availability_zone': 'nova'}, pipeline()
     assert passing(table, rules, **wanted) == ['cmp-1']
     assert passing(table, rules, **wanted, force_hosts=['cmp-2']) == ['cmp-2']
     # Where an aggregate has it, Placement holds forced hosts to it.
-    table.set_aggregates([*table.known_aggregates.values(),
-                          an_aggregate(3, 'cmp-1', availability_zone='nova')])  # fmt: skip
+    table.set_aggregates(
+        [*table.known_aggregates.values(), an_aggregate(3, 'cmp-1', availability_zone='nova')]
+    )
     assert passing(table, rules, **wanted, force_hosts=['cmp-2']) == []
     assert passing(table, rules, **wanted, force_hosts=['cmp-1']) == ['cmp-1']
 
@@ -291,9 +312,12 @@ def test_the_default_zone_that_hosts_report_is_none_of_an_operators():
 def test_a_forced_host_without_a_trait_says_so():
     decision = decide(
         _kept_for_another(),
-        a_request(force_hosts=['cmp-2'], required_traits=['HW_CPU_X86_AVX'],
-                  group=GroupRef(uuid=GROUP, policy=Policy.ANTI_AFFINITY)),
-    )  # fmt: skip
+        a_request(
+            force_hosts=['cmp-2'],
+            required_traits=['HW_CPU_X86_AVX'],
+            group=GroupRef(uuid=GROUP, policy=Policy.ANTI_AFFINITY),
+        ),
+    )
     assert hosts_of(decision) in ([], [None])
     removed = {c.name: c.removed for c in decision.members[0].filters if c.removed}
     assert removed == {'ForcedHostsFilter': 1, 'TraitsFilter': 1}
@@ -340,9 +364,16 @@ def test_what_no_page_is_listed_of_is_ordinary_memory():
 
 # -- U8 -------------------------------------------------------------------------------
 NODE = {
-    'vcpus': 8, 'memory_mb': 8192, 'local_gb': 100, 'vcpus_used': 0, 'memory_mb_used': 512,
-    'local_gb_used': 0, 'free_ram_mb': 7680, 'free_disk_gb': 100, 'hypervisor_hostname': 'cmp-1',
-}  # fmt: skip
+    'vcpus': 8,
+    'memory_mb': 8192,
+    'local_gb': 100,
+    'vcpus_used': 0,
+    'memory_mb_used': 512,
+    'local_gb_used': 0,
+    'free_ram_mb': 7680,
+    'free_disk_gb': 100,
+    'hypervisor_hostname': 'cmp-1',
+}
 
 
 def _reported(form: str, left_out: tuple[str, ...]) -> Any:
@@ -350,9 +381,11 @@ def _reported(form: str, left_out: tuple[str, ...]) -> Any:
     if form == 'node':
         body |= dict.fromkeys(left_out)
         body = {
-            'nova_object.name': 'ComputeNode', 'nova_object.version': '1.19',
-            'nova_object.namespace': 'nova', 'nova_object.data': body,
-        }  # fmt: skip
+            'nova_object.name': 'ComputeNode',
+            'nova_object.version': '1.19',
+            'nova_object.namespace': 'nova',
+            'nova_object.data': body,
+        }
     return stats_foreign.facts('cmp-1', body, stats.Ratios()).report(1, 1)
 
 
@@ -412,9 +445,7 @@ def test_without_siblings_each_processor_is_a_core():
 
 @pytest.mark.finding('U9', 'an empty hint cidr is the address alone')
 def test_an_empty_cidr_is_the_address_alone():
-    table = a_table(*(
-        a_host(n, hypervisor=Hypervisor(host_ip=f'192.0.2.{n}')) for n in (1, 2)
-    ))  # fmt: skip
+    table = a_table(*(a_host(n, hypervisor=Hypervisor(host_ip=f'192.0.2.{n}')) for n in (1, 2)))
     rules = pipeline('SimpleCIDRAffinityFilter')
     near = {'build_near_host_ip': ['192.0.2.1']}
     assert passing(table, rules, hints={**near, 'cidr': ['']}) == ['cmp-1']
@@ -427,8 +458,9 @@ def test_capabilities_count_what_the_members_before_have_taken():
     rules = Pipeline(plugin_loader.load(['ComputeCapabilitiesFilter']), [])
     alone = a_request(2, **capable(num_instances='<in> 0'))
     assert sorted(hosts_of(decide(table, alone, rules))) == ['cmp-1', 'cmp-2']
-    assert set(hosts_of(decide(table, a_request(3, 1, **capable(num_instances='<in> 0')), rules))) \
-        <= {None}  # fmt: skip
+    assert set(
+        hosts_of(decide(table, a_request(3, 1, **capable(num_instances='<in> 0')), rules))
+    ) <= {None}
 
 
 @pytest.mark.finding('U11', 'listed: settings and reports that cannot be read are refused by name')

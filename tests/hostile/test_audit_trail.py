@@ -13,9 +13,12 @@ from gantt.telemetry.trail import TrailFile
 from tests.http.site import Site, fixed
 
 EVE = Caller(
-    user='id-of-eve', user_name='eve', project='red', roles=('member', 'reader'),
+    user='id-of-eve',
+    user_name='eve',
+    project='red',
+    roles=('member', 'reader'),
     service_roles=('service',),
-)  # fmt: skip
+)
 ADMIN = Caller(user='id-of-ann', user_name='ann', system=True, roles=('admin',))
 
 
@@ -29,9 +32,13 @@ def _asker(site, kept):
 
     def ask(who, method, path, **fields):
         app = make_app(
-            site.insights, site.world.store, site.client, site.metrics,
-            strategy=lambda req: who, keep=kept.append,
-        )  # fmt: skip
+            site.insights,
+            site.world.store,
+            site.client,
+            site.metrics,
+            strategy=lambda req: who,
+            keep=kept.append,
+        )
         transport = httpx.WSGITransport(app, remote_addr='192.0.2.7')
         with httpx.Client(transport=transport, base_url='http://localhost') as client:
             return client.request(method, path, **fields)
@@ -78,12 +85,16 @@ def test_looks_dry_runs_and_placements_are_not_on_the_trail(site):
     kept = []
     ask = _asker(site, kept)
     body = {
-        'request_id': fixed(1), 'consumers': [fixed(2)], 'spec': {'resources': {'VCPU': 1}},
-    }  # fmt: skip
+        'request_id': fixed(1),
+        'consumers': [fixed(2)],
+        'spec': {'resources': {'VCPU': 1}},
+    }
     for method, path, sent in (
-        ('GET', '/v1/hosts', None), ('DELETE', '/v1/hosts/cmp-5?dry_run=true', None),
-        ('POST', '/v1/requests', body), ('POST', '/v1/capacity', {'spec': body['spec']}),
-    ):  # fmt: skip
+        ('GET', '/v1/hosts', None),
+        ('DELETE', '/v1/hosts/cmp-5?dry_run=true', None),
+        ('POST', '/v1/requests', body),
+        ('POST', '/v1/capacity', {'spec': body['spec']}),
+    ):
         assert ask(ADMIN, method, path, json=sent).status_code == 200
     assert kept == []
     reading = {'/v1/requests', '/v1/capacity', '/v1/what-if', '/v1/decisions/{decision_id}/replay'}
@@ -92,9 +103,12 @@ def test_looks_dry_runs_and_placements_are_not_on_the_trail(site):
 
 def _entry(number):
     return audit_trail.Entry(
-        time='t', action=f'a{number}', target='', outcome='success',
+        time='t',
+        action=f'a{number}',
+        target='',
+        outcome='success',
         initiator=audit_trail.Initiator(user_id='u'),
-    )  # fmt: skip
+    )
 
 
 def _write(path, start):

@@ -72,9 +72,13 @@ INPUTS = dict(_inputs())
 
 #: What has no length; and what is made of other types, which are looked at themselves.
 SCALARS = (
-    inspect.IntType, inspect.FloatType, inspect.BoolType, inspect.NoneType, inspect.EnumType,
+    inspect.IntType,
+    inspect.FloatType,
+    inspect.BoolType,
+    inspect.NoneType,
+    inspect.EnumType,
     inspect.LiteralType,
-)  # fmt: skip
+)
 MADE_OF = (inspect.Metadata, inspect.UnionType, inspect.TupleType, inspect.StructType)
 
 
@@ -148,8 +152,11 @@ def test_the_walk_finds_what_has_no_bound():
 
     found = {where for where, _ in Walk().of(Outer, 'it').unbounded}
     assert found == {
-        'Inner.anything', 'Inner.texts', 'Inner.texts, item_type', 'Outer.inner',
-    }  # fmt: skip
+        'Inner.anything',
+        'Inner.texts',
+        'Inner.texts, item_type',
+        'Outer.inner',
+    }
 
 
 PATTERNS = {
@@ -165,9 +172,12 @@ def test_no_pattern_of_the_wire_takes_a_newline_at_the_end(pattern):
     text = Annotated[str, msgspec.Meta(pattern=pattern)]
 
     @hypothesis.settings(
-        max_examples=50, derandomize=True, database=None, deadline=None,
+        max_examples=50,
+        derandomize=True,
+        database=None,
+        deadline=None,
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
-    )  # fmt: skip
+    )
     @hypothesis.given(st.from_regex(pattern))
     def takes_none(found):
         for said in (found, f'{found}\n', f'{found}\r\n'):
@@ -179,11 +189,15 @@ def test_no_pattern_of_the_wire_takes_a_newline_at_the_end(pattern):
 
 
 @pytest.mark.finding('M1', 'a newline at the end is no part of a name or uuid')
-@pytest.mark.parametrize('body', [
-    {'request_id': f'{uuid_of(1)}\n', 'consumers': [uuid_of(2)]},
-    {'request_id': uuid_of(1), 'consumers': [f'{uuid_of(2)}\n']},
-    {'request_id': uuid_of(1), 'consumers': [uuid_of(2)], 'zone': 'north\n'},
-], ids=['request_id', 'consumer', 'name'])  # fmt: skip
+@pytest.mark.parametrize(
+    'body',
+    [
+        {'request_id': f'{uuid_of(1)}\n', 'consumers': [uuid_of(2)]},
+        {'request_id': uuid_of(1), 'consumers': [f'{uuid_of(2)}\n']},
+        {'request_id': uuid_of(1), 'consumers': [uuid_of(2)], 'zone': 'north\n'},
+    ],
+    ids=['request_id', 'consumer', 'name'],
+)
 def test_a_request_with_a_newline_in_a_name_is_refused(body):
     zone = body.pop('zone', None)
     spec = {'resources': {'VCPU': 1}, 'availability_zone': zone}
@@ -200,17 +214,21 @@ MANY = [f'name-{number}' for number in range(base.LIST_MAX)]
 
 
 @pytest.mark.finding('H1', 'every list, map and text reachable from the wire has a bound')
-@pytest.mark.parametrize(('fields', 'named'), [
-    ({'any_traits': [['a', str(n)] for n in range(65)]}, 'spec.any_traits'),
-    ({'any_traits': [[*MANY], ['one more']]}, 'spec.any_traits'),
-    ({'member_of': [[]] * 65}, 'spec.member_of'),
-    ({'member_of': [[*MANY], ['one more']]}, 'spec.member_of'),
-    ({'destination': {'aggregates': [[]] * 65}}, 'spec.destination.aggregates'),
-    ({'destination': {'aggregates': [[*MANY], ['a']]}}, 'spec.destination.aggregates'),
-    ({'hints': {'any': ['a'] * 1001}}, 'spec.hints.any'),
-    ({'hints': {'any': ['a' * 1000] * 17}}, 'spec.hints'),
-    ({'hints': {f'{n:0250}': [] for n in range(66)}}, 'spec.hints'),
-], ids=lambda value: value if isinstance(value, str) else '')  # fmt: skip
+@pytest.mark.parametrize(
+    ('fields', 'named'),
+    [
+        ({'any_traits': [['a', str(n)] for n in range(65)]}, 'spec.any_traits'),
+        ({'any_traits': [[*MANY], ['one more']]}, 'spec.any_traits'),
+        ({'member_of': [[]] * 65}, 'spec.member_of'),
+        ({'member_of': [[*MANY], ['one more']]}, 'spec.member_of'),
+        ({'destination': {'aggregates': [[]] * 65}}, 'spec.destination.aggregates'),
+        ({'destination': {'aggregates': [[*MANY], ['a']]}}, 'spec.destination.aggregates'),
+        ({'hints': {'any': ['a'] * 1001}}, 'spec.hints.any'),
+        ({'hints': {'any': ['a' * 1000] * 17}}, 'spec.hints'),
+        ({'hints': {f'{n:0250}': [] for n in range(66)}}, 'spec.hints'),
+    ],
+    ids=lambda value: value if isinstance(value, str) else '',
+)
 def test_lists_of_lists_and_hints_are_bounded_together(fields, named):
     with pytest.raises(exceptions.InvalidMessage) as refused:
         spec(**fields)
@@ -252,8 +270,18 @@ def test_what_no_type_describes_is_bounded_in_bytes():
         facts('cmp-1', body, stats.Ratios())
     cpu = Hypervisor(cpu_info={'features': ['x' * 100] * 1000})
     with pytest.raises(exceptions.InvalidMessage, match=r'stats.hypervisor.cpu_info: expected'):
-        check(HostReport(name='a', epoch=1, sequence=1, full=True, running=[], pending=[],
-                         inventories={}, hypervisor=cpu))  # fmt: skip
+        check(
+            HostReport(
+                name='a',
+                epoch=1,
+                sequence=1,
+                full=True,
+                running=[],
+                pending=[],
+                inventories={},
+                hypervisor=cpu,
+            )
+        )
 
 
 @pytest.mark.finding('H1', 'every list, map and text reachable from the wire has a bound')
@@ -270,9 +298,10 @@ def test_a_body_is_bounded_by_its_route():
         transport=httpx.WSGITransport(app=Site().app), base_url='http://localhost'
     )
     body = {
-        'request_id': uuid_of(1), 'consumers': [uuid_of(2)],
+        'request_id': uuid_of(1),
+        'consumers': [uuid_of(2)],
         'spec': {'resources': {'VCPU': 1}, 'ignore_hosts': [name * 20 for name in MANY]},
-    }  # fmt: skip
+    }
     said = caller.post('/v1/requests', json=body)
     assert said.status_code == 413
     assert said.json()['errors'][0]['details']['limit'] == base.REQUEST_BYTES_MAX

@@ -103,8 +103,9 @@ def test_only_schedulers_reach_every_queue_and_nova_is_only_theirs():
     reach = {u.about for u in made if any(DEFAULT_EXCHANGE in g.write for g in u.grants)}
     assert reach == {'scheduler'}
     assert {u.about for u in made if any(g.vhost == '/' for g in u.grants)} == {
-        'scheduler', 'shadow',
-    }  # fmt: skip
+        'scheduler',
+        'shadow',
+    }
     # One user has one set of permissions in a virtual host.
     (scheduler,) = permissions.users(Names(nova_vhost='/'), ['scheduler'])
     (both,) = scheduler.grants
@@ -117,10 +118,21 @@ def run(tmp_path, url, *arguments, more=''):
     config = tmp_path / 'gantt.conf'
     config.write_text(f'[DEFAULT]\ntransport_url = {url}\nlog_file = {tmp_path}/log\n{more}')
     done = subprocess.run(
-        [sys.executable, '-m', 'gantt.cmd.manage', '--config-file', config, 'broker', 'users',
-         *arguments],
-        cwd=ROOT, capture_output=True, text=True, timeout=110,
-    )  # fmt: skip
+        [
+            sys.executable,
+            '-m',
+            'gantt.cmd.manage',
+            '--config-file',
+            config,
+            'broker',
+            'users',
+            *arguments,
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -186,8 +198,9 @@ def urls(rabbit_url, tmp_path_factory):
         # One virtual machine for all of them: each takes seconds to start.
         gone = ', '.join(
             f'rabbit_auth_backend_internal:delete_user(<<"{urlsplit(url).username}">>, <<"test">>)'
-            for role, url in found.items() if role
-        )  # fmt: skip
+            for role, url in found.items()
+            if role
+        )
         assert not gone or rabbitmqctl('eval', f'{gone}.')
 
 
@@ -198,9 +211,10 @@ class Agent:
         self._carrier = client.get_transport(a_conf(url))
         self.port = OverRpc(self._carrier, 10.0)
         self.farm = Farm(
-            Plan(count=1, prefix=name.partition('-')[0], threads=2), self.port,
+            Plan(count=1, prefix=name.partition('-')[0], threads=2),
+            self.port,
             Settings(report_seconds=60, change_seconds=0.05),
-        )  # fmt: skip
+        )
         assert list(self.farm.hosts) == [name]
         self.listener = Listener(self._carrier, name, Methods(self.farm))
         self.listener.start()
@@ -220,9 +234,11 @@ def cloud(urls):
     """A scheduler and two hosts, each as its own user."""
     town, made = Town(), []
     scheduler = Scheduler(
-        town.store, plugin_loader.load_pipeline(), MemoryRecorder(),
+        town.store,
+        plugin_loader.load_pipeline(),
+        MemoryRecorder(),
         scheduler_settings.Settings(worker='worker-1'),
-    )  # fmt: skip
+    )
     scheduler.start()
     bus = Bus(urls['scheduler'], facade=scheduler, nova_enabled=False, self_ping_seconds=0.5)
     conductor = client.get_transport(a_conf(urls['conductor']))
@@ -232,10 +248,13 @@ def cloud(urls):
         for agent in made:
             until(lambda agent=agent: agent.farm.status()['reporting'] == 1)
         yield SimpleNamespace(
-            store=town.store, bus=bus, agents=dict(zip((A, B), made, strict=True)),
-            schedulers=client.SchedulerClient(conductor), computes=client.ComputeClient(conductor),
+            store=town.store,
+            bus=bus,
+            agents=dict(zip((A, B), made, strict=True)),
+            schedulers=client.SchedulerClient(conductor),
+            computes=client.ComputeClient(conductor),
             claims=client.ClaimsClient(conductor),
-        )  # fmt: skip
+        )
     finally:
         for agent in made:
             agent.close()
@@ -272,9 +291,12 @@ def test_everything_works_with_these_users(cloud, urls):
     )
     ((chosen, *_),) = answer.selections
     build = Build(
-        claim_id=chosen.claim_id, consumer=chosen.consumer, host=chosen.host,
-        resources=chosen.resources, lease_seconds=chosen.lease_seconds,
-    )  # fmt: skip
+        claim_id=chosen.claim_id,
+        consumer=chosen.consumer,
+        host=chosen.host,
+        resources=chosen.resources,
+        lease_seconds=chosen.lease_seconds,
+    )
     # Cast: a host may not write to the queue of an answer.
     cloud.computes.build(chosen.build_topic, build)
     until(lambda: cloud.store.load_claim(chosen.claim_id).state is State.CONFIRMED)
@@ -349,9 +371,12 @@ def _bound(channel):
 
 def _alternate(channel):
     channel.exchange_declare(
-        f'{OWN}_fanout_3', 'topic', auto_delete=True, durable=False,
+        f'{OWN}_fanout_3',
+        'topic',
+        auto_delete=True,
+        durable=False,
         arguments={'alternate-exchange': 'gantt'},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.rabbit
@@ -474,8 +499,11 @@ def test_a_process_does_not_start_with_it(a_file, program, text, option):
     _, path = a_file(text + STRICT)
     done = subprocess.run(
         [sys.executable, '-m', f'gantt.cmd.{program}', '--config-file', path],
-        cwd=ROOT, capture_output=True, text=True, timeout=110,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
     assert done.returncode == 1
     (line,) = (
         one for one in done.stderr.splitlines() if one.startswith(f'gantt-{program}: {option}')

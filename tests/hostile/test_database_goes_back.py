@@ -366,8 +366,13 @@ def test_a_late_report_of_a_life_that_was_undone_is_not_taken(any_store, an_agen
 def test_an_agent_whose_numbers_were_used_up_registers_anew(any_store, an_agent):
     agent = an_agent()
     agent.say()
-    spoilt = changed(agent.reporter.make(), sequence=500, full=True, base=None,
-                     inventories={'VCPU': Inventory(total=1)})  # fmt: skip
+    spoilt = changed(
+        agent.reporter.make(),
+        sequence=500,
+        full=True,
+        base=None,
+        inventories={'VCPU': Inventory(total=1)},
+    )
     assert any_store.apply_reports([spoilt]).fates[0].fate == 'applied'
     for _ in range(6):
         agent.say()

@@ -119,9 +119,10 @@ def test_a_report_that_came_late_stays_stale(store):
 def test_a_purge_waits_for_an_adoption(database):
     host = a_host().on(database)
     draft = a_draft().taking(host).build()
-    draft = changed(draft, claims=[
-        changed(made, claim=changed(made.claim, project_id='p1')) for made in draft.claims
-    ])  # fmt: skip
+    draft = changed(
+        draft,
+        claims=[changed(made, claim=changed(made.claim, project_id='p1')) for made in draft.claims],
+    )
     assert database.commit([draft]).fates[0].fate == 'placed'
     (claim,) = database.claims()
     host.confirm(claim)
@@ -138,9 +139,15 @@ def test_a_purge_waits_for_an_adoption(database):
     def commit_after_a_purge(tx: session.Tx):
         adopted = sa.select(sa.func.count()).where(models.claims.c.adopted == 1)
         if not purges and tx.connection.execute(adopted).scalar():
-            purge = threading.Thread(target=other.purge, kwargs={
-                'decisions': 10, 'tombstone_seconds': 10, 'request_seconds': 10, 'limit': 100,
-            })  # fmt: skip
+            purge = threading.Thread(
+                target=other.purge,
+                kwargs={
+                    'decisions': 10,
+                    'tombstone_seconds': 10,
+                    'request_seconds': 10,
+                    'limit': 100,
+                },
+            )
             purges.append(purge)
             purge.start()
             purge.join(1.0)
@@ -230,9 +237,14 @@ def test_reports_are_folded_and_answered_although_the_table_cannot_take_them():
     futures: list[Future] = []
     for _ in range(3):
         report = HostReport(
-            name=host.name, epoch=host.epoch, sequence=host.stamp(), full=True, running=[],
-            pending=[], inventories=world.store.load_everything().hosts[0].row.facts.inventories,
-        )  # fmt: skip
+            name=host.name,
+            epoch=host.epoch,
+            sequence=host.stamp(),
+            full=True,
+            running=[],
+            pending=[],
+            inventories=world.store.load_everything().hosts[0].row.facts.inventories,
+        )
         futures.append(scheduler.report_soon(report))
         assert futures[-1].result(20).fate == 'applied'
     until(lambda: 'reports' in scheduler.health()['failing'])
@@ -296,9 +308,12 @@ def test_a_request_id_of_days_ago_leads_to_a_guest(tmp_path):
     def build():
         (chosen,) = world.select(request).selections[0]
         message = Build(
-            claim_id=chosen.claim_id, consumer=chosen.consumer, host=chosen.host,
-            resources=chosen.resources, lease_seconds=chosen.lease_seconds,
-        )  # fmt: skip
+            claim_id=chosen.claim_id,
+            consumer=chosen.consumer,
+            host=chosen.host,
+            resources=chosen.resources,
+            lease_seconds=chosen.lease_seconds,
+        )
         return message, house.agent.build(message)
 
     first, outcome = build()
@@ -308,9 +323,11 @@ def test_a_request_id_of_days_ago_leads_to_a_guest(tmp_path):
         clock.advance(90_000.0)  # more than a request is kept, less than a journal keeps a claim
     settings = world.scheduler.settings
     town.store.purge(
-        decisions=10, tombstone_seconds=settings.tombstone_seconds,
-        request_seconds=settings.request_seconds, limit=100,
-    )  # fmt: skip
+        decisions=10,
+        tombstone_seconds=settings.tombstone_seconds,
+        request_seconds=settings.request_seconds,
+        limit=100,
+    )
     assert town.store.load_request(request.request_id) is None
     house.member.turn()
     world.turn()

@@ -71,11 +71,9 @@ class Reference:
 
 
 STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.sampled_from(sorted(WEIGHTS)), st.integers(1, 9)), st.just(None)
-    ),
+    st.one_of(st.tuples(st.sampled_from(sorted(WEIGHTS)), st.integers(1, 9)), st.just(None)),
     max_size=60,
-)  # fmt: skip
+)
 
 
 def a_queue():
@@ -609,8 +607,9 @@ def test_decisions_of_too_many_bytes_go_from_who_has_most_of_them(kind, make_sto
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from('abcd'), st.integers(1, 5)), max_size=40),
-    st.integers(0, 30), st.one_of(st.none(), st.integers(0, 60)),
-)  # fmt: skip
+    st.integers(0, 30),
+    st.one_of(st.none(), st.integers(0, 60)),
+)
 def test_who_has_less_than_an_equal_part_loses_nothing(rows, most, most_bytes):
     held = collections.defaultdict(list)
     for number, (owner, size) in enumerate(rows):

@@ -42,8 +42,11 @@ def manage(tmp_path):
         )
         done = subprocess.run(
             [sys.executable, '-m', 'gantt.cmd.manage', '--config-file', config, *arguments],
-            cwd=ROOT, capture_output=True, text=True, timeout=110,
-        )  # fmt: skip
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=110,
+        )
         return done.returncode, done.stdout + done.stderr
 
     return run
@@ -276,8 +279,11 @@ def start_scheduler(tmp_path, nowhere):
         )
         process = subprocess.Popen(
             [sys.executable, '-m', 'gantt.cmd.scheduler', '--config-file', config],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         started.append(process)
         return process
 

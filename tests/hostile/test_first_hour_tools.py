@@ -157,8 +157,11 @@ def test_an_api_that_is_away_is_no_defect():
 def test_claims_are_built_by_played_hosts_only(config):
     done = subprocess.run(
         [sys.executable, '-m', 'gantt.cmd.compute', '--config-file', config, '--build-claims'],
-        cwd=ROOT, capture_output=True, text=True, timeout=110,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
     assert done.returncode == 1
     assert '--build-claims: it is about hosts that are played' in done.stderr
 
@@ -282,9 +285,10 @@ def test_a_group_with_live_claims_is_refused_as_in_use(endpoint, version, status
     assert run('select', *ASKED, '--group', fixed(7)).code == 0
     for dry_run in ('true', 'false'):
         answer = httpx.delete(
-            f'{endpoint}/v1/server-groups/{fixed(7)}', params={'dry_run': dry_run},
+            f'{endpoint}/v1/server-groups/{fixed(7)}',
+            params={'dry_run': dry_run},
             headers={'OpenStack-API-Version': f'scheduler {version}'},
-        )  # fmt: skip
+        )
         error = answer.json()['errors'][0]
         assert (answer.status_code, error['status'], error['code']) == (status, status, code)
         assert '1 ' in error['detail'] and 'live claims' in error['detail']

@@ -33,9 +33,11 @@ MANY = 40
 
 def a_request(**fields):
     return SelectDestinations(
-        request_id=str(uuid.uuid4()), spec=RequestSpec(resources={'VCPU': 1}),
-        consumers=[str(uuid.uuid4())], **fields,
-    )  # fmt: skip
+        request_id=str(uuid.uuid4()),
+        spec=RequestSpec(resources={'VCPU': 1}),
+        consumers=[str(uuid.uuid4())],
+        **fields,
+    )
 
 
 @pytest.fixture
@@ -97,13 +99,23 @@ def test_who_takes_nothing_more_is_sent_no_more_than_the_prefetch(buses, rabbit_
     way.hold()
     wire, sent = Wire(rabbit_url), 10 * transport.PREFETCH
     for _ in range(sent):
-        body = {'request_id': str(uuid.uuid4()), 'spec': {'resources': {'VCPU': 1}},
-                'consumers': [str(uuid.uuid4())], 'budget_ms': 600_000}  # fmt: skip
+        body = {
+            'request_id': str(uuid.uuid4()),
+            'spec': {'resources': {'VCPU': 1}},
+            'consumers': [str(uuid.uuid4())],
+            'budget_ms': 600_000,
+        }
         wire.send(
-            envelope({'method': 'select_destinations', 'version': '1.0',
-                      'args': {'request': body}, '_unique_id': uuid.uuid4().hex}),
+            envelope(
+                {
+                    'method': 'select_destinations',
+                    'version': '1.0',
+                    'args': {'request': body},
+                    '_unique_id': uuid.uuid4().hex,
+                }
+            ),
             topic='gantt-scheduler',
-        )  # fmt: skip
+        )
     until(lambda: len(well.facade.seen) >= sent - transport.PREFETCH, 60)
     wire.close()
 
@@ -339,8 +351,9 @@ def test_what_every_connection_says_is_said_once_in_a_while():
     logger.removeHandler(handler)
     lines = stream.getvalue().splitlines()
     assert len(lines) == 3
-    assert lines[2].endswith('[last] the broker is unreachable, again in 1 s '
-                             '(99 more like it since the last line)')  # fmt: skip
+    assert lines[2].endswith(
+        '[last] the broker is unreachable, again in 1 s (99 more like it since the last line)'
+    )
 
 
 @rabbit

@@ -111,10 +111,18 @@ class Frozen:
         """A row that nobody sees, and that nobody else can insert."""
         self.connection.execute(
             models.requests.insert().values(
-                id=request_id, fingerprint='f', state='open', owner='frozen', attempt=1,
-                deadline=0.0, token='t', created_at=0.0, updated_at=0.0, claims=0,
+                id=request_id,
+                fingerprint='f',
+                state='open',
+                owner='frozen',
+                attempt=1,
+                deadline=0.0,
+                token='t',
+                created_at=0.0,
+                updated_at=0.0,
+                claims=0,
             )
-        )  # fmt: skip
+        )
 
     def insert_consumer(self, consumer):
         """Likewise."""
@@ -201,9 +209,14 @@ def reported(world, name, *running):
     """The fate of a full report of a host, once it has one."""
     host = world.hosts[name]
     body = HostReport(
-        name=name, epoch=host.epoch, sequence=host.stamp(), full=True,
-        inventories={'MEMORY_MB': Inventory(total=2048)}, running=list(running), pending=[],
-    )  # fmt: skip
+        name=name,
+        epoch=host.epoch,
+        sequence=host.stamp(),
+        full=True,
+        inventories={'MEMORY_MB': Inventory(total=2048)},
+        running=list(running),
+        pending=[],
+    )
     return world.scheduler.intake.submit(body, tell=True)
 
 

@@ -134,10 +134,15 @@ def test_a_request_of_a_member_reads_claims_once(monkeypatch):
     monkeypatch.setattr(site.world.store, 'claims', lambda **_: looks.append('one by one') or [])
     body = a_request(consumers=[uuid_of(n) for n in range(1000)], dry_run=True).build()
     world = HttpWorld(
-        insights=site.insights, store=site.world.store, client=site.client, metrics=site.metrics,
-        settings=HttpSettings(), checks={}, policy=policy.defaults(),
+        insights=site.insights,
+        store=site.world.store,
+        client=site.client,
+        metrics=site.metrics,
+        settings=HttpSettings(),
+        checks={},
+        policy=policy.defaults(),
         gates=gates.gates(HttpSettings()),
-    )  # fmt: skip
+    )
     # In the trial of who may not claim it is not looked at whose the consumers are.
     monkeypatch.setattr(world.policy, 'allows', lambda rule, caller: True)
     requests.asking.checked(world, Caller(project='red', roles=('member',)), body)
@@ -176,9 +181,11 @@ def test_placements_that_wait_leave_threads_for_others():
 
     def ask(number, user='ann'):
         body = {
-            'request_id': uuid_of(number), 'consumers': [uuid_of(number, 1)],
-            'spec': {'resources': {'VCPU': 1}}, 'budget_ms': 600_000,
-        }  # fmt: skip
+            'request_id': uuid_of(number),
+            'consumers': [uuid_of(number, 1)],
+            'spec': {'resources': {'VCPU': 1}},
+            'budget_ms': 600_000,
+        }
         headers = {'X-User-Id': user, 'X-Project-Id': f'project of {user}'}
         return caller.post('/v1/requests', json=body, headers=headers)
 
@@ -228,18 +235,21 @@ def test_trials_are_bounded(monkeypatch):
     monkeypatch.setattr(gates, 'gates', lambda settings: made)
     caller = client_of(site, site.client, HttpSettings())
     body = {
-        'request_id': uuid_of(1), 'consumers': [uuid_of(2, n) for n in range(20)],
-        'spec': {'resources': {'VCPU': 1}}, 'dry_run': True,
-    }  # fmt: skip
+        'request_id': uuid_of(1),
+        'consumers': [uuid_of(2, n) for n in range(20)],
+        'spec': {'resources': {'VCPU': 1}},
+        'dry_run': True,
+    }
     site.place(1)
     replay = f'/v1/decisions/{fixed(1)}/replay'
     assert caller.post('/v1/requests', json=body).status_code == 200
     with made.trials.passing(Caller()):
         for path, one in (
             (replay, {}),
-            ('/v1/requests', body), ('/v1/what-if', {'request': body}),
+            ('/v1/requests', body),
+            ('/v1/what-if', {'request': body}),
             ('/v1/capacity', {'spec': body['spec']}),
-        ):  # fmt: skip
+        ):
             said = caller.post(path, json=one)
             assert said.status_code == 503, path
             assert said.headers['Retry-After']

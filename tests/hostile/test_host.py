@@ -143,9 +143,12 @@ def usual_umask():
 
 def a_secret_entry():
     build = Build(
-        claim_id=new_uuid(), consumer=new_uuid(), host='cmp-1', resources={'VCPU': 1},
+        claim_id=new_uuid(),
+        consumer=new_uuid(),
+        host='cmp-1',
+        resources={'VCPU': 1},
         guest={'password': 'secret'},
-    )  # fmt: skip
+    )
     return Entry(build=build, state=PENDING)
 
 
@@ -327,9 +330,12 @@ def test_a_build_waits_for_what_becomes_of_a_pending_one(town, tmp_path, cancell
         # As seen from here: the first one is to start all the same.
         house.machine.foreign = {'VCPU': 2}
         second = Build(
-            claim_id=second.claim_id, consumer=second.consumer, host='cmp-1',
-            resources={'VCPU': 7}, lease_seconds=120.0,
-        )  # fmt: skip
+            claim_id=second.claim_id,
+            consumer=second.consumer,
+            host='cmp-1',
+            resources={'VCPU': 7},
+            lease_seconds=120.0,
+        )
     threads.append(build_in_thread(house, second, seconds))
     if cancelled:
         until(lambda: threads[1].is_alive() or seconds)

@@ -40,9 +40,7 @@ def caller(site):
 
 
 def _app(site, settings=None, **more):
-    return make_app(
-        site.insights, site.world.store, site.client, site.metrics, settings, **more
-    )  # fmt: skip
+    return make_app(site.insights, site.world.store, site.client, site.metrics, settings, **more)
 
 
 def _code(answer):
@@ -113,8 +111,11 @@ def test_the_origins_that_are_named_may_change(site):
 
 @pytest.mark.finding('M8', 'a name that somebody else leads here reads nothing (DNS rebinding)')
 @pytest.mark.parametrize('path', ['/v1/hosts', '/metrics', '/v1/nothing', '/v1'])
-@pytest.mark.parametrize('host', ['rebound.example.com', 'rebound.example.com:8790', '[::1'],
-                         ids=['name', 'port', 'broken'])  # fmt: skip
+@pytest.mark.parametrize(
+    'host',
+    ['rebound.example.com', 'rebound.example.com:8790', '[::1'],
+    ids=['name', 'port', 'broken'],
+)
 def test_a_name_that_is_not_ours_is_not_served_without_tokens(caller, path, host):
     answer = caller.get(path, headers={'Host': host})
     assert (answer.status_code, _code(answer)) == (421, 'gantt.foreign_host')
@@ -137,15 +138,17 @@ def test_a_preflight_lets_the_token_through(site):
         asked = {
             'Origin': OPS,
             'Access-Control-Request-Method': 'POST',
-            'Access-Control-Request-Headers':
-                'x-auth-token, content-type, openstack-api-version, x-openstack-request-id',
-        }  # fmt: skip
+            'Access-Control-Request-Headers': (
+                'x-auth-token, content-type, openstack-api-version, x-openstack-request-id'
+            ),
+        }
         answer = caller.options('/v1/requests', headers=asked)
         told = caller.get('/v1', headers={'Origin': OPS})
     assert answer.status_code == 200
     assert answer.headers['access-control-allow-origin'] == OPS
-    allowed = {name.strip().lower() for name in
-               answer.headers['access-control-allow-headers'].split(',')}  # fmt: skip
+    allowed = {
+        name.strip().lower() for name in answer.headers['access-control-allow-headers'].split(',')
+    }
     assert set(asked['Access-Control-Request-Headers'].split(', ')) <= allowed
     exposed = told.headers['access-control-expose-headers'].lower()
     assert all(name in exposed for name in ('x-openstack-request-id', 'retry-after', 'location'))
@@ -172,9 +175,14 @@ def test_answers_are_kept_by_nobody(caller, path):
 
 
 @pytest.mark.finding('API5', 'the microversion is said with 404 and 405 too')
-@pytest.mark.parametrize(('method', 'path', 'status'), [
-    ('GET', '/v1/nothing', 404), ('POST', '/v1/hosts', 405), ('GET', '/v1/hosts', 200),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('method', 'path', 'status'),
+    [
+        ('GET', '/v1/nothing', 404),
+        ('POST', '/v1/hosts', 405),
+        ('GET', '/v1/hosts', 200),
+    ],
+)
 def test_the_version_is_said_with_every_answer(caller, method, path, status):
     answer = caller.request(method, path, headers={'OpenStack-API-Version': 'scheduler 1.1'})
     assert answer.status_code == status

@@ -125,10 +125,13 @@ def test_a_list_from_before_the_move_adopts_nobody_where_the_guest_was(store):
     for _ in range(2):
         asked_at += 0.0001
         casts = [
-            Cast(id=new_uuid(), asked_at=TIME, word=GuestsUpdated(
-                host=new.name, guests=[Guest(consumer=guest)])),
+            Cast(
+                id=new_uuid(),
+                asked_at=TIME,
+                word=GuestsUpdated(host=new.name, guests=[Guest(consumer=guest)]),
+            ),
             Cast(id=new_uuid(), asked_at=asked_at, skew=1.0, word=word),
-        ]  # fmt: skip
+        ]
         assert store.hear_guests(casts).adopted == []
     assert nova.source_list(old, begun, guest).adopted == []
     assert [claim.host for claim in live(store, consumer=guest)] == [new.name]
@@ -227,12 +230,14 @@ def test_by_the_guide_only_the_scheduler_listens(a_conf):
     ('text', 'named'),
     [
         ('[shadow]\nmetrics_port = 9790', ['[DEFAULT] metrics_port', '[shadow] metrics_port']),
-        ('[nova_source]\nmetrics_port = 9792\n[scheduler]\nworkers = 3',
-         ['[DEFAULT] metrics_port', '[nova_source] metrics_port']),
+        (
+            '[nova_source]\nmetrics_port = 9792\n[scheduler]\nworkers = 3',
+            ['[DEFAULT] metrics_port', '[nova_source] metrics_port'],
+        ),
         ('[nova_source]\nmetrics_port = 8790', ['[nova_source] metrics_port', '[api] port']),
     ],
     ids=['shadow', 'third-worker', 'api'],
-)  # fmt: skip
+)
 @pytest.mark.finding('C2', 'no two programs of one configuration want one port')
 def test_two_that_want_one_port_are_named(a_conf, capsys, text, named):
     conf = a_conf(f'{GUIDE.read_text()}\n{text}\n')
@@ -386,15 +391,19 @@ def test_a_request_of_nova_is_decided_under_its_id(caplog):
     caplog.set_level('INFO', 'gantt.decisions')
     args = load('select_destinations-boot').args
     wanted = nova_spec.translate(
-        args, {'request_id': 'req-5b32382d'}, budget_ms=1000, lease_seconds=900,
+        args,
+        {'request_id': 'req-5b32382d'},
+        budget_ms=1000,
+        lease_seconds=900,
         max_attempts=3,
-    )  # fmt: skip
+    )
     assert wanted.request.origin == 'req-5b32382d'
     log.log_answer(
-        logging.getLogger('gantt.decisions'), Answer(
-            request_id=new_uuid(), decision_id=new_uuid(), outcome=Outcome.NO_VALID_HOST),
-        0.1, wanted.request.origin,
-    )  # fmt: skip
+        logging.getLogger('gantt.decisions'),
+        Answer(request_id=new_uuid(), decision_id=new_uuid(), outcome=Outcome.NO_VALID_HOST),
+        0.1,
+        wanted.request.origin,
+    )
     assert 'origin=req-5b32382d' in caplog.text
     for odd in (None, 7, '', 'x' * 65, 'req-1\n', 'ü'):
         made = nova_spec.translate(
@@ -426,9 +435,13 @@ def test_the_status_says_what_is_away(monkeypatch):
         return 'a scheduler answers'
 
     app = make_app(
-        site.insights, site.world.store, DirectClient(site.world), Metrics(), HttpSettings(),
+        site.insights,
+        site.world.store,
+        DirectClient(site.world),
+        Metrics(),
+        HttpSettings(),
         {'schedulers': schedulers},
-    )  # fmt: skip
+    )
     server = Server(app, '127.0.0.1', 0, threads=2)
     server.start()
     try:

@@ -67,11 +67,13 @@ def test_three_schedulers_pass_a_quota_by_what_the_others_have_in_flight(store_u
     stores[0].set_quotas('red', {'live_claims': LIMIT})
     schedulers = [
         Scheduler(
-            store, plugin_loader.load_pipeline(), MemoryRecorder(),
+            store,
+            plugin_loader.load_pipeline(),
+            MemoryRecorder(),
             Settings(worker=f'worker-{n}', claims_per_commit=OF_ONE_COMMIT),
         )
         for n, store in enumerate(stores)
-    ]  # fmt: skip
+    ]
     answers: list[Answer] = []
     begin = threading.Barrier(CALLERS)
 

@@ -24,13 +24,17 @@ EVIL = 'a\nERROR gantt all is lost \x1b]0;owned\x07\x1b[2J\x9b31m\u202egnihton\u
 
 
 @pytest.mark.finding('M5', 'text from outside is quoted and cut in logs and answers')
-@pytest.mark.parametrize('body', [
-    {'x' * 1_000_000: 1},
-    {'x`\n' * 300_000: 1},
-    {'spec': {'resources': {'VCPU': 1}, 'purpose': 'x' * 1_000_000}},
-    {'spec': {'resources': {'VCPU': 1}, 'image': {'properties': {'\x1b' * 200: 1}}}},
-    {'spec': {'resources': {'VCPU': 1}, 'hints': {'\n': 1}}},
-], ids=['key', 'odd_key', 'enum', 'map_key', 'newline'])  # fmt: skip
+@pytest.mark.parametrize(
+    'body',
+    [
+        {'x' * 1_000_000: 1},
+        {'x`\n' * 300_000: 1},
+        {'spec': {'resources': {'VCPU': 1}, 'purpose': 'x' * 1_000_000}},
+        {'spec': {'resources': {'VCPU': 1}, 'image': {'properties': {'\x1b' * 200: 1}}}},
+        {'spec': {'resources': {'VCPU': 1}, 'hints': {'\n': 1}}},
+    ],
+    ids=['key', 'odd_key', 'enum', 'map_key', 'newline'],
+)
 def test_a_refusal_repeats_little_of_what_it_refuses(body):
     whole = {'request_id': base.derived_id('a'), 'consumers': [base.derived_id('b')]} | body
     with pytest.raises(exceptions.InvalidMessage) as refused:
@@ -39,8 +43,9 @@ def test_a_refusal_repeats_little_of_what_it_refuses(body):
     assert refused.value.message.isprintable()
     assert all(len(str(value)) < 1000 for value in refused.value.kwargs.values())
     with pytest.raises(exceptions.InvalidMessage) as refused:
-        base.decode_json(json.dumps(whole).encode()[: base.BYTES_MAX], SelectDestinations,
-                            inside='body')  # fmt: skip
+        base.decode_json(
+            json.dumps(whole).encode()[: base.BYTES_MAX], SelectDestinations, inside='body'
+        )
     assert len(refused.value.message) < 1000
 
 
@@ -53,9 +58,13 @@ def test_an_argument_that_is_not_known_is_not_repeated_whole():
 
 
 @pytest.mark.finding('M5', 'text from outside is quoted and cut in logs and answers')
-@pytest.mark.parametrize('body', [
-    {'x\n' * 100_000: '\ud800'}, {'x\n' * 100_000: float('nan')},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    'body',
+    [
+        {'x\n' * 100_000: '\ud800'},
+        {'x\n' * 100_000: float('nan')},
+    ],
+)
 def test_the_path_of_what_is_refused_is_not_repeated_whole(body):
     look = wire.whole_text if isinstance(next(iter(body.values())), str) else wire.finite
     with pytest.raises(exceptions.InvalidMessage) as refused:
@@ -78,9 +87,16 @@ def test_a_type_of_body_is_not_repeated_whole():
 @pytest.mark.finding('M5', 'text from outside is quoted and cut in logs and answers')
 def test_what_gantt_manage_prints_for_people_is_escaped(capsys):
     letter = dead_letters.Shown(
-        at='-', code=EVIL, problem=EVIL, topic=EVIL, method=EVIL + 'x' * 10_000, request=EVIL,
-        server=EVIL, bytes=1, body=EVIL,
-    )  # fmt: skip
+        at='-',
+        code=EVIL,
+        problem=EVIL,
+        topic=EVIL,
+        method=EVIL + 'x' * 10_000,
+        request=EVIL,
+        server=EVIL,
+        bytes=1,
+        body=EVIL,
+    )
     say(*dead_letters._lines(letter), f'over_commit: {EVIL}')
     printed = capsys.readouterr().out
     assert printed.count('\n') == 4

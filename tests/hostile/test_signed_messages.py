@@ -230,9 +230,10 @@ def a_quiet_site(store=None):
 
 
 @H4
-@pytest.mark.parametrize(('kind', 'count'), [
-    pytest.param(kind, 1000 if kind == 'memory' else 10) for kind in ('memory', 'sqlite')
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('kind', 'count'),
+    [pytest.param(kind, 1000 if kind == 'memory' else 10) for kind in ('memory', 'sqlite')],
+)
 def test_forged_words_of_each_kind_change_no_row(kind, count, make_store, caplog):
     site, host, claim = a_quiet_site(make_store(kind))
     before, sent = site.rows(), 0

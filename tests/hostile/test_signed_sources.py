@@ -32,9 +32,10 @@ class Source(Agent):
 
     def guests(self, *consumers, **fields):
         listed = GuestList(
-            host=self.name, asked_at=2_000_000_000.0,
+            host=self.name,
+            asked_at=2_000_000_000.0,
             guests=[Guest(consumer=one, resources={'VCPU': 1}) for one in consumers],
-        )  # fmt: skip
+        )
         body = base.to_builtins(msgspec.structs.replace(listed, **fields))
         return body if self.signer is None else self.signer.guests(body)
 

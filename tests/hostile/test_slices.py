@@ -136,11 +136,15 @@ def test_a_failure_of_who_is_served_between_costs_nobody_the_answer(make_world, 
 
 
 @pytest.mark.finding('H1', 'a call past its deadline is ended between its members')
-@pytest.mark.parametrize('fields', [
-    {},
-    {'group': GroupRef(uuid=uuid_of('group'), policy=Policy.AFFINITY)},
-    {'dry_run': True},
-], ids=['apart', 'together', 'dry run'])  # fmt: skip
+@pytest.mark.parametrize(
+    'fields',
+    [
+        {},
+        {'group': GroupRef(uuid=uuid_of('group'), policy=Policy.AFFINITY)},
+        {'dry_run': True},
+    ],
+    ids=['apart', 'together', 'dry run'],
+)
 def test_a_call_past_its_deadline_is_ended_between_members(make_world, fields):
     found = make_world()
     handle = found.ask(a_request(consumers=consumers(12), budget_ms=100, **fields).build())

@@ -82,9 +82,13 @@ class Tenants(NamedTuple):
 
 def _door(site: Site, caller: Caller, rules: policy.Policy) -> httpx.Client:
     app = make_app(
-        site.insights, site.world.store, site.client, site.metrics,
-        strategy=lambda req: caller, rules=rules,
-    )  # fmt: skip
+        site.insights,
+        site.world.store,
+        site.client,
+        site.metrics,
+        strategy=lambda req: caller,
+        rules=rules,
+    )
     return httpx.Client(transport=httpx.WSGITransport(app), base_url='http://gantt')
 
 
@@ -155,20 +159,25 @@ BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
     'hints.query': (asked_fields.RULES, {'hints': {'query': ['["=", "$host", "cmp-1"]']}}),
     'hints.location': (asked_fields.RULES, {'hints': {'location': ['hall.r1']}}),
     'hints.build_near_host_ip': (
-        asked_fields.RULES, {'hints': {'build_near_host_ip': ['192.0.2.1']}}
+        asked_fields.RULES,
+        {'hints': {'build_near_host_ip': ['192.0.2.1']}},
     ),
     'hints.of a plugin': (asked_fields.RULES, {'hints': {'of a plugin': ['x']}}),
     'flavor.extra_specs.rule:a': (
-        asked_fields.RULES, {'flavor': {'extra_specs': {'rule:a': 'free.VCPU >= 15'}}}
+        asked_fields.RULES,
+        {'flavor': {'extra_specs': {'rule:a': 'free.VCPU >= 15'}}},
     ),
     'flavor.extra_specs.capabilities:free_ram_mb': (
-        asked_fields.RULES, {'flavor': {'extra_specs': {'capabilities:free_ram_mb': '>= 1'}}}
+        asked_fields.RULES,
+        {'flavor': {'extra_specs': {'capabilities:free_ram_mb': '>= 1'}}},
     ),
     'flavor.extra_specs.pci_passthrough:alias': (
-        asked_fields.RULES, {'flavor': {'extra_specs': {'pci_passthrough:alias': 'gpu:1'}}}
+        asked_fields.RULES,
+        {'flavor': {'extra_specs': {'pci_passthrough:alias': 'gpu:1'}}},
     ),
     'image.properties.img_hv_type': (
-        asked_fields.RULES, {'image': {'properties': {'img_hv_type': 'kvm'}}}
+        asked_fields.RULES,
+        {'image': {'properties': {'img_hv_type': 'kvm'}}},
     ),
     'required_traits': (asked_fields.RULES, {'required_traits': ['CUSTOM_FAST']}),
     'forbidden_traits': (asked_fields.RULES, {'forbidden_traits': ['CUSTOM_FAST']}),
@@ -191,7 +200,7 @@ BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     'move_id': (asked_fields.TRUSTED, {'move_id': UNKNOWN}),
     'purpose': (asked_fields.TRUSTED, {'purpose': 'evacuate'}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.finding('H5', 'a member says what is on a list; the rest is refused by its name')
@@ -358,9 +367,10 @@ def test_the_words_of_hosts_and_operators_are_general_for_a_member(claiming):
     refused, released, expired = (of[body['request_id']] for body in asked)
     row = next(host for host in site.insights.table().hosts if host.id == refused.provider_id)
     site.world.store.refuse_claims(
-        ClaimWords(name=row.name, epoch=row.epoch, sequence=10_000, claim_ids=[refused.id],
-                   reason=OF_HOST)
-    )  # fmt: skip
+        ClaimWords(
+            name=row.name, epoch=row.epoch, sequence=10_000, claim_ids=[refused.id], reason=OF_HOST
+        )
+    )
     site.world.store.force_release(released.id, OF_OPERATOR)
     site.pass_seconds(4000)
     told = {}
@@ -413,13 +423,31 @@ _NAMES = st.sampled_from(('cmp-1', 'cmp-5', 'gold-x4711', 'CUSTOM_FAST', 'az1', 
 _GUESTS = st.sampled_from((fixed(50_000), fixed(51_000), fixed(52_000), UNKNOWN))
 _GROUPS = st.sampled_from((fixed(78), fixed(90), UNKNOWN))
 _POLICIES = st.sampled_from(('affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity'))
-_TEXTS = st.sampled_from((
-    'name == "cmp-1"', 'free.VCPU >= 4', '["=", "$host", "cmp-1"]', '>= 1', 'true', '10.0.0.1', '['
-))  # fmt: skip
-_KEYS = st.sampled_from((
-    'rules', 'query', 'location', 'build_near_host_ip', 'rule:a', 'capabilities:x', 'img_hv_type',
-    'trait:CUSTOM_FAST', 'hw:numa_nodes', 'hw_vm_mode',
-))  # fmt: skip
+_TEXTS = st.sampled_from(
+    (
+        'name == "cmp-1"',
+        'free.VCPU >= 4',
+        '["=", "$host", "cmp-1"]',
+        '>= 1',
+        'true',
+        '10.0.0.1',
+        '[',
+    )
+)
+_KEYS = st.sampled_from(
+    (
+        'rules',
+        'query',
+        'location',
+        'build_near_host_ip',
+        'rule:a',
+        'capabilities:x',
+        'img_hv_type',
+        'trait:CUSTOM_FAST',
+        'hw:numa_nodes',
+        'hw_vm_mode',
+    )
+)
 
 
 def _few(one: Any) -> Any:
@@ -509,10 +537,14 @@ class _Member:
 
     def look(self, name: str, said: str) -> None:
         paths = (
-            f'/v1/requests/{name}', f'/v1/decisions/{name}?explain=true',
-            f'/v1/decisions/{name}?format=text', f'/v1/decisions?consumer={fixed(50_000)}',
-            '/v1/decisions?limit=5', '/v1/server-groups', f'/v1/requests/{fixed(50)}',
-        )  # fmt: skip
+            f'/v1/requests/{name}',
+            f'/v1/decisions/{name}?explain=true',
+            f'/v1/decisions/{name}?format=text',
+            f'/v1/decisions?consumer={fixed(50_000)}',
+            '/v1/decisions?limit=5',
+            '/v1/server-groups',
+            f'/v1/requests/{fixed(50)}',
+        )
         for path in paths:
             self.read(self.of.red.get(path), said + path)
 
@@ -544,9 +576,11 @@ def _anything(tenants: Tenants, examples: int) -> dict[int, int]:
     consumers = st.sampled_from((None, None, None, fixed(50_000), fixed(52_000)))
 
     @settings(
-        max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck),
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
         phases=(Phase.explicit, Phase.generate),
-    )  # fmt: skip
+    )
     @hypothesis.given(_specs(), consumers, st.booleans())
     def run(spec: dict[str, Any], consumer: str | None, dry_run: bool) -> None:
         if next(count) % 50 == 49:  # its hosts go on to report

@@ -41,7 +41,7 @@ UNKNOWN = [
     ({'destination': Destination(aggregates=[['nope']])}, 'aggregate nope'),
     ({'destination': Destination(host='cmp-l')}, 'host cmp-l (did you mean cmp-1 or cmp-2 or'),
     ({'force_hosts': ['elsewhere']}, 'host elsewhere'),
-]  # fmt: skip
+]
 
 
 @pytest.mark.finding('N10', 'a zone, trait, aggregate or host that is not there is called unknown')
@@ -212,8 +212,11 @@ def test_one_host_is_explained_with_its_own_reason_not_with_all_that_a_filter_ma
     [
         ('foo', ['host list', 'host show', 'host disable'], []),
         ('topic', ['nova_topic', 'transport_url'], []),
-        ('fake-0001x', [f'fake-{n:05}' for n in range(100)],
-         ['fake-00010', 'fake-00011', 'fake-00012']),
+        (
+            'fake-0001x',
+            [f'fake-{n:05}' for n in range(100)],
+            ['fake-00010', 'fake-00011', 'fake-00012'],
+        ),
         ('enabled_filter', ['enabled_filters', 'enabled_weighers'], ['enabled_filters']),
         ('custom-ssd', ['CUSTOM_SSD', 'CUSTOM_SSE'], ['CUSTOM_SSD']),
         ('rde', ['red', 'green'], ['red']),
@@ -224,6 +227,6 @@ def test_one_host_is_explained_with_its_own_reason_not_with_all_that_a_filter_ma
         ('', ['a'], []),
         ('x' * 300, ['x' * 299], []),
     ],
-)  # fmt: skip
+)
 def test_names_are_near_by_few_slips_and_the_nearest_alone_are_told(name, known, expected):
     assert near(name, known) == expected

@@ -52,8 +52,11 @@ for line in sys.stdin:
 def runner():
     process = subprocess.Popen(
         [sys.executable, '-c', RUNNER],
-        cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        cwd=ROOT,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     yield process
     process.stdin.close()
     assert process.wait(30) == 0

@@ -106,12 +106,19 @@ def test_a_skip_for_what_could_be_had_is_wrong(tmp_path, reason, code):
     )
     ran = subprocess.run(
         [sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', '--junitxml=it.xml'],
-        cwd=tmp_path, capture_output=True, text=True, timeout=100,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
     assert '1 skipped' in ran.stdout
     done = subprocess.run(
         [sys.executable, '-', 'it.xml', 'NO RABBITMQ', 'NO RABBITMQ-SERVER'],
-        cwd=tmp_path, input=judge, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        cwd=tmp_path,
+        input=judge,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == code, done.stderr
     assert ('WRONG' if code else 'ok   ') + '     1  ' + reason in done.stdout

@@ -29,8 +29,11 @@ def test_the_sample_is_what_the_generator_writes(tmp_path):
     made = tmp_path / 'gantt.conf.sample'
     done = subprocess.run(
         [command, '--config-file', 'etc/gantt/config-generator.conf', '--output-file', made],
-        cwd=ROOT, capture_output=True, text=True, timeout=110,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
     assert done.returncode == 0, done.stderr
     assert made.read_text() == SAMPLE.read_text(), 'run "make genconfig" and commit the result'
 
@@ -40,8 +43,11 @@ def test_the_sample_of_the_policy_is_what_the_generator_writes(tmp_path):
     made = tmp_path / 'policy.yaml.sample'
     done = subprocess.run(
         [command, '--config-file', 'etc/gantt/policy-generator.conf', '--output-file', made],
-        cwd=ROOT, capture_output=True, text=True, timeout=110,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
     assert done.returncode == 0, done.stderr
     sample = SAMPLE.with_name('policy.yaml.sample').read_text()
     assert made.read_text() == sample, 'run "make genpolicy" and commit the result'

@@ -57,8 +57,11 @@ def test_the_processes_say_so(broken, module):
     path = broken / 'bytes'
     done = subprocess.run(
         [sys.executable, '-m', f'gantt.cmd.{module}', '--config-file', path],
-        cwd=ROOT, capture_output=True, text=True, timeout=110,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
     assert done.returncode == 1
     assert f'{path}: is not text in UTF-8' in done.stderr
     assert 'Traceback' not in done.stderr

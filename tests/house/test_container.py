@@ -50,8 +50,10 @@ def test_the_image_is_made_in_stages_for_a_user_that_is_not_root():
     (user,) = re.findall(r'^USER (\S+)$', RECIPE, re.MULTILINE)
     assert int(user) > 0 and f'--uid {user}' in stages[-1]
     # Where images come from is said by who builds: a name with a host has a dot or a port.
-    images = [*re.findall(r'^ARG BASE=(\S+)$', RECIPE, re.MULTILINE),
-              *re.findall(r':-([^}]+)}', (ROOT / 'compose.yaml').read_text())]  # fmt: skip
+    images = [
+        *re.findall(r'^ARG BASE=(\S+)$', RECIPE, re.MULTILINE),
+        *re.findall(r':-([^}]+)}', (ROOT / 'compose.yaml').read_text()),
+    ]
     assert len(images) >= 4
     assert not [image for image in images if '/' in image]
 
@@ -113,6 +115,9 @@ def test_the_image_can_be_built():
         )
     done = subprocess.run(
         [builder, 'build', '-f', 'Containerfile', '-t', 'gantt-test', '.'],
-        cwd=ROOT, capture_output=True, text=True, timeout=1500,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=1500,
+    )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -39,9 +39,13 @@ def a_command(**words):
 def run(folder, *words):
     environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(folder), str(ROOT)])}
     return subprocess.run(
-        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True,
+        [sys.executable, *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
         timeout=100,
-    )  # fmt: skip
+    )
 
 
 def test_a_new_filter_passes_its_test_at_once(folder, capsys):
@@ -57,12 +61,19 @@ def test_a_new_filter_passes_its_test_at_once(folder, capsys):
     parser.read(folder / 'setup.cfg')
     listed = parser['options.entry_points']['gantt.filters'].split('\n')
     assert [line.partition(' = ')[0] for line in listed if line] == [
-        'GpuModelFilter', 'NUMAThingFilter',
-    ]  # fmt: skip
+        'GpuModelFilter',
+        'NUMAThingFilter',
+    ]
     checked = run(
-        folder, '-m', 'gantt.cmd.manage', 'dev', 'check-plugin',
-        'my_gantt_plugins.gpu_model:GpuModelFilter', '--cases', '20',
-    )  # fmt: skip
+        folder,
+        '-m',
+        'gantt.cmd.manage',
+        'dev',
+        'check-plugin',
+        'my_gantt_plugins.gpu_model:GpuModelFilter',
+        '--cases',
+        '20',
+    )
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert checked.stdout == (
         'filter GpuModelFilter of my_gantt_plugins.gpu_model, over columns: '
@@ -87,9 +98,20 @@ def test_what_a_new_filter_says_to_do_next_works(folder, capsys):
     assert 'gantt-manage dev check-plugin GpuModelFilter' in steps
     # Into a place of its own, with the tools that are here.
     done = run(
-        folder, '-m', 'pip', '--disable-pip-version-check', '--no-input', 'install', '--no-index',
-        '--no-build-isolation', '--no-deps', '--prefix', folder / 'prefix', '-e', '.',
-    )  # fmt: skip
+        folder,
+        '-m',
+        'pip',
+        '--disable-pip-version-check',
+        '--no-input',
+        'install',
+        '--no-index',
+        '--no-build-isolation',
+        '--no-deps',
+        '--prefix',
+        folder / 'prefix',
+        '-e',
+        '.',
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     (place,) = (folder / 'prefix').rglob('site-packages')
     done = run(ROOT, '-c', textwrap.dedent(INSTALLED), place)

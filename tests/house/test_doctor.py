@@ -79,81 +79,124 @@ CASES = [
     ('transport_url = rabbit://guest:guest@127.0.0.1/', [('warning', 'transport_url')]),
     ('transport_url = carrier-pigeon://roof/', [('error', 'transport_url')]),
     ('transport_url = kombu+memory:///', []),
-    ('transport_url = rabbit://gantt:s3cret@rabbit-1/gantt',
-     [('error', '[oslo_messaging_rabbit] ssl')]),
+    (
+        'transport_url = rabbit://gantt:s3cret@rabbit-1/gantt',
+        [('error', '[oslo_messaging_rabbit] ssl')],
+    ),
     # TLS
     (FAR, [('error', '[oslo_messaging_rabbit] ssl'), ('error', '[oslo_messaging_rabbit] ssl')]),
     (FAR + TLS, []),
     (TWO + TLS, [('note', 'transport_url')]),
     (FAR + RABBIT + 'ssl = true', [('error', '[oslo_messaging_rabbit] ssl_ca_file')]),
-    ('transport_url = rabbit://gantt:s3cret@rabbit-1:5671/gantt?ssl=1',
-     [('error', '[oslo_messaging_rabbit] ssl_ca_file')]),
+    (
+        'transport_url = rabbit://gantt:s3cret@rabbit-1:5671/gantt?ssl=1',
+        [('error', '[oslo_messaging_rabbit] ssl_ca_file')],
+    ),
     (RABBIT + f'ssl_ca_file = {__file__}', [('error', '[oslo_messaging_rabbit] ssl_ca_file')]),
-    (FAR + RABBIT + 'ssl = true\nssl_ca_file = /no/such/file',
-     [('error', '[oslo_messaging_rabbit] ssl_ca_file')]),
+    (
+        FAR + RABBIT + 'ssl = true\nssl_ca_file = /no/such/file',
+        [('error', '[oslo_messaging_rabbit] ssl_ca_file')],
+    ),
     (FAR + TLS + 'ssl_version = SSLv23', [('warning', '[oslo_messaging_rabbit] ssl_version')]),
-    (FAR + RABBIT + 'ssl = true\nssl_version = SSLv23',
-     [('error', '[oslo_messaging_rabbit] ssl_version'),
-      ('error', '[oslo_messaging_rabbit] ssl_ca_file')]),
+    (
+        FAR + RABBIT + 'ssl = true\nssl_version = SSLv23',
+        [
+            ('error', '[oslo_messaging_rabbit] ssl_version'),
+            ('error', '[oslo_messaging_rabbit] ssl_ca_file'),
+        ],
+    ),
     # the broker: connections
-    (RABBIT + 'heartbeat_timeout_threshold = 0',
-     [('error', '[oslo_messaging_rabbit] heartbeat_timeout_threshold')]),
-    (RABBIT + 'heartbeat_timeout_threshold = 600',
-     [('warning', '[oslo_messaging_rabbit] heartbeat_timeout_threshold')]),
-    (RABBIT + 'heartbeat_timeout_threshold = 2',
-     [('warning', '[oslo_messaging_rabbit] heartbeat_timeout_threshold')]),
+    (
+        RABBIT + 'heartbeat_timeout_threshold = 0',
+        [('error', '[oslo_messaging_rabbit] heartbeat_timeout_threshold')],
+    ),
+    (
+        RABBIT + 'heartbeat_timeout_threshold = 600',
+        [('warning', '[oslo_messaging_rabbit] heartbeat_timeout_threshold')],
+    ),
+    (
+        RABBIT + 'heartbeat_timeout_threshold = 2',
+        [('warning', '[oslo_messaging_rabbit] heartbeat_timeout_threshold')],
+    ),
     (RABBIT + 'heartbeat_rate = 0', [('error', '[oslo_messaging_rabbit] heartbeat_rate')]),
-    (RABBIT + 'rabbit_interval_max = 300',
-     [('warning', '[oslo_messaging_rabbit] rabbit_interval_max')]),
-    (RABBIT + 'rabbit_qos_prefetch_count = 1',
-     [('error', '[oslo_messaging_rabbit] rabbit_qos_prefetch_count')]),
-    (RABBIT + 'rabbit_qos_prefetch_count = 32',
-     [('warning', '[oslo_messaging_rabbit] rabbit_qos_prefetch_count')]),
+    (
+        RABBIT + 'rabbit_interval_max = 300',
+        [('warning', '[oslo_messaging_rabbit] rabbit_interval_max')],
+    ),
+    (
+        RABBIT + 'rabbit_qos_prefetch_count = 1',
+        [('error', '[oslo_messaging_rabbit] rabbit_qos_prefetch_count')],
+    ),
+    (
+        RABBIT + 'rabbit_qos_prefetch_count = 32',
+        [('warning', '[oslo_messaging_rabbit] rabbit_qos_prefetch_count')],
+    ),
     (RABBIT + 'rabbit_qos_prefetch_count = 64', []),
-    (RABBIT + 'rabbit_qos_prefetch_count = 0',
-     [('warning', '[oslo_messaging_rabbit] rabbit_qos_prefetch_count')]),
-    (RABBIT + 'rabbit_qos_prefetch_count = 5000',
-     [('warning', '[oslo_messaging_rabbit] rabbit_qos_prefetch_count')]),
-    (RABBIT + 'kombu_compression = gzip',
-     [('warning', '[oslo_messaging_rabbit] kombu_compression')]),
+    (
+        RABBIT + 'rabbit_qos_prefetch_count = 0',
+        [('warning', '[oslo_messaging_rabbit] rabbit_qos_prefetch_count')],
+    ),
+    (
+        RABBIT + 'rabbit_qos_prefetch_count = 5000',
+        [('warning', '[oslo_messaging_rabbit] rabbit_qos_prefetch_count')],
+    ),
+    (
+        RABBIT + 'kombu_compression = gzip',
+        [('warning', '[oslo_messaging_rabbit] kombu_compression')],
+    ),
     ('[rpc]\nself_ping_seconds = 0', [('warning', '[rpc] self_ping_seconds')]),
     ('[rpc]\nworker_threads = 10', [('warning', '[oslo_messaging_rabbit] rpc_conn_pool_size')]),
     (RABBIT + 'rpc_conn_pool_size = 1', [('error', 'transport_url')]),
     # the broker: queues
     (RABBIT + 'rabbit_ha_queues = true', [('error', '[oslo_messaging_rabbit] rabbit_ha_queues')]),
     (RABBIT + 'amqp_auto_delete = true', [('warning', '[oslo_messaging_rabbit] amqp_auto_delete')]),
-    (QUORUM + 'amqp_auto_delete = true\n' + NAMES + '[oslo_concurrency]\nlock_path = /tmp',
-     [('error', '[oslo_messaging_rabbit] amqp_auto_delete')]),
-    (RABBIT + 'rabbit_stream_fanout = true',
-     [('error', '[oslo_messaging_rabbit] rabbit_stream_fanout')]),
-    (RABBIT + 'rabbit_quorum_queue = true',
-     [('warning', '[oslo_messaging_rabbit] rabbit_transient_quorum_queue')]),
+    (
+        QUORUM + 'amqp_auto_delete = true\n' + NAMES + '[oslo_concurrency]\nlock_path = /tmp',
+        [('error', '[oslo_messaging_rabbit] amqp_auto_delete')],
+    ),
+    (
+        RABBIT + 'rabbit_stream_fanout = true',
+        [('error', '[oslo_messaging_rabbit] rabbit_stream_fanout')],
+    ),
+    (
+        RABBIT + 'rabbit_quorum_queue = true',
+        [('warning', '[oslo_messaging_rabbit] rabbit_transient_quorum_queue')],
+    ),
     (QUORUM, [('warning', '[oslo_messaging_rabbit] use_queue_manager')]),
     (QUORUM + NAMES, [('error', '[oslo_concurrency] lock_path')]),
     (QUORUM + NAMES + '[oslo_concurrency]\nlock_path = /var/lib/gantt/lock', []),
-    (RABBIT + 'rabbit_transient_queues_ttl = 0',
-     [('warning', '[oslo_messaging_rabbit] rabbit_transient_queues_ttl')]),
-    (RABBIT + 'rabbit_transient_queues_ttl = 30',
-     [('warning', '[oslo_messaging_rabbit] rabbit_transient_queues_ttl')]),
+    (
+        RABBIT + 'rabbit_transient_queues_ttl = 0',
+        [('warning', '[oslo_messaging_rabbit] rabbit_transient_queues_ttl')],
+    ),
+    (
+        RABBIT + 'rabbit_transient_queues_ttl = 30',
+        [('warning', '[oslo_messaging_rabbit] rabbit_transient_queues_ttl')],
+    ),
     (RABBIT + 'direct_mandatory_flag = false', []),
-    (RABBIT + 'direct_mandatory_flag = false\n[rpc]\nreply_channel = stock',
-     [('error', '[oslo_messaging_rabbit] direct_mandatory_flag')]),
+    (
+        RABBIT + 'direct_mandatory_flag = false\n[rpc]\nreply_channel = stock',
+        [('error', '[oslo_messaging_rabbit] direct_mandatory_flag')],
+    ),
     # Nova
-    ('[rpc]\nnova_transport_url = rabbit://nova:s5cret@127.0.0.1/',
-     [('note', '[rpc] nova_transport_url')]),
-    ('[rpc]\nnova_rabbit_options = rabbit_quorum_queue:false',
-     [('note', '[rpc] nova_rabbit_options')]),
+    (
+        '[rpc]\nnova_transport_url = rabbit://nova:s5cret@127.0.0.1/',
+        [('note', '[rpc] nova_transport_url')],
+    ),
+    (
+        '[rpc]\nnova_rabbit_options = rabbit_quorum_queue:false',
+        [('note', '[rpc] nova_rabbit_options')],
+    ),
     (NOVA, []),
     ('[rpc]\nnova_enabled = true', [('warning', '[rpc] nova_transport_url')]),
     (NOVA + '\nnova_topic = gantt-stats', [('error', '[rpc] nova_topic')]),
-    (NOVA + '\nnova_budget_seconds = 90',
-     [('note', '[rpc] nova_budget_seconds')]),
-    (NOVA + '\nnova_lease_seconds = 60',
-     [('error', '[rpc] nova_lease_seconds')]),
-    (NOVA + '\nnova_lease_seconds = 300',
-     [('warning', '[rpc] nova_lease_seconds')]),
-    (NOVA + '\nnova_rabbit_options = heartbeat_rate:0',
-     [('error', '[oslo_messaging_rabbit] heartbeat_rate')]),
+    (NOVA + '\nnova_budget_seconds = 90', [('note', '[rpc] nova_budget_seconds')]),
+    (NOVA + '\nnova_lease_seconds = 60', [('error', '[rpc] nova_lease_seconds')]),
+    (NOVA + '\nnova_lease_seconds = 300', [('warning', '[rpc] nova_lease_seconds')]),
+    (
+        NOVA + '\nnova_rabbit_options = heartbeat_rate:0',
+        [('error', '[oslo_messaging_rabbit] heartbeat_rate')],
+    ),
     # gantt-nova-source
     (SOURCE, []),
     (SOURCE + 'interval_seconds = 100', [('warning', '[nova_source] interval_seconds')]),
@@ -167,12 +210,16 @@ CASES = [
     (SOURCE + '[nova]\nauth_type = pasword', [('error', '[nova] auth_type')]),
     ('[databse]\nmax_pool_size = 9', [('error', '[databse]')]),
     # periods and bounds
-    ('[claims]\nlease_seconds = 800\nlease_seconds_max = 700',
-     [('error', '[claims] lease_seconds')]),
+    (
+        '[claims]\nlease_seconds = 800\nlease_seconds_max = 700',
+        [('error', '[claims] lease_seconds')],
+    ),
     ('[scheduler]\nunknown_after_seconds = 30', [('error', '[scheduler] unknown_after_seconds')]),
     ('[scheduler]\nunknown_after_seconds = 90', [('warning', '[scheduler] unknown_after_seconds')]),
-    ('[scheduler]\nfeed_seconds = 60\nreport_seconds = 30\nunknown_after_seconds = 60',
-     [('error', '[scheduler] feed_seconds')]),
+    (
+        '[scheduler]\nfeed_seconds = 60\nreport_seconds = 30\nunknown_after_seconds = 60',
+        [('error', '[scheduler] feed_seconds')],
+    ),
     ('[filters]\nservice_down_time = 60', [('error', '[scheduler] report_seconds')]),
     ('[filters]\nservice_down_time = 100', [('warning', '[scheduler] report_seconds')]),
     ('[compute]\nreport_seconds = 170', [('error', '[compute] report_seconds')]),
@@ -191,63 +238,98 @@ CASES = [
     # the database
     ('[database]\nconnection =', [('error', '[database] connection')]),
     ('[database]\nconnection = nonsense', [('error', '[database] connection')]),
-    ('[database]\nconnection = postgresql://gantt:DB_PASS@127.0.0.1/gantt',
-     [('warning', '[database] connection')]),
-    ('[database]\nconnection = postgresql://gantt:s4cret@db-1/gantt',
-     [('error', '[database] connection')]),
-    ('[database]\nconnection = postgresql://gantt:s4cret@db-1/gantt?sslmode=require',
-     [('error', '[database] connection')]),
+    (
+        '[database]\nconnection = postgresql://gantt:DB_PASS@127.0.0.1/gantt',
+        [('warning', '[database] connection')],
+    ),
+    (
+        '[database]\nconnection = postgresql://gantt:s4cret@db-1/gantt',
+        [('error', '[database] connection')],
+    ),
+    (
+        '[database]\nconnection = postgresql://gantt:s4cret@db-1/gantt?sslmode=require',
+        [('error', '[database] connection')],
+    ),
     ('[database]\nconnection = postgresql://gantt:s4cret@db-1/gantt?sslmode=verify-full', []),
-    ('[database]\nconnection = mysql+pymysql://gantt:s4cret@db-1/gantt',
-     [('error', '[database] connection')]),
+    (
+        '[database]\nconnection = mysql+pymysql://gantt:s4cret@db-1/gantt',
+        [('error', '[database] connection')],
+    ),
     ('[database]\nconnection = mysql+pymysql://gantt:s4cret@db-1/gantt?ssl_ca=/etc/ca.pem', []),
-    ('[database]\nconnection = mysql+pymysql://gantt:s4cret@127.0.0.1/gantt\nmysql_sql_mode =',
-     [('error', '[database] mysql_sql_mode')]),
-    ('[database]\nconnection = sqlite:////var/lib/gantt/gantt.db',
-     [('note', '[database] connection')]),
-    ('[database]\nconnection = sqlite:////var/lib/gantt/gantt.db\nsqlite_synchronous = false\n'
-     '[scheduler]\nworkers = 2\n[filters]\nhost_subset_size = 3',
-     [('error', '[scheduler] workers'), ('error', '[database] sqlite_synchronous')]),
-    ('[database]\nmax_overflow = 5',
-     [('warning', '[database] max_overflow'), ('warning', '[database] max_overflow')]),
+    (
+        '[database]\nconnection = mysql+pymysql://gantt:s4cret@127.0.0.1/gantt\nmysql_sql_mode =',
+        [('error', '[database] mysql_sql_mode')],
+    ),
+    (
+        '[database]\nconnection = sqlite:////var/lib/gantt/gantt.db',
+        [('note', '[database] connection')],
+    ),
+    (
+        '[database]\nconnection = sqlite:////var/lib/gantt/gantt.db\nsqlite_synchronous = false\n'
+        '[scheduler]\nworkers = 2\n[filters]\nhost_subset_size = 3',
+        [('error', '[scheduler] workers'), ('error', '[database] sqlite_synchronous')],
+    ),
+    (
+        '[database]\nmax_overflow = 5',
+        [('warning', '[database] max_overflow'), ('warning', '[database] max_overflow')],
+    ),
     ('[database]\nmax_overflow = -1', []),
-    ('[database]\nstatement_seconds = 1\nlock_wait_seconds = 1',
-     [('error', '[database] statement_seconds')]),
+    (
+        '[database]\nstatement_seconds = 1\nlock_wait_seconds = 1',
+        [('error', '[database] statement_seconds')],
+    ),
     ('[database]\nlock_wait_seconds = 20', [('warning', '[database] lock_wait_seconds')]),
     ('[database]\nconnect_seconds = 15', [('warning', '[database] connect_seconds')]),
     ('[database]\ntransaction_attempts = 1', [('warning', '[database] transaction_attempts')]),
-    ('[database]\nidle_transaction_seconds = 600',
-     [('warning', '[database] idle_transaction_seconds')]),
-    ('[database]\ndb_max_retries = 50\nslave_connection = postgresql://gantt:s6cret@db-2/gantt',
-     [('note', '[database] slave_connection'), ('note', '[database] db_max_retries')]),
+    (
+        '[database]\nidle_transaction_seconds = 600',
+        [('warning', '[database] idle_transaction_seconds')],
+    ),
+    (
+        '[database]\ndb_max_retries = 50\nslave_connection = postgresql://gantt:s6cret@db-2/gantt',
+        [('note', '[database] slave_connection'), ('note', '[database] db_max_retries')],
+    ),
     # processes
     ('[api]\nhost = 10.0.0.1', [('error', '[api] host'), ('warning', '[api] host')]),
-    ('[api]\nhost = 10.0.0.1\nbehind_proxy = true',
-     [('error', '[api] host'), ('warning', '[api] host'), ('warning', '[api] behind_proxy')]),
+    (
+        '[api]\nhost = 10.0.0.1\nbehind_proxy = true',
+        [('error', '[api] host'), ('warning', '[api] host'), ('warning', '[api] behind_proxy')],
+    ),
     ('[api]\ntable_age_seconds = 60', [('error', '[api] table_age_unhealthy_seconds')]),
     ('metrics_port = 0', [('note', '[DEFAULT] metrics_port')]),
-    ('metrics_port = 65535\n[scheduler]\nworkers = 2\n[filters]\nhost_subset_size = 3',
-     [('error', '[DEFAULT] metrics_port')]),
-    ('metrics_port = 8789\n[scheduler]\nworkers = 2\n[filters]\nhost_subset_size = 3',
-     [('error', '[DEFAULT] metrics_port')]),
+    (
+        'metrics_port = 65535\n[scheduler]\nworkers = 2\n[filters]\nhost_subset_size = 3',
+        [('error', '[DEFAULT] metrics_port')],
+    ),
+    (
+        'metrics_port = 8789\n[scheduler]\nworkers = 2\n[filters]\nhost_subset_size = 3',
+        [('error', '[DEFAULT] metrics_port')],
+    ),
     ('metrics_host = 10.0.0.1', [('error', '[DEFAULT] metrics_host')]),
     ('[filters]\nskip_failing_plugins = true', [('warning', '[filters] skip_failing_plugins')]),
-    ('[filters]\nenabled_filters = ComputeFiler',
-     [('error', '[filters]')] + 2 * [('error', '[filters] enabled_filters')]
-     + 16 * [('warning', '[filters] enabled_filters')]),
+    (
+        '[filters]\nenabled_filters = ComputeFiler',
+        [('error', '[filters]')]
+        + 2 * [('error', '[filters] enabled_filters')]
+        + 16 * [('warning', '[filters] enabled_filters')],
+    ),
     # who asks
     ('[api]\nauth_strategy = keystoen', [('error', '[api] auth_strategy')]),
     ('[api]\nauth_strategy = keystone', [('error', '[keystone_authtoken] auth_type')]),
     (TOKENS, [('error', '[keystone_authtoken] auth_url')]),
     (TOKENS + 'auth_url = https://keystone/v3', []),
     (TOKENS + 'auth_url = http://keystone/v3', [('warning', '[keystone_authtoken] auth_url')]),
-    (TOKENS + 'auth_url = http://127.0.0.1/v3\ninsecure = true',
-     [('warning', '[keystone_authtoken] insecure')]),
+    (
+        TOKENS + 'auth_url = http://127.0.0.1/v3\ninsecure = true',
+        [('warning', '[keystone_authtoken] insecure')],
+    ),
     ('[oslo_policy]\npolicy_file = no-such.yaml', [('error', '[oslo_policy] policy_file')]),
     ('state_path = /run/gantt', [('warning', '[DEFAULT] state_path')]),
-    ('[compute]\nguest_start_command = start',
-     [('error', '[compute] guest_stop_command'), ('warning', '[compute] guest_list_command')]),
-]  # fmt: skip
+    (
+        '[compute]\nguest_start_command = start',
+        [('error', '[compute] guest_stop_command'), ('warning', '[compute] guest_list_command')],
+    ),
+]
 
 
 @pytest.mark.parametrize(
@@ -322,8 +404,11 @@ def test_postgresql_is_asked_for_what_promises_rest_on(a_conf, postgresql_url):
     with engine.connect() as connection:
         # For new sessions of this database alone; this one stays as it is.
         connection.execution_options(isolation_level='AUTOCOMMIT')
-        for setting in ('synchronous_commit = off', 'default_transaction_read_only = on',
-                        "idle_session_timeout = '5s'"):  # fmt: skip
+        for setting in (
+            'synchronous_commit = off',
+            'default_transaction_read_only = on',
+            "idle_session_timeout = '5s'",
+        ):
             connection.exec_driver_sql(f'ALTER DATABASE {name} SET {setting}')
         try:
             said = of_the_server(conf)
@@ -337,11 +422,18 @@ def test_postgresql_is_asked_for_what_promises_rest_on(a_conf, postgresql_url):
 
 #: A PostgreSQL server as it should be.
 POSTGRESQL = {
-    'synchronous_commit': 'on', 'fsync': 'on', 'full_page_writes': 'on', 'autovacuum': 'on',
-    'server_encoding': 'UTF8', 'max_connections': '100', 'superuser_reserved_connections': '3',
-    'synchronous_standby_names': '', 'default_transaction_read_only': 'off',
-    'is_standby': False, 'is_superuser_role': False,
-}  # fmt: skip
+    'synchronous_commit': 'on',
+    'fsync': 'on',
+    'full_page_writes': 'on',
+    'autovacuum': 'on',
+    'server_encoding': 'UTF8',
+    'max_connections': '100',
+    'superuser_reserved_connections': '3',
+    'synchronous_standby_names': '',
+    'default_transaction_read_only': 'off',
+    'is_standby': False,
+    'is_superuser_role': False,
+}
 
 
 @pytest.mark.parametrize(
@@ -350,8 +442,10 @@ POSTGRESQL = {
         ({}, []),
         ({'fsync': 'off'}, ['fsync']),
         ({'full_page_writes': 'off'}, ['full_page_writes']),
-        ({'synchronous_standby_names': 'db-2', 'synchronous_commit': 'local'},
-         ['synchronous_commit']),
+        (
+            {'synchronous_standby_names': 'db-2', 'synchronous_commit': 'local'},
+            ['synchronous_commit'],
+        ),
         ({'synchronous_standby_names': 'db-2'}, []),
         ({'is_standby': True, 'default_transaction_read_only': 'on'}, ['pg_is_in_recovery()']),
         ({'server_encoding': 'SQL_ASCII'}, ['server_encoding']),
@@ -359,7 +453,7 @@ POSTGRESQL = {
         ({'is_superuser_role': True}, ['[database] connection']),
         ({'max_connections': '30'}, ['max_connections']),
     ],
-)  # fmt: skip
+)
 def test_what_settings_of_postgresql_mean(a_conf, said, expected):
     findings = live.judge_postgresql(a_conf(), POSTGRESQL | said)
     assert [f.option for f in findings] == expected
@@ -379,14 +473,16 @@ def test_mariadb_is_asked_for_what_promises_rest_on(a_conf, mysql_url):
     for changes, expected in (
         ({'innodb_flush_log_at_trx_commit': '2'}, ['innodb_flush_log_at_trx_commit']),
         ({'innodb_doublewrite': 'OFF'}, ['innodb_doublewrite']),
-        ({'log_bin': 'ON', 'binlog_format': 'STATEMENT', 'sync_binlog': '0'},
-         ['binlog_format', 'sync_binlog']),
+        (
+            {'log_bin': 'ON', 'binlog_format': 'STATEMENT', 'sync_binlog': '0'},
+            ['binlog_format', 'sync_binlog'],
+        ),
         ({'log_bin': 'ON', 'binlog_format': 'ROW', 'sync_binlog': '1'}, []),
         ({'read_only': 'ON'}, ['read_only']),
         ({'wait_timeout': '10'}, ['wait_timeout']),
         ({'wsrep_on': 'ON'}, ['[database] mysql_wsrep_sync_wait']),
         ({'max_connections': '10'}, ['max_connections']),
-    ):  # fmt: skip
+    ):
         assert set(changes) - {'wsrep_on'} <= set(sound)
         findings = live.judge_mysql(conf, sound | changes)
         assert [f.option for f in findings] == expected
@@ -399,9 +495,10 @@ def test_sessions_that_share_a_connection_are_found(tmp_path):
     def engine_with(pool):
         engine = sa.create_engine(f'sqlite:///{tmp_path}/x.db', poolclass=pool)
         sa.event.listen(
-            engine, 'connect',
+            engine,
+            'connect',
             lambda raw, _: (lambda n: raw.create_function('session', 0, lambda: n))(next(numbers)),
-        )  # fmt: skip
+        )
         return engine
 
     for pool, expected in ((sa.pool.StaticPool, 1), (sa.pool.NullPool, 0)):
@@ -444,18 +541,21 @@ def test_servers_that_do_not_answer_are_a_note_or_with_live_an_error(a_conf):
     ('change', 'wrong'),
     [
         (lambda parts: parts._replace(path='/no-such-vhost'), 'the virtual host'),
-        (lambda parts: parts._replace(netloc=f'nobody:wr0ng@{parts.hostname}:{parts.port}'),
-         'the user or the password'),
+        (
+            lambda parts: parts._replace(netloc=f'nobody:wr0ng@{parts.hostname}:{parts.port}'),
+            'the user or the password',
+        ),
     ],
     ids=['vhost', 'user'],
-)  # fmt: skip
+)
 @pytest.mark.parametrize('ask', [None, True])
 def test_a_broker_that_refuses_us_runs(a_conf, rabbit_url, change, wrong, ask):
     url = change(urlsplit(rabbit_url)).geturl()
     (refused,) = [
-        f for f in doctor.diagnose(a_conf(f'transport_url = {url}'), ask)
+        f
+        for f in doctor.diagnose(a_conf(f'transport_url = {url}'), ask)
         if f.option == 'message broker'
-    ]  # fmt: skip
+    ]
     assert refused.severity is Severity.ERROR
     assert refused.why.startswith('it runs and refuses us')
     assert refused.instead.startswith(f'Correct in transport_url {wrong}')

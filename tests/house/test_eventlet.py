@@ -77,6 +77,9 @@ def test_entry_points_hide_eventlet_where_it_is_installed():
         code = f'import {package}, futurist, sys; assert sys.modules["eventlet"] is None'
         done = subprocess.run(
             [sys.executable, '-W', 'error', '-c', code],
-            cwd=ROOT, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         assert done.returncode == 0, done.stderr

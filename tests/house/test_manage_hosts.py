@@ -139,9 +139,10 @@ def test_what_runs_is_adopted_and_may_be_told_again(store, host, tell):
     assert live(store) == []
     code, out, error = tell(*lines, '')
     assert (code, out) == (
-        0, '3 adopted, 0 adopted beyond capacity, 0 known already, 0 on another host, '
+        0,
+        '3 adopted, 0 adopted beyond capacity, 0 known already, 0 on another host, '
         '0 on unknown hosts\n',
-    ), error  # fmt: skip
+    ), error
     assert [(c.flavor, c.project_id, c.adopted) for c in live(store)] == [
         ('m1.small', 'p1', True)
     ] * 3
@@ -160,8 +161,12 @@ def test_what_is_wrong_with_a_guest_is_listed(store, host, tell):
     said = json.loads(out)
     assert code == 1
     assert said['counts'] == {
-        'adopted': 1, 'over_full': 1, 'known': 0, 'elsewhere': 1, 'unknown_host': 1,
-    }  # fmt: skip
+        'adopted': 1,
+        'over_full': 1,
+        'known': 0,
+        'elsewhere': 1,
+        'unknown_host': 1,
+    }
     assert {one['fate']: one['note'] for one in said['trouble']} == {
         'over_full': 'VCPU 21 of 8',
         'elsewhere': 'it has a live claim on cmp-1',

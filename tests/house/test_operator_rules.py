@@ -65,8 +65,11 @@ def test_the_scheduler_does_not_start_with_a_wrong_rule(tmp_path):
     path.write_text(text_of(SOFT, 'soft 2: free.VCPUS > 3'))
     ended = subprocess.run(
         [sys.executable, '-m', 'gantt.cmd.scheduler', '--config-file', str(path)],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert ended.returncode == 1
     assert f'{SOFT}: rule 1: character 9: there is no resource class VCPUS' in ended.stderr
 
@@ -90,32 +93,60 @@ def test_a_wrong_rule_that_is_read_again_keeps_the_old_one_and_says_so(a_conf, c
 
 
 UNREAD = [
-    ('[filters]\noperator_rule = enabled\n', '[filters] operator_rule',
-     'did you mean operator_rules?'),
-    ('[filters]\noperator_preferences = soft 1: enabled\n', '[filters] operator_preferences',
-     'it is one of [weighers]'),
-    ('[weigher]\noperator_preferences = soft 1: enabled\n', '[weigher]',
-     'did you mean [weighers]?'),
-    ('[filters]\nenabled_filters = ComputeFilter\noperator_rules = enabled\n',
-     '[filters] operator_rules', 'RulesFilter is not enabled'),
-    ('[filters]\nenabled_weighers = RAMWeigher\n[weighers]\noperator_preferences = soft 1: enabled',
-     '[weighers] operator_preferences', 'RulesWeigher is not enabled'),
+    (
+        '[filters]\noperator_rule = enabled\n',
+        '[filters] operator_rule',
+        'did you mean operator_rules?',
+    ),
+    (
+        '[filters]\noperator_preferences = soft 1: enabled\n',
+        '[filters] operator_preferences',
+        'it is one of [weighers]',
+    ),
+    (
+        '[weigher]\noperator_preferences = soft 1: enabled\n',
+        '[weigher]',
+        'did you mean [weighers]?',
+    ),
+    (
+        '[filters]\nenabled_filters = ComputeFilter\noperator_rules = enabled\n',
+        '[filters] operator_rules',
+        'RulesFilter is not enabled',
+    ),
+    (
+        '[filters]\nenabled_weighers = RAMWeigher\n'
+        '[weighers]\noperator_preferences = soft 1: enabled',
+        '[weighers] operator_preferences',
+        'RulesWeigher is not enabled',
+    ),
     ('[scheduler]\nque_limit = 5\n', '[scheduler] que_limit', 'did you mean queue_limit?'),
     ('[DEFAULT]\nmetrics_prot = 1\n', '[DEFAULT] metrics_prot', 'did you mean metrics_port?'),
     ('[DEFAULT]\ntransport-ulr = x\n', '[DEFAULT] transport-ulr', 'did you mean transport_url?'),
     ('[DEFAULT]\nlog_dirr = /x\n', '[DEFAULT] log_dirr', 'did you mean log_dir?'),
     ('[database]\nconection = x\n', '[database] conection', 'did you mean connection?'),
     ('[database]\nmax_pool = 5\n', '[database] max_pool', 'did you mean max_pool_size?'),
-    ('[oslo_messaging_rabbit]\nrabbit_quorum = 1\n', '[oslo_messaging_rabbit] rabbit_quorum',
-     'did you mean rabbit_quorum_queue?'),
+    (
+        '[oslo_messaging_rabbit]\nrabbit_quorum = 1\n',
+        '[oslo_messaging_rabbit] rabbit_quorum',
+        'did you mean rabbit_quorum_queue?',
+    ),
     ('[oslo_policy]\npolicy_fil = x\n', '[oslo_policy] policy_fil', 'did you mean policy_file?'),
-    ('[keystone_authtoken]\nauth_type = password\nusernam = x\n',
-     '[keystone_authtoken] usernam', 'did you mean username?'),
-    ('[keystone_autht]\nauth_type = password\n', '[keystone_autht]',
-     'did you mean [keystone_authtoken]?'),
-    ('[placement]\nauth_type = v3applicationcredential\napplication_credentials_id = x\n',
-     '[placement] application_credentials_id', 'did you mean application_credential_id?'),
-]  # fmt: skip
+    (
+        '[keystone_authtoken]\nauth_type = password\nusernam = x\n',
+        '[keystone_authtoken] usernam',
+        'did you mean username?',
+    ),
+    (
+        '[keystone_autht]\nauth_type = password\n',
+        '[keystone_autht]',
+        'did you mean [keystone_authtoken]?',
+    ),
+    (
+        '[placement]\nauth_type = v3applicationcredential\napplication_credentials_id = x\n',
+        '[placement] application_credentials_id',
+        'did you mean application_credential_id?',
+    ),
+]
 
 
 @pytest.mark.parametrize(('text', 'option', 'why'), UNREAD, ids=range(len(UNREAD)))

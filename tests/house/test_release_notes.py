@@ -10,8 +10,17 @@ import yaml
 
 ROOT = pathlib.Path(__file__).parents[2]
 NOTES = sorted((ROOT / 'releasenotes' / 'notes').glob('*.yaml'))
-KINDS = {'prelude', 'features', 'issues', 'upgrade', 'deprecations', 'critical', 'security',
-         'fixes', 'other'}  # fmt: skip
+KINDS = {
+    'prelude',
+    'features',
+    'issues',
+    'upgrade',
+    'deprecations',
+    'critical',
+    'security',
+    'fixes',
+    'other',
+}
 
 
 def test_there_are_notes():

@@ -24,10 +24,17 @@ SKIPPED_DIRS = {'.git', '.venv', '.tox', 'build', 'dist', '__pycache__', 'node_m
 def _tracked():
     """Files of the tree: what git knows and will know, or all files where there is no git."""
     try:
-        listed = subprocess.run(
-            ['git', 'ls-files', '-z', '--cached', '--others', '--exclude-standard'],
-            cwd=ROOT, check=True, capture_output=True, timeout=60,
-        ).stdout.decode().split('\0')  # fmt: skip
+        listed = (
+            subprocess.run(
+                ['git', 'ls-files', '-z', '--cached', '--others', '--exclude-standard'],
+                cwd=ROOT,
+                check=True,
+                capture_output=True,
+                timeout=60,
+            )
+            .stdout.decode()
+            .split('\0')
+        )
         return [ROOT / name for name in listed if name and (ROOT / name).is_file()]
     except (OSError, subprocess.CalledProcessError):
         return [
@@ -126,9 +133,10 @@ def test_every_module_says_what_it_is():
     silent = [
         _name(path)
         for path in OURS
-        if (text := path.read_text()).strip() and not ast.get_docstring(ast.parse(text))
+        if (text := path.read_text()).strip()
+        and not ast.get_docstring(ast.parse(text))
         and len(text.splitlines()) > 1
-    ]  # fmt: skip
+    ]
     assert not silent
 
 
@@ -200,15 +208,32 @@ def test_every_command_can_be_imported():
 
 # -- what must not be in a file that others get -----------------------------------------
 
-_TEXT = {'.py', '.rst', '.txt', '.cfg', '.toml', '.ini', '.conf', '.sample', '.yaml', '.yml',
-         '.json', '.svg', '.html', '.md', '.sh', '', '.mako'}  # fmt: skip
+_TEXT = {
+    '.py',
+    '.rst',
+    '.txt',
+    '.cfg',
+    '.toml',
+    '.ini',
+    '.conf',
+    '.sample',
+    '.yaml',
+    '.yml',
+    '.json',
+    '.svg',
+    '.html',
+    '.md',
+    '.sh',
+    '',
+    '.mako',
+}
 _FORBIDDEN = {
-    'a path of somebody\'s machine': re.compile(r'(?<![\w.])/(?:home|Users|root|work)/[\w.-]+'),
+    "a path of somebody's machine": re.compile(r'(?<![\w.])/(?:home|Users|root|work)/[\w.-]+'),
     'a package registry': re.compile(
         r'https?://(?:[\w.-]*\.)?(?:pypi\.org|pythonhosted\.org|artifactory|nexus)[\w./-]*'
         r'|--(?:extra-)?index-url|--find-links|\bfile:///'
     ),
-}  # fmt: skip
+}
 
 
 def test_no_file_names_a_machine_or_a_registry():
@@ -263,8 +288,11 @@ def test_the_lock_has_the_versions_of_the_constraints_and_a_hash_of_each():
         requirement = Requirement(said)
         assert hashes and all(re.fullmatch(r'sha256:[0-9a-f]{64} *', one) for one in hashes), said
         locked[canonicalize_name(requirement.name)] = requirement
-    pinned = [Requirement(line) for line in (ROOT / 'constraints.txt').read_text().splitlines()
-              if not line.startswith('#')]  # fmt: skip
+    pinned = [
+        Requirement(line)
+        for line in (ROOT / 'constraints.txt').read_text().splitlines()
+        if not line.startswith('#')
+    ]
     versions = {canonicalize_name(one.name): one.specifier for one in pinned}
     for name, requirement in locked.items():
         # What only another Python needs is not in the set that the tests are green on.

@@ -116,8 +116,11 @@ def test_the_samples_load_by_the_entry_points_their_package_declares(tmp_path, i
     )
     done = subprocess.run(
         [sys.executable, '-c', textwrap.dedent(LOAD), '--config-file', str(config)],
-        env=installed, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        env=installed,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     described = json.dumps(json.loads(done.stdout))
     for name in ('HeadroomFilter', 'HypervisorVersionFilter', 'BestFitWeigher'):
@@ -181,8 +184,11 @@ def test_what_is_wrong_with_a_source_is_said_in_the_last_line(
 ):
     done = subprocess.run(
         command(tmp_path, 'kombu+memory:////', *words, bookings='none.json'),
-        env=installed, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        env=installed,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     last = done.stderr.splitlines()[-1]
     assert (done.returncode, last.startswith('gantt-report-source: ')) == (code, True), last
     assert problem in last

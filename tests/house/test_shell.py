@@ -8,8 +8,9 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-PLUGIN = [ROOT / 'devstack' / name for name in ('override-defaults', 'settings', 'plugin.sh',
-                                                'lib/gantt')]  # fmt: skip
+PLUGIN = [
+    ROOT / 'devstack' / name for name in ('override-defaults', 'settings', 'plugin.sh', 'lib/gantt')
+]
 FOLDERS = [ROOT / '.ci', ROOT / 'tests' / 'devstack', ROOT / 'tests' / 'devstack' / 'bin']
 STARTS = ('#!/bin/bash', '#!/bin/sh', '# SPDX-License-Identifier: Apache-2.0\n# shellcheck shell=')
 OTHERS = sorted(

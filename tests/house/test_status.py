@@ -148,14 +148,16 @@ def test_a_revision_that_takes_away_is_told_from_one_that_adds():
         pytest.param('[scheduler]\nqueue_limt = 9\n', LOOK, 'mean queue_limit?', id='unread'),
         pytest.param('[scheduler]\nqueue_limit = many\n', STOP, 'queue_limit', id='unreadable'),
         pytest.param(
-            '[claims]\nlease_seconds = 800\nlease_seconds_max = 700\n', STOP, 'lease_seconds_max',
+            '[claims]\nlease_seconds = 800\nlease_seconds_max = 700\n',
+            STOP,
+            'lease_seconds_max',
             id='contradiction',
         ),
         pytest.param(
             '[filters]\nenabled_filters = ComputeFiler\n', STOP, 'ComputeFilter', id='no-plugin'
         ),
     ],
-)  # fmt: skip
+)
 def test_an_option_that_is_wrong_or_not_read_is_named(synced, check, addition, code, said):
     with synced.joinpath('gantt.conf').open('a') as config:
         config.write(addition)

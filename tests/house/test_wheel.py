@@ -13,9 +13,14 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 NEEDED = (
-    'setup.cfg', 'setup.py', 'pyproject.toml', 'README.rst', 'LICENSE', 'MANIFEST.in',
+    'setup.cfg',
+    'setup.py',
+    'pyproject.toml',
+    'README.rst',
+    'LICENSE',
+    'MANIFEST.in',
     'requirements.txt',
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope='module')
@@ -29,11 +34,25 @@ def wheel(tmp_path_factory):
     )
     into = tmp_path_factory.mktemp('wheel')
     done = subprocess.run(
-        [sys.executable, '-m', 'pip', '--disable-pip-version-check', '--no-input', 'wheel',
-         '--no-build-isolation', '--no-deps', '--wheel-dir', into, source],
+        [
+            sys.executable,
+            '-m',
+            'pip',
+            '--disable-pip-version-check',
+            '--no-input',
+            'wheel',
+            '--no-build-isolation',
+            '--no-deps',
+            '--wheel-dir',
+            into,
+            source,
+        ],
         env={**os.environ, 'PBR_VERSION': '1.2.3', 'GIT_CEILING_DIRECTORIES': str(source.parent)},
-        cwd=source, capture_output=True, text=True, timeout=110,
-    )  # fmt: skip
+        cwd=source,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     [built] = into.glob('*.whl')
     return source, built

@@ -63,9 +63,13 @@ def guarded(
         said['oslo_policy'] = {'policy_file': file}
     conf = identity.configuration(folder, said)
     return make_app(
-        site.insights, site.world.store, site.client, site.metrics,
-        strategy=auth.strategy('keystone', conf), rules=policy.Policy(conf),
-    )  # fmt: skip
+        site.insights,
+        site.world.store,
+        site.client,
+        site.metrics,
+        strategy=auth.strategy('keystone', conf),
+        rules=policy.Policy(conf),
+    )
 
 
 def a_cloud(keystone: Keystone, folder: pathlib.Path, rules: str = '') -> Cloud:

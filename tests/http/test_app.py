@@ -283,9 +283,14 @@ def test_the_openapi_document_is_valid_and_has_every_route(caller: httpx.Client)
 def test_every_route_has_a_rule_and_every_rule_a_route() -> None:
     # These are asked within routes, beside the rule of the route.
     within = {
-            decisions.WHOLE, asking.HOSTS, asked_fields.CLAIM, asked_fields.MIGRATE,
-            asked_fields.RULES, asked_fields.TRUSTED, root.DETAILS,
-        }  # fmt: skip
+        decisions.WHOLE,
+        asking.HOSTS,
+        asked_fields.CLAIM,
+        asked_fields.MIGRATE,
+        asked_fields.RULES,
+        asked_fields.TRUSTED,
+        root.DETAILS,
+    }
     assert {route.rule for route in http_app.ROUTES} | within == policy.defaults().rules
 
 
@@ -327,10 +332,17 @@ def _schema_problems(
 @pytest.mark.parametrize(
     'path',
     [
-        '/v1/hosts', '/v1/hosts/{name}', '/v1/status', '/v1/claims', '/v1/decisions', '/v1/health',
-        '/v1/host-map', '/v1/activity', '/v1/refused',
+        '/v1/hosts',
+        '/v1/hosts/{name}',
+        '/v1/status',
+        '/v1/claims',
+        '/v1/decisions',
+        '/v1/health',
+        '/v1/host-map',
+        '/v1/activity',
+        '/v1/refused',
     ],
-)  # fmt: skip
+)
 def test_answers_are_as_documented(site: Site, caller: httpx.Client, path: str) -> None:
     site.place(1)
     with pytest.raises(exceptions.NoValidHost):

@@ -37,9 +37,16 @@ def listed(caller: httpx.Client, name: str) -> dict:
 
 def test_what_hosts_report_is_listed_declared_or_not(caller):
     assert listed(caller, 'load') == {
-        'name': 'load', 'declared': False, 'unit': '', 'lower': None, 'upper': None,
-        'stale_seconds': None, 'description': '', 'hosts': 6, 'silent': 0,
-    }  # fmt: skip
+        'name': 'load',
+        'declared': False,
+        'unit': '',
+        'lower': None,
+        'upper': None,
+        'stale_seconds': None,
+        'description': '',
+        'hosts': 6,
+        'silent': 0,
+    }
 
 
 def test_they_come_in_pages(site, caller):

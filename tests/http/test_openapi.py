@@ -247,19 +247,36 @@ def _is_kind(kind: str, form: str) -> bool:
 
 #: In this order each finds what it is about; {} stands for the examples.
 TOUR: list[tuple[str, dict[str, Any], int]] = [
-    ('set_class', {}, 201), ('set_metric', {}, 201), ('set_aggregate', {}, 201),
-    ('create_group', {}, 201), ('create_request', {}, 201), ('create_request', {}, 201),
-    ('extend_lease', {}, 200), ('show_request', {}, 200), ('list_requests', {'limit': 1}, 200),
-    ('what_if', {}, 200), ('capacity', {}, 200), ('disable_host', {}, 200),
-    ('enable_host', {}, 200), ('list_hosts', {'name': 'cmp', 'limit': 2}, 200),
-    ('show_decision', {'explain': 'true'}, 200), ('show_decision', {'format': 'text'}, 200),
-    ('show_decision', {'decision_id': 'nothing'}, 404), ('show_host', {'name': 'nobody'}, 404),
-    ('show_dashboard_file', {}, 200), ('list_claims', {}, 200), ('list_decisions', {}, 200),
-]  # fmt: skip
+    ('set_class', {}, 201),
+    ('set_metric', {}, 201),
+    ('set_aggregate', {}, 201),
+    ('create_group', {}, 201),
+    ('create_request', {}, 201),
+    ('create_request', {}, 201),
+    ('extend_lease', {}, 200),
+    ('show_request', {}, 200),
+    ('list_requests', {'limit': 1}, 200),
+    ('what_if', {}, 200),
+    ('capacity', {}, 200),
+    ('disable_host', {}, 200),
+    ('enable_host', {}, 200),
+    ('list_hosts', {'name': 'cmp', 'limit': 2}, 200),
+    ('show_decision', {'explain': 'true'}, 200),
+    ('show_decision', {'format': 'text'}, 200),
+    ('show_decision', {'decision_id': 'nothing'}, 404),
+    ('show_host', {'name': 'nobody'}, 404),
+    ('show_dashboard_file', {}, 200),
+    ('list_claims', {}, 200),
+    ('list_decisions', {}, 200),
+]
 LAST: list[tuple[str, dict[str, Any], int]] = [
-    ('cancel_request', {}, 200), ('remove_group', {}, 200), ('remove_aggregate', {}, 200),
-    ('remove_metric', {}, 200), ('remove_host', {}, 200), ('remove_host', {}, 404),
-]  # fmt: skip
+    ('cancel_request', {}, 200),
+    ('remove_group', {}, 200),
+    ('remove_aggregate', {}, 200),
+    ('remove_metric', {}, 200),
+    ('remove_host', {}, 200),
+    ('remove_host', {}, 404),
+]
 
 
 def test_a_client_made_from_the_document_comes_through_every_route() -> None:

@@ -20,12 +20,45 @@ OF_ONE_SITE = 100
 
 #: Names that mean something there, and texts that something may trip over.
 TEXTS = (
-    'cmp-1', 'cmp-2', 'VCPU', 'MEMORY_MB', 'CUSTOM_GPU', 'az1', 'red', 'default', 'placed', 'a',
-    fixed(1), fixed(7), fixed(8), fixed(90), fixed(7).upper(), fixed(7)[:8], '0', '-1', '1.5',
-    '1e999', 'true', 'null', '\x00', 'a\nb', '\u202e', '\U0001f600', 'é', '%', "'; --", '{}',
+    'cmp-1',
+    'cmp-2',
+    'VCPU',
+    'MEMORY_MB',
+    'CUSTOM_GPU',
+    'az1',
+    'red',
+    'default',
+    'placed',
+    'a',
+    fixed(1),
+    fixed(7),
+    fixed(8),
+    fixed(90),
+    fixed(7).upper(),
+    fixed(7)[:8],
+    '0',
+    '-1',
+    '1.5',
+    '1e999',
+    'true',
+    'null',
+    '\x00',
+    'a\nb',
+    '\u202e',
+    '\U0001f600',
+    'é',
+    '%',
+    "'; --",
+    '{}',
     'x' * 300,
-    'ab ' * 9000, '2026-11-24T00:00:00Z', 'VCPU=1', 'a,b', 'name:cmp-*', '*', '[',
-)  # fmt: skip
+    'ab ' * 9000,
+    '2026-11-24T00:00:00Z',
+    'VCPU=1',
+    'a,b',
+    'name:cmp-*',
+    '*',
+    '[',
+)
 NUMBERS = (0, 1, 2, 5, 100, 1000, -1, 2**31, 2**40, 2**53, 2**63, 2**64, 10**30, 1.5, -0.0, 1e300)
 _texts = st.sampled_from(TEXTS) | st.text(max_size=20)
 _anything = st.recursive(
@@ -159,9 +192,11 @@ def _ask(examples: int) -> collections.Counter[str]:
     names = sorted(asker().operations)
 
     @settings(
-        max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck),
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
         phases=(Phase.explicit, Phase.generate),
-    )  # fmt: skip
+    )
     @hypothesis.given(st.data(), st.sampled_from(names))
     def run(data: st.DataObject, name: str) -> None:
         found[f'{name} {asker().send(data.draw, name)}'] += 1

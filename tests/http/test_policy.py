@@ -193,9 +193,21 @@ def _place(cloud: Cloud, who: str, request: SelectDestinations) -> httpx.Respons
         ({'dry_run': False}, {'service', *ADMINS}),
         ({'availability_zone': 'az2'}, MEMBERS),
     ],
-    ids=['migrate', 'live', 'evacuate', 'resize', 'hosts', 'nodes', 'destination', 'lifecycle',
-         'ignore', 'rules', 'claim', 'zone'],
-)  # fmt: skip
+    ids=[
+        'migrate',
+        'live',
+        'evacuate',
+        'resize',
+        'hosts',
+        'nodes',
+        'destination',
+        'lifecycle',
+        'ignore',
+        'rules',
+        'claim',
+        'zone',
+    ],
+)
 def test_who_may_ask_for_what(quiet: Cloud, changes: dict[str, Any], may: set[str]) -> None:
     body = msgspec.to_builtins(_request(7))
     body['dry_run'] = True

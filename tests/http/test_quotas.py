@@ -34,9 +34,14 @@ class Doors:
     def ask(self, who: Caller, method: str, path: str, body: Any = None) -> httpx.Response:
         site = self.site
         app = make_app(
-            site.insights, site.world.store, site.client, site.metrics,
-            strategy=lambda req: who, rules=self.rules, keep=self.kept.append,
-        )  # fmt: skip
+            site.insights,
+            site.world.store,
+            site.client,
+            site.metrics,
+            strategy=lambda req: who,
+            rules=self.rules,
+            keep=self.kept.append,
+        )
         with httpx.Client(transport=httpx.WSGITransport(app), base_url='http://gantt') as client:
             return client.request(method, path, json=body, headers=LATEST)
 
@@ -100,10 +105,13 @@ def test_limits_are_set_shown_listed_and_taken_away(doors: Doors) -> None:
 def test_a_member_reads_its_own_and_sets_nothing(doors: Doors) -> None:
     doors.set('blue', live_claims=3)
     asked = {
-        ('GET', '/v1/quotas/red'): 200, ('GET', '/v1/limits'): 200,
-        ('GET', '/v1/quotas/blue'): 404, ('GET', '/v1/quotas/nobody'): 404,
-        ('GET', '/v1/quotas'): 403, ('DELETE', '/v1/quotas/red'): 403,
-    }  # fmt: skip
+        ('GET', '/v1/quotas/red'): 200,
+        ('GET', '/v1/limits'): 200,
+        ('GET', '/v1/quotas/blue'): 404,
+        ('GET', '/v1/quotas/nobody'): 404,
+        ('GET', '/v1/quotas'): 403,
+        ('DELETE', '/v1/quotas/red'): 403,
+    }
     for (method, path), status in asked.items():
         assert doors.ask(MEMBER, method, path).status_code == status, path
     body = {'limits': {'live_claims': 1000}}

@@ -113,7 +113,7 @@ WRONG = {
     'value': ({'options': {'ram_weight_multiplier': 'x'}}, 'body.options.ram_weight_multiplier'),
     'large': ({'options': {'ram_weight_multiplier': 1e300}}, 'body.options.ram_weight_multiplier'),
     'rule': ({'options': {'operator_rules': 'zone = "a"'}}, 'body.options.operator_rules'),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize('what', WRONG)
@@ -196,19 +196,29 @@ def test_an_edit_that_changes_nothing_changes_no_answer(site: Site) -> None:
         ({'add': {'cmp-1': HostEdit(like='cmp-2')}}, 'there is a host cmp-1 already'),
         ({'add': {'new': HostEdit(resources={'RAM': 1})}}, 'RAM'),
         ({'change': {'cmp-1': HostEdit(aggregates=['x'])}}, 'hosts.change.cmp-1.aggregates'),
-        ({'add': {'a': HostEdit(like='cmp-1', count=10_000), 'b': HostEdit(like='cmp-1')}},
-         'at most 10000'),
-        ({'add': {'cmp': HostEdit(like='cmp-1', count=3)}, 'remove': ['cmp-1']},
-         'hosts.add.cmp: there is a host cmp-2 already'),
-        ({'add': {'x-2': HostEdit(like='cmp-1'), 'x': HostEdit(like='cmp-1', count=3)}},
-         'hosts.add.x: hosts.add.x-2 has a host x-2 as well'),
-        ({'change': {'cmp-1': HostEdit(traits=['CUSTOM_A', 'lower case!'])}},
-         r'hosts.change.cmp-1.traits\[1\]: expected capitals, digits'),
-        ({'add': {'new': HostEdit(like='cmp-1', resources={'CUSTOM_NEVER': 1})}},
-         'hosts.add.new.resources.CUSTOM_NEVER'),
+        (
+            {'add': {'a': HostEdit(like='cmp-1', count=10_000), 'b': HostEdit(like='cmp-1')}},
+            'at most 10000',
+        ),
+        (
+            {'add': {'cmp': HostEdit(like='cmp-1', count=3)}, 'remove': ['cmp-1']},
+            'hosts.add.cmp: there is a host cmp-2 already',
+        ),
+        (
+            {'add': {'x-2': HostEdit(like='cmp-1'), 'x': HostEdit(like='cmp-1', count=3)}},
+            'hosts.add.x: hosts.add.x-2 has a host x-2 as well',
+        ),
+        (
+            {'change': {'cmp-1': HostEdit(traits=['CUSTOM_A', 'lower case!'])}},
+            r'hosts.change.cmp-1.traits\[1\]: expected capitals, digits',
+        ),
+        (
+            {'add': {'new': HostEdit(like='cmp-1', resources={'CUSTOM_NEVER': 1})}},
+            'hosts.add.new.resources.CUSTOM_NEVER',
+        ),
     ],
     ids=range(12),
-)  # fmt: skip
+)
 def test_an_impossible_edit_is_refused_by_its_field(site: Site, edits, said) -> None:
     with pytest.raises(exceptions.GanttError, match=said):
         site.insights.what_if(ask(20), HostEdits(**edits))

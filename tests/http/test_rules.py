@@ -22,12 +22,10 @@ def ask(site: Site, *rules: str, number: int = 1, count: int = 1, **hints: list[
     return site.client.select_destinations(
         SelectDestinations(
             request_id=fixed(number),
-            spec=RequestSpec(
-                resources={'VCPU': 2}, hints={'rules': list(rules), **hints}
-            ),
+            spec=RequestSpec(resources={'VCPU': 2}, hints={'rules': list(rules), **hints}),
             consumers=[fixed(number * 1000 + i) for i in range(count)],
         )
-    )  # fmt: skip
+    )
 
 
 def test_a_perfect_match_says_so_by_saying_nothing(site):
@@ -66,8 +64,9 @@ def test_a_refusal_names_the_rules_that_contradict_each_other(site):
     decision_id = caught.value.kwargs['decision_id']
     found = site.insights.explain(decision_id)
     assert found.contradiction.rules == [
-        'location in "hall.r1" (user)', 'location in "hall.r0" (user)',
-    ]  # fmt: skip
+        'location in "hall.r1" (user)',
+        'location in "hall.r0" (user)',
+    ]
     assert site.insights.explain(decision_id, public=True).contradiction is None
 
 
@@ -111,12 +110,13 @@ def of_operator(site: Site, *rules: str, number: int, **flavor: str) -> Answer:
         SelectDestinations(
             request_id=fixed(number),
             spec=RequestSpec(
-                resources={'VCPU': 2}, flavor=Flavor(extra_specs=extra),
+                resources={'VCPU': 2},
+                flavor=Flavor(extra_specs=extra),
                 hints={'rules': list(rules)} if rules else {},
             ),
             consumers=[fixed(number * 1000)],
         )
-    )  # fmt: skip
+    )
 
 
 def test_who_asks_is_told_which_rule_of_the_operator_was_given_up_not_what_it_says(site):
@@ -140,9 +140,12 @@ def test_who_asks_is_told_which_rule_of_the_operator_was_given_up_not_what_it_sa
 def test_a_refusal_tells_no_text_of_the_operators_rules_and_keeps_it(site):
     with pytest.raises(exceptions.NoValidHost) as caught:
         of_operator(
-            site, 'name == "cmp-1"', number=2,
-            tier=f'name in ["{SECRET}", "cmp-2"]', other=f'name != "{SECRET}"',
-        )  # fmt: skip
+            site,
+            'name == "cmp-1"',
+            number=2,
+            tier=f'name in ["{SECRET}", "cmp-2"]',
+            other=f'name != "{SECRET}"',
+        )
     said = caught.value.message
     assert "against the operator's rule tier of the flavor" in said
     assert 'the operator\'s rule tier of the flavor; name == "cmp-1" (user)' in said

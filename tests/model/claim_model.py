@@ -23,8 +23,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 NONE, RESERVED, CONFIRMED, RELEASED, EXPIRED, REFUSED = (
-    '', 'reserved', 'confirmed', 'released', 'expired', 'refused',
-)  # fmt: skip
+    '',
+    'reserved',
+    'confirmed',
+    'released',
+    'expired',
+    'refused',
+)
 UNSEEN, ASKING, RUNNING, DONE = 'unseen', 'asking', 'running', 'done'
 LIVE = (RESERVED, CONFIRMED)
 
@@ -98,10 +103,18 @@ class Model:
     def first(self) -> World:
         many, requests = self.bounds.requests * self.each, self.bounds.requests
         return World(
-            claims=(NONE,) * many, used=0, heard=(1, 0), guests=(UNSEEN,) * many,
-            question=(None,) * many, stamp=(1, 0), starts=(0,) * many,
-            callers=((0, -1),) * requests, said=frozenset(), looks=(None,) * requests, crashes=0,
-        )  # fmt: skip
+            claims=(NONE,) * many,
+            used=0,
+            heard=(1, 0),
+            guests=(UNSEEN,) * many,
+            question=(None,) * many,
+            stamp=(1, 0),
+            starts=(0,) * many,
+            callers=((0, -1),) * requests,
+            said=frozenset(),
+            looks=(None,) * requests,
+            crashes=0,
+        )
 
     def steps(self, w: World) -> Iterator[tuple[Step, World]]:
         """Everything that can happen next."""
@@ -130,9 +143,13 @@ class Model:
         claims, used, heard = w.saved or ((), 0, (0, 0))
         made = {i for i, state in enumerate(claims) if state or w.claims[i]}
         return w._replace(
-            claims=claims, used=used, heard=heard, saved=None, restores=w.restores + 1,
+            claims=claims,
+            used=used,
+            heard=heard,
+            saved=None,
+            restores=w.restores + 1,
             forgotten=w.forgotten | made,
-        )  # fmt: skip
+        )
 
     def register(self, w: World) -> World:
         guests = tuple(UNSEEN if guest == ASKING else guest for guest in w.guests)

@@ -15,8 +15,17 @@ from tests.model.claim_model import CONFIRMED, LIVE, NONE, Bounds, World, explor
 from tests.nemesis.backup import Backup
 
 #: Steps that only the caller or the compute take: the store does not hear of them.
-SILENT = {'ask', 'take back', 'answer', 'send report', 'ask to confirm', 'start', 'give up',
-          'drop', 'delete'}  # fmt: skip
+SILENT = {
+    'ask',
+    'take back',
+    'answer',
+    'send report',
+    'ask to confirm',
+    'start',
+    'give up',
+    'drop',
+    'delete',
+}
 
 
 def worlds_of(bounds, every):

@@ -30,8 +30,9 @@ class Clock:
         library, self._file = folder / 'clock.so', folder / 'clock'
         subprocess.run(
             [compiler, '-shared', '-fPIC', '-O1', '-o', str(library), str(SOURCE)],
-            check=True, timeout=60,
-        )  # fmt: skip
+            check=True,
+            timeout=60,
+        )
         self._file.write_bytes(bytes(8))
         self.environment = {'LD_PRELOAD': str(library), 'GANTT_TEST_CLOCK': str(self._file)}
 

@@ -128,9 +128,13 @@ class Node:
         """
         # By the driver: an engine begins with a ROLLBACK, which such a node refuses.
         connection = pymysql.connect(
-            host='127.0.0.1', port=self._port, user='root', connect_timeout=5, read_timeout=30,
+            host='127.0.0.1',
+            port=self._port,
+            user='root',
+            connect_timeout=5,
+            read_timeout=30,
             autocommit=True,
-        )  # fmt: skip
+        )
         with connection, connection.cursor() as cursor:
             cursor.execute(text)
             return cursor.fetchone()

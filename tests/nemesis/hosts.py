@@ -20,9 +20,14 @@ def add(store: SqlStore, names: Sequence[str], **room: int) -> None:
         said = store.register_host(RegisterHost(name=name, boot_nonce=str(uuid.uuid4())))[0]
         reports.append(
             HostReport(
-                name=name, epoch=said.epoch, sequence=1, full=True, inventories=inventories,
-                running=[], pending=[],
+                name=name,
+                epoch=said.epoch,
+                sequence=1,
+                full=True,
+                inventories=inventories,
+                running=[],
+                pending=[],
             )
-        )  # fmt: skip
+        )
     fates = {fate.fate for fate in store.apply_reports(reports).fates}
     assert fates == {'applied'}, fates

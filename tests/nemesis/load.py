@@ -42,10 +42,13 @@ def a_request(
     """A request whose ids follow from the generator; ``spec`` as of a RequestSpec."""
     spec.setdefault('resources', {'VCPU': 1})
     return SelectDestinations(
-        request_id=new_uuid(rng), spec=RequestSpec(**spec),
+        request_id=new_uuid(rng),
+        spec=RequestSpec(**spec),
         consumers=[new_uuid(rng) for _ in range(members)],
-        budget_ms=budget_ms, lease_seconds=lease, alternates=0,
-    )  # fmt: skip
+        budget_ms=budget_ms,
+        lease_seconds=lease,
+        alternates=0,
+    )
 
 
 class Told(msgspec.Struct):
@@ -88,9 +91,11 @@ class Callers(abc.ABC):
             return Told(request, error=e)
 
     def start(
-        self, requests: Iterable[SelectDestinations], threads: int,
+        self,
+        requests: Iterable[SelectDestinations],
+        threads: int,
         then: Callable[[Told], None] | None = None,
-    ) -> 'Asking':  # fmt: skip
+    ) -> 'Asking':
         """Ask from so many threads, and come back at once.
 
         :param then: called with each end, in its thread
@@ -98,9 +103,11 @@ class Callers(abc.ABC):
         return Asking(self, requests, threads, then)
 
     def ask_all(
-        self, requests: Iterable[SelectDestinations], threads: int,
+        self,
+        requests: Iterable[SelectDestinations],
+        threads: int,
         then: Callable[[Told], None] | None = None,
-    ) -> list[Told]:  # fmt: skip
+    ) -> list[Told]:
         """All of them; returns when all have ended."""
         return self.start(requests, threads, then).wait()
 
@@ -170,9 +177,12 @@ class Asking:
     """Requests under way."""
 
     def __init__(
-        self, conductors: Callers, requests: Iterable[SelectDestinations], threads: int,
+        self,
+        conductors: Callers,
+        requests: Iterable[SelectDestinations],
+        threads: int,
         then: Callable[[Told], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._conductors = conductors
         self._then = then
         self._work: queue.SimpleQueue[SelectDestinations | None] = queue.SimpleQueue()

@@ -47,13 +47,35 @@ class Pair:
         self._folder, self._programs = folder, programs
         self._as = ['runuser', '-u', user, '--'] if user else []
         self._ports = {'first': _free_port(), 'second': _free_port()}
-        self._run('initdb', '-D', folder / 'first', '-U', DATABASE, '-A', 'trust', '-E', 'UTF8',
-                  '--locale=C', '--no-sync')  # fmt: skip
+        self._run(
+            'initdb',
+            '-D',
+            folder / 'first',
+            '-U',
+            DATABASE,
+            '-A',
+            'trust',
+            '-E',
+            'UTF8',
+            '--locale=C',
+            '--no-sync',
+        )
         self._start('first')
         self._sql('first', f'CREATE DATABASE {DATABASE}', database='postgres')
         source = f'host=127.0.0.1 port={self._ports["first"]} user={DATABASE}'
-        self._run('pg_basebackup', '-D', folder / 'second', '-d', source, '-c', 'fast',
-                  '-X', 'stream', '-R', '--no-sync')  # fmt: skip
+        self._run(
+            'pg_basebackup',
+            '-D',
+            folder / 'second',
+            '-d',
+            source,
+            '-c',
+            'fast',
+            '-X',
+            'stream',
+            '-R',
+            '--no-sync',
+        )
         self._start('second')
         if synchronous:
             self._sql('first', "ALTER SYSTEM SET synchronous_standby_names = '*'")
@@ -101,9 +123,11 @@ class Pair:
 
     # -- programs ------------------------------------------------------------------------
     def _start(self, name: str) -> None:
-        options = (f'-c port={self._ports[name]} -c listen_addresses=127.0.0.1 '
-                   f'-c unix_socket_directories={self._folder} -c max_connections=60 '
-                   '-c shared_buffers=64MB')  # fmt: skip
+        options = (
+            f'-c port={self._ports[name]} -c listen_addresses=127.0.0.1 '
+            f'-c unix_socket_directories={self._folder} -c max_connections=60 '
+            '-c shared_buffers=64MB'
+        )
         log = self._folder / f'{name}.log'
         self._control(name, 'start', '-w', '-t', str(START_SECONDS), '-l', str(log), '-o', options)
 
@@ -115,9 +139,14 @@ class Pair:
         # To a file: what runs on would keep a pipe open.
         with open(self._folder.parent / f'{self._folder.name}.said', 'w+') as said:
             done = subprocess.run(
-                command, cwd='/', stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False,
+                command,
+                cwd='/',
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                check=False,
                 timeout=2 * START_SECONDS,
-            )  # fmt: skip
+            )
             said.seek(0)
             assert done.returncode == 0, f'{program}: {said.read()}'
 

@@ -163,9 +163,12 @@ class Proxy:
                 ).start()
 
     def _copy(
-        self, link: Link, source: socket.socket, handle: Callable[[Link, bytes], None],
+        self,
+        link: Link,
+        source: socket.socket,
+        handle: Callable[[Link, bytes], None],
         ended: threading.Barrier,
-    ) -> None:  # fmt: skip
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(CHUNK):
                 if not self._passes.is_set():

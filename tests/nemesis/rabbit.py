@@ -55,9 +55,13 @@ class Node:
     """
 
     def __init__(
-        self, folder: pathlib.Path, script: str, papers: Papers | None = None,
-        joins: 'Node | None' = None, size: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        folder: pathlib.Path,
+        script: str,
+        papers: Papers | None = None,
+        joins: 'Node | None' = None,
+        size: int = 1,
+    ) -> None:
         self.folder = folder
         self._script = script
         self._port, distribution = _free_port(), _free_port()
@@ -125,9 +129,13 @@ class Node:
         began = time.monotonic()
         with (self.folder / 'out').open('ab') as out:
             self._process = subprocess.Popen(
-                [self._script], env=self._environment, stdin=subprocess.DEVNULL, stdout=out,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                [self._script],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         while not self.listens:
             said = (self.folder / 'out').read_text(errors='replace')[-2000:]
             assert self._process.poll() is None, said
@@ -180,9 +188,12 @@ class Node:
     def _control(self, *words: str) -> str:
         script = pathlib.Path(self._script).resolve().parent / 'rabbitmqctl'
         done = subprocess.run(
-            [script, '-q', '-n', self.name, *words], env=self._environment, capture_output=True,
-            text=True, timeout=60,
-        )  # fmt: skip
+            [script, '-q', '-n', self.name, *words],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 

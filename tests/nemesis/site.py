@@ -54,10 +54,16 @@ class Site:
         self._ports: dict[str, int] = {}
 
     def start(
-        self, *names: str, database: str = '', broker: str = '', command: str = 'gantt-scheduler',
-        words: tuple[str, ...] = (), environment: dict[str, str] | None = None,
-        in_database: dict[str, object] | None = None, **options: dict[str, object],
-    ) -> None:  # fmt: skip
+        self,
+        *names: str,
+        database: str = '',
+        broker: str = '',
+        command: str = 'gantt-scheduler',
+        words: tuple[str, ...] = (),
+        environment: dict[str, str] | None = None,
+        in_database: dict[str, object] | None = None,
+        **options: dict[str, object],
+    ) -> None:
         """Start processes and wait until they are ready.
 
         :param database: way of these to it; likewise ``broker``

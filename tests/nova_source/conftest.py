@@ -33,8 +33,10 @@ def cells_file(tmp_path: Path) -> Callable[..., str]:
 
     def write(**hosts: str) -> str:
         line = '+' + '-' * 11 + '+' + '-' * 38 + '+' + '-' * 14 + '+'
-        rows = [f'|  {"a cell"}   | {cell} | {host.replace("_", "-"):12} |'
-                for host, cell in hosts.items()]  # fmt: skip
+        rows = [
+            f'|  {"a cell"}   | {cell} | {host.replace("_", "-"):12} |'
+            for host, cell in hosts.items()
+        ]
         path = tmp_path / 'cells.txt'
         title = '| Cell Name |              Cell UUID               |   Hostname   |'
         path.write_text('\n'.join([line, title, line, *rows, line]) + '\n')

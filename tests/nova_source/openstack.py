@@ -69,35 +69,66 @@ class OpenStack:
     # -- what there is -------------------------------------------------------------------
     def host(self, name: str, node: str = '', kind: str = 'QEMU', **amounts: int) -> str:
         """A host with its node and provider; the node's uuid."""
-        self.services.setdefault(name, {
-            'id': new_uuid(), 'binary': 'nova-compute', 'host': name, 'zone': 'nova',
-            'status': 'enabled', 'state': 'up', 'updated_at': '2026-11-21T10:00:00.000000',
-            'disabled_reason': None, 'forced_down': False,
-        })  # fmt: skip
+        self.services.setdefault(
+            name,
+            {
+                'id': new_uuid(),
+                'binary': 'nova-compute',
+                'host': name,
+                'zone': 'nova',
+                'status': 'enabled',
+                'state': 'up',
+                'updated_at': '2026-11-21T10:00:00.000000',
+                'disabled_reason': None,
+                'forced_down': False,
+            },
+        )
         made = new_uuid()
-        self.hypervisors.append({
-            'id': made, 'hypervisor_hostname': node or f'{name}.example.org', 'state': 'up',
-            'status': 'enabled', 'hypervisor_type': kind, 'hypervisor_version': 8002000,
-            'host_ip': '192.0.2.1', 'cpu_info': CPU if kind == 'QEMU' else '', 'vcpus': 8,
-            'memory_mb': 32768, 'local_gb': 500, 'vcpus_used': 0, 'memory_mb_used': 512,
-            'local_gb_used': 0, 'free_ram_mb': 32256, 'free_disk_gb': 500, 'running_vms': 0,
-            'current_workload': 0, 'disk_available_least': 490,
-            'service': {'id': new_uuid(), 'host': name, 'disabled_reason': None},
-        })  # fmt: skip
+        self.hypervisors.append(
+            {
+                'id': made,
+                'hypervisor_hostname': node or f'{name}.example.org',
+                'state': 'up',
+                'status': 'enabled',
+                'hypervisor_type': kind,
+                'hypervisor_version': 8002000,
+                'host_ip': '192.0.2.1',
+                'cpu_info': CPU if kind == 'QEMU' else '',
+                'vcpus': 8,
+                'memory_mb': 32768,
+                'local_gb': 500,
+                'vcpus_used': 0,
+                'memory_mb_used': 512,
+                'local_gb_used': 0,
+                'free_ram_mb': 32256,
+                'free_disk_gb': 500,
+                'running_vms': 0,
+                'current_workload': 0,
+                'disk_available_least': 490,
+                'service': {'id': new_uuid(), 'host': name, 'disabled_reason': None},
+            }
+        )
         room = amounts or {'VCPU': 8, 'MEMORY_MB': 32768, 'DISK_GB': 500}
         self.providers[made] = {
-            'uuid': made, 'name': node or f'{name}.example.org', 'generation': 1,
+            'uuid': made,
+            'name': node or f'{name}.example.org',
+            'generation': 1,
             'inventories': {kind: self.inventory(total) for kind, total in room.items()},
-            'traits': ['COMPUTE_NODE', 'HW_CPU_X86_AVX2'], 'allocations': {},
-        }  # fmt: skip
+            'traits': ['COMPUTE_NODE', 'HW_CPU_X86_AVX2'],
+            'allocations': {},
+        }
         return made
 
     @staticmethod
     def inventory(total: int, **more: Any) -> dict[str, Any]:
         return {
-            'total': total, 'reserved': 0, 'min_unit': 1, 'max_unit': total, 'step_size': 1,
+            'total': total,
+            'reserved': 0,
+            'min_unit': 1,
+            'max_unit': total,
+            'step_size': 1,
             'allocation_ratio': 1.0,
-        } | more  # fmt: skip
+        } | more
 
     def allocate(self, provider: str, consumer: str, **amounts: int) -> None:
         """Placement's word of what a consumer has; without amounts: nothing any more.
@@ -114,17 +145,30 @@ class OpenStack:
     def server(self, host: str | None, **more: Any) -> str:
         """A server on a host; its uuid."""
         made = more.pop('id', None) or new_uuid()
-        self.servers.append({
-            'id': made, 'name': 'vm', 'status': 'ACTIVE', 'tenant_id': 'a-project',
-            'user_id': 'a-user', 'image': {'id': new_uuid()},
-            'flavor': {
-                'vcpus': 2, 'ram': 2048, 'disk': 20, 'ephemeral': 0, 'swap': 0,
-                'original_name': 'm1.small', 'extra_specs': {},
-            },
-            'OS-EXT-SRV-ATTR:host': host,
-            'OS-EXT-SRV-ATTR:hypervisor_hostname': host and f'{host}.example.org',
-            'OS-EXT-STS:vm_state': 'active', 'OS-EXT-STS:task_state': None,
-        } | more)  # fmt: skip
+        self.servers.append(
+            {
+                'id': made,
+                'name': 'vm',
+                'status': 'ACTIVE',
+                'tenant_id': 'a-project',
+                'user_id': 'a-user',
+                'image': {'id': new_uuid()},
+                'flavor': {
+                    'vcpus': 2,
+                    'ram': 2048,
+                    'disk': 20,
+                    'ephemeral': 0,
+                    'swap': 0,
+                    'original_name': 'm1.small',
+                    'extra_specs': {},
+                },
+                'OS-EXT-SRV-ATTR:host': host,
+                'OS-EXT-SRV-ATTR:hypervisor_hostname': host and f'{host}.example.org',
+                'OS-EXT-STS:vm_state': 'active',
+                'OS-EXT-STS:task_state': None,
+            }
+            | more
+        )
         return made
 
     def now(self, server: str, **more: Any) -> None:
@@ -142,30 +186,51 @@ class OpenStack:
     def migration(self, server: str, source: str, target: str, status: str, **more: Any) -> str:
         """A migration record; its uuid."""
         made = new_uuid()
-        self.migrations.append({
-            'id': len(self.migrations) + 1, 'uuid': made, 'instance_uuid': server,
-            'status': status, 'migration_type': 'resize', 'source_compute': source,
-            'source_node': f'{source}.example.org', 'dest_compute': target,
-            'dest_node': f'{target}.example.org', 'dest_host': '192.0.2.2',
-            'created_at': '2026-11-21T10:00:00.000000', 'updated_at': None,
-        } | more)  # fmt: skip
+        self.migrations.append(
+            {
+                'id': len(self.migrations) + 1,
+                'uuid': made,
+                'instance_uuid': server,
+                'status': status,
+                'migration_type': 'resize',
+                'source_compute': source,
+                'source_node': f'{source}.example.org',
+                'dest_compute': target,
+                'dest_node': f'{target}.example.org',
+                'dest_host': '192.0.2.2',
+                'created_at': '2026-11-21T10:00:00.000000',
+                'updated_at': None,
+            }
+            | more
+        )
         return made
 
     def aggregate(self, name: str, *hosts: str, **metadata: str) -> dict[str, Any]:
         made = {
-            'id': len(self.aggregates) + 1, 'uuid': new_uuid(), 'name': name,
-            'availability_zone': metadata.get('availability_zone'), 'metadata': metadata,
-            'hosts': list(hosts), 'deleted': False,
-        }  # fmt: skip
+            'id': len(self.aggregates) + 1,
+            'uuid': new_uuid(),
+            'name': name,
+            'availability_zone': metadata.get('availability_zone'),
+            'metadata': metadata,
+            'hosts': list(hosts),
+            'deleted': False,
+        }
         self.aggregates.append(made)
         return made
 
     def group(self, policy: str, *members: str, **rules: int) -> str:
         made = new_uuid()
-        self.groups.append({
-            'id': made, 'name': 'a group', 'policy': policy, 'rules': rules,
-            'members': list(members), 'project_id': 'a-project', 'user_id': 'a-user',
-        })  # fmt: skip
+        self.groups.append(
+            {
+                'id': made,
+                'name': 'a group',
+                'policy': policy,
+                'rules': rules,
+                'members': list(members),
+                'project_id': 'a-project',
+                'user_id': 'a-user',
+            }
+        )
         return made
 
     # -- answers -------------------------------------------------------------------------
@@ -195,21 +260,29 @@ class OpenStack:
             raise Refused(401, 'The request you have made requires authentication.')
         token = new_uuid()
         self._tokens.add(token)
-        return token, {'token': {
-            'methods': ['password'], 'expires_at': '2099-01-01T00:00:00.000000Z',
-            'issued_at': '2026-11-21T10:00:00.000000Z', 'roles': [{'id': 'r', 'name': self.role}],
-            'user': {'id': 'u', 'name': user['name'], 'domain': {'id': 'd', 'name': 'Default'}},
-            'project': {'id': 'p', 'name': 'service', 'domain': {'id': 'd', 'name': 'Default'}},
-            'catalog': [
-                self._service('compute', '/compute/v2.1'), self._service('placement', '/placement'),
-            ],
-        }}  # fmt: skip
+        return token, {
+            'token': {
+                'methods': ['password'],
+                'expires_at': '2099-01-01T00:00:00.000000Z',
+                'issued_at': '2026-11-21T10:00:00.000000Z',
+                'roles': [{'id': 'r', 'name': self.role}],
+                'user': {'id': 'u', 'name': user['name'], 'domain': {'id': 'd', 'name': 'Default'}},
+                'project': {'id': 'p', 'name': 'service', 'domain': {'id': 'd', 'name': 'Default'}},
+                'catalog': [
+                    self._service('compute', '/compute/v2.1'),
+                    self._service('placement', '/placement'),
+                ],
+            }
+        }
 
     def _service(self, kind: str, path: str) -> dict[str, Any]:
         at = {'id': kind, 'region': 'one', 'region_id': 'one', 'url': self.url + path}
         return {
-            'id': kind, 'type': kind, 'name': kind, 'endpoints': [at | {'interface': 'public'}],
-        }  # fmt: skip
+            'id': kind,
+            'type': kind,
+            'name': kind,
+            'endpoints': [at | {'interface': 'public'}],
+        }
 
     def _keystone(self) -> dict[str, Any]:
         link = [{'rel': 'self', 'href': f'{self.url}/identity/v3/'}]
@@ -254,11 +327,19 @@ class OpenStack:
 
     def _placement(self, path: str) -> dict[str, Any]:
         if path == 'resource_providers':
-            return {'resource_providers': [
-                {'uuid': one['uuid'], 'name': one['name'], 'generation': one['generation'],
-                 'parent_provider_uuid': None, 'root_provider_uuid': one['uuid'], 'links': []}
-                for one in self.providers.values()
-            ]}  # fmt: skip
+            return {
+                'resource_providers': [
+                    {
+                        'uuid': one['uuid'],
+                        'name': one['name'],
+                        'generation': one['generation'],
+                        'parent_provider_uuid': None,
+                        'root_provider_uuid': one['uuid'],
+                        'links': [],
+                    }
+                    for one in self.providers.values()
+                ]
+            }
         _, _, rest = path.partition('/')
         made, _, what = rest.partition('/')
         if made not in self.providers or what not in ('inventories', 'traits', 'allocations'):

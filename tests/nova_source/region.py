@@ -31,9 +31,13 @@ def a_conf(openstack: OpenStack, password: str = PASSWORD) -> cfg.ConfigOpts:
 
     conf.register_opts(loading.get_auth_plugin_conf_options('password'), group='nova')
     for name, value in {
-        'auth_url': f'{openstack.url}/identity', 'username': 'gantt', 'password': password,
-        'project_name': 'service', 'user_domain_name': 'Default', 'project_domain_name': 'Default',
-    }.items():  # fmt: skip
+        'auth_url': f'{openstack.url}/identity',
+        'username': 'gantt',
+        'password': password,
+        'project_name': 'service',
+        'user_domain_name': 'Default',
+        'project_domain_name': 'Default',
+    }.items():
         conf.set_override(name, value, 'nova')
     return conf
 
@@ -55,8 +59,11 @@ class Port:
         assert future is not None
         fate = future.result(0)
         if fate.fate == 'gone':
-            (row,) = [c.row for c in self._world.store.load_everything().hosts
-                      if c.row.name == report.name]  # fmt: skip
+            (row,) = [
+                c.row
+                for c in self._world.store.load_everything().hosts
+                if c.row.name == report.name
+            ]
             raise exceptions.StaleEpoch(host=row.name, epoch=report.epoch, current=row.epoch)
         self.reports.append(report)
         return fate.fate
@@ -89,9 +96,15 @@ class Region:
     def a_source(self) -> Source:
         """One that knows nothing yet."""
         return Source(
-            self.reader, self._cells, self.port, self.world.scheduler.nova_source,
-            Runner(threads=1), 300.0, self._count, self._gauge,
-        )  # fmt: skip
+            self.reader,
+            self._cells,
+            self.port,
+            self.world.scheduler.nova_source,
+            Runner(threads=1),
+            300.0,
+            self._count,
+            self._gauge,
+        )
 
     def _count(self, name: str, value: float = 1, **labels: str) -> None:
         key = (name, *labels.values())

@@ -104,8 +104,10 @@ def test_either_may_begin_and_the_host_is_the_same(site, agent_first):
     assert site.tells() == ''
     first, second = site.row.facts.numa
     assert (first.used_pinned_cpus, first.memory_used_mb, second.used_pinned_cpus) == (
-        [2, 3], 1024, [],
-    )  # fmt: skip
+        [2, 3],
+        1024,
+        [],
+    )
     assert {'load_1m', 'running_vms'} <= site.row.facts.metrics.keys()
     assert site.free == 10
     site.region.audit()
@@ -171,9 +173,15 @@ def test_the_source_begins_anew(site):
     told = site.row.facts.numa
     world = site.region.world
     site.region.source = Source(
-        site.region.reader, Cells('', ''), Port(world), world.scheduler.nova_source,
-        Runner(threads=1), 300.0, lambda *_, **__: None, lambda *_, **__: None,
-    )  # fmt: skip
+        site.region.reader,
+        Cells('', ''),
+        Port(world),
+        world.scheduler.nova_source,
+        Runner(threads=1),
+        300.0,
+        lambda *_, **__: None,
+        lambda *_, **__: None,
+    )
     site.region.passes()
     assert (site.row.epoch, site.row.facts.numa) == (2, told)
     site.box.guest(new_uuid(), {0: 2})
@@ -328,9 +336,14 @@ def of_nova(bus, *names):
         )
         nova.list_guests(GuestList(host=name, asked_at=1_900_000_000.0, guests=[]))
         report = HostReport(
-            name=name, epoch=said.epoch, sequence=1, full=True, running=None, pending=None,
+            name=name,
+            epoch=said.epoch,
+            sequence=1,
+            full=True,
+            running=None,
+            pending=None,
             inventories={kind: Inventory(total=total) for kind, total in ROOM.items()},
-        )  # fmt: skip
+        )
         assert stats.update_resource_stats(report).fate == 'applied'
     return nova
 
@@ -397,9 +410,12 @@ def test_the_command_tells_of_this_machine_and_stops_when_told(rabbit_url, tmp_p
     log = tmp_path / 'log'
     with log.open('wb') as out:
         process = subprocess.Popen(
-            [*words, '--facts-only'], cwd=ROOT, stdout=out, stderr=out,
+            [*words, '--facts-only'],
+            cwd=ROOT,
+            stdout=out,
+            stderr=out,
             env=os.environ | {'PYTHONWARNINGS': 'ignore'},
-        )  # fmt: skip
+        )
 
     def cells():
         return [c.row.facts.numa for c in scheduler.store.load_everything().hosts if c.row]
@@ -416,8 +432,13 @@ def test_the_command_tells_of_this_machine_and_stops_when_told(rabbit_url, tmp_p
         bus.close()
         scheduler.stop(5.0)
     both = subprocess.run(
-        [*words, '--facts-only', '--fake', '2'], cwd=ROOT, capture_output=True, text=True,
-        env=os.environ | {'PYTHONWARNINGS': 'ignore'}, timeout=60, check=False,
-    )  # fmt: skip
+        [*words, '--facts-only', '--fake', '2'],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | {'PYTHONWARNINGS': 'ignore'},
+        timeout=60,
+        check=False,
+    )
     assert both.returncode == 1
     assert '--facts-only: it is about this machine only' in both.stderr

@@ -24,20 +24,25 @@ FORMS = [
         id='both',
     ),
     pytest.param(
-        'shared', {'nova': 'auth_section = shared', 'placement': 'auth_section = shared'},
+        'shared',
+        {'nova': 'auth_section = shared', 'placement': 'auth_section = shared'},
         id='any-name',
     ),
-]  # fmt: skip
+]
 
 
 @pytest.fixture
 def make_conf(openstack, tmp_path):
     def make(section, groups, **more):
         fields = {
-            'auth_type': 'password', 'auth_url': f'{openstack.url}/identity', 'username': 'gantt',
-            'password': PASSWORD, 'project_name': 'service', 'user_domain_name': 'Default',
+            'auth_type': 'password',
+            'auth_url': f'{openstack.url}/identity',
+            'username': 'gantt',
+            'password': PASSWORD,
+            'project_name': 'service',
+            'user_domain_name': 'Default',
             'project_domain_name': 'Default',
-        } | more  # fmt: skip
+        } | more
         words = {section: [f'{key} = {value}' for key, value in fields.items() if value]}
         for name, line in groups.items():
             words.setdefault(name, []).append(line)

@@ -104,9 +104,19 @@ def test_a_cell_that_goes_away_while_guests_are_read_is_away(openstack, region):
 
 def test_more_are_missing_than_are_asked_for_in_one_pass(openstack, region, monkeypatch):
     openstack.host('cmp-1')
-    guests = [openstack.server('cmp-1', flavor={
-        'vcpus': 1, 'ram': 1, 'disk': 1, 'original_name': 'tiny', 'extra_specs': {},
-    }) for _ in range(4)]  # fmt: skip
+    guests = [
+        openstack.server(
+            'cmp-1',
+            flavor={
+                'vcpus': 1,
+                'ram': 1,
+                'disk': 1,
+                'original_name': 'tiny',
+                'extra_specs': {},
+            },
+        )
+        for _ in range(4)
+    ]
     region.passes(3)
     monkeypatch.setattr(reading, 'ASKED_MOST', 2)
     for guest in guests:

@@ -35,9 +35,13 @@ def test_a_resize_on_its_own_host_takes_both_sizes_there(openstack, region):
 def an_old_record(openstack, guest):
     """A migration of years ago that never ended."""
     openstack.migration(
-        guest, 'cmp-3', 'cmp-1', 'migrating', migration_type='live-migration',
+        guest,
+        'cmp-3',
+        'cmp-1',
+        'migrating',
+        migration_type='live-migration',
         created_at='2019-01-01T00:00:00.000000',
-    )  # fmt: skip
+    )
 
 
 def test_a_record_that_never_ended_does_not_keep_a_later_move_open(openstack, region):

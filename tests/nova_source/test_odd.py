@@ -73,9 +73,15 @@ def test_a_hypervisor_that_names_no_service_is_silent_by_its_own_name(cloud, ope
 
 @pytest.mark.parametrize(
     'fields',
-    [{'hypervisor_version': None}, {'cpu_info': None}, {'cpu_info': []}, {'host_ip': None},
-     {'hypervisor_type': None}, {'running_vms': None}],
-)  # fmt: skip
+    [
+        {'hypervisor_version': None},
+        {'cpu_info': None},
+        {'cpu_info': []},
+        {'host_ip': None},
+        {'hypervisor_type': None},
+        {'running_vms': None},
+    ],
+)
 def test_what_is_null_is_as_if_it_were_not_there(cloud, openstack, region, fields):
     openstack.hypervisors[0] |= fields
     region.passes()
@@ -90,9 +96,15 @@ def test_aggregates_without_metadata_or_hosts(cloud, openstack, region):
 
 @pytest.mark.parametrize(
     'fields',
-    [{'hosts': 'cmp-1'}, {'uuid': None}, {'name': None}, {'name': 'a\nb'}, {'metadata': {'': 'x'}},
-     {'metadata': {'note': 'x' * 2000}}],
-)  # fmt: skip
+    [
+        {'hosts': 'cmp-1'},
+        {'uuid': None},
+        {'name': None},
+        {'name': 'a\nb'},
+        {'metadata': {'': 'x'}},
+        {'metadata': {'note': 'x' * 2000}},
+    ],
+)
 def test_an_aggregate_that_cannot_be_read_stays_as_it_was(cloud, openstack, region, caplog, fields):
     before = aggregates(region)
     cloud[1].update(fields)

@@ -39,8 +39,10 @@ def test_an_agent_takes_its_host_from_the_source_and_keeps_it(openstack, region,
     region.passes(1, by=second)
     after = region.row('cmp-1')
     assert (after.speaks_for, after.epoch, after.boot_nonce) == (
-        'host', before.epoch, before.boot_nonce,
-    )  # fmt: skip
+        'host',
+        before.epoch,
+        before.boot_nonce,
+    )
     assert region.live(guest) == []
     assert any('cmp-1' in one and '--facts-only' in one for one in caplog.messages)
     assert region.row('cmp-2').speaks_for == 'nova'

@@ -67,9 +67,11 @@ def test_a_process_tells_what_it_reads_and_stops_when_told(
     log = tmp_path / 'log'
     with log.open('wb') as out:
         process = subprocess.Popen(
-            command(tmp_path, rabbit_url, openstack), stdout=out, stderr=out,
+            command(tmp_path, rabbit_url, openstack),
+            stdout=out,
+            stderr=out,
             env=os.environ | {'PYTHONWARNINGS': 'ignore'},
-        )  # fmt: skip
+        )
     store = scheduler.store
     try:
         (claim,) = until(lambda: store.claims(consumer=guest), f'its guest: {log.read_text()}', 60)
@@ -104,7 +106,7 @@ def test_moves_are_asked_for_and_settled_over_the_broker(rabbit_url, scheduler):
         asked = nova.open_moves(AskMoves(seconds=0.0))
         assert [(m.consumer, m.source, m.target) for m in asked.moves] == [
             (guest, 'cmp-1', 'cmp-2')
-        ]  # fmt: skip
+        ]
         told = GuestSettled(consumer=guest, host='cmp-1', before=asked.before + 60.0)
         nova.settle_guests(GuestsSettled(guests=[told]))
         live = [(c.host, c.state) for c in store.claims(consumer=guest) if c.is_live]
@@ -117,9 +119,11 @@ def test_moves_are_asked_for_and_settled_over_the_broker(rabbit_url, scheduler):
 def test_wrong_credentials_end_it_with_one_line(tmp_path, rabbit_url, openstack):
     done = subprocess.run(
         command(tmp_path, rabbit_url, openstack, 'wrong'),
-        capture_output=True, text=True, timeout=60,
+        capture_output=True,
+        text=True,
+        timeout=60,
         env=os.environ | {'PYTHONWARNINGS': 'ignore'},
-    )  # fmt: skip
+    )
     assert done.returncode == 1
     (line,) = [one for one in done.stderr.splitlines() if one.startswith('gantt-nova-source: ')]
     assert '[nova]' in line

@@ -27,8 +27,11 @@ def test_a_host_is_what_nova_and_placement_say(openstack, make_region, cells_fil
     runs = row.facts.hypervisor
     assert (runs.type, runs.version, runs.host_ip) == ('QEMU', 8002000, '192.0.2.1')
     assert runs.cpu_info == {
-        'arch': 'x86_64', 'model': 'EPYC', 'vendor': 'AMD', 'features': ['avx2'],
-    }  # fmt: skip
+        'arch': 'x86_64',
+        'model': 'EPYC',
+        'vendor': 'AMD',
+        'features': ['avx2'],
+    }
     assert ['x86_64', 'kvm', 'hvm'] in runs.supported
     assert row.is_open
     assert row.speaks_for == 'nova'
@@ -122,8 +125,9 @@ def test_what_placement_says_unchanged_is_not_read_again(openstack, region):
     read = {path for _, path in openstack.asked if '/resource_providers/' in path}
     changed = f'/placement/resource_providers/{nodes[1]}/'
     assert {path for path in read if not path.endswith('/allocations')} == {
-        changed + 'inventories', changed + 'traits',
-    }  # fmt: skip
+        changed + 'inventories',
+        changed + 'traits',
+    }
     assert changed + 'allocations' in read
     assert region.row('cmp-1').foreign == {'VCPU': 1}
 
@@ -137,8 +141,12 @@ def test_a_guest_has_what_placement_gave_it_before_anything_is_placed_beside_it(
     region.passes()
     (claim,) = region.claims(guest)
     assert (claim.adopted, claim.state, claim.group, claim.flavor, claim.project_id) == (
-        True, 'confirmed', group, 'm1.small', 'a-project',
-    )  # fmt: skip
+        True,
+        'confirmed',
+        group,
+        'm1.small',
+        'a-project',
+    )
     row = region.row('cmp-1')
     assert row.used == {'VCPU': 6, 'MEMORY_MB': 1000, 'DISK_GB': 7}
     assert row.foreign == {}
@@ -153,12 +161,22 @@ def test_a_guest_has_what_placement_gave_it_before_anything_is_placed_beside_it(
         pytest.param({}, {'VCPU': 2, 'MEMORY_MB': 2048, 'DISK_GB': 20}, id='image'),
         pytest.param({'image': ''}, {'VCPU': 2, 'MEMORY_MB': 2048}, id='volume'),
         pytest.param(
-            {'flavor': {'vcpus': 4, 'ram': 512, 'disk': 1, 'ephemeral': 2, 'swap': 1025,
-                        'original_name': 'm', 'extra_specs': {'resources:VCPU': '1'}}},
-            {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 5}, id='specs',
+            {
+                'flavor': {
+                    'vcpus': 4,
+                    'ram': 512,
+                    'disk': 1,
+                    'ephemeral': 2,
+                    'swap': 1025,
+                    'original_name': 'm',
+                    'extra_specs': {'resources:VCPU': '1'},
+                }
+            },
+            {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 5},
+            id='specs',
         ),
     ],
-)  # fmt: skip
+)
 def test_without_an_allocation_a_guest_takes_what_its_flavor_says(openstack, region, more, takes):
     openstack.host('cmp-1')
     guest = openstack.server('cmp-1', **more)

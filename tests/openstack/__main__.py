@@ -19,8 +19,13 @@ from tests.openstack.trial import Trial
 
 Step = Callable[[Trial], str]
 STEPS: tuple[Step, ...] = (
-    *boots.STEPS, *deletes.STEPS, *moves.STEPS, *access.STEPS, *moves.LAST, *compared.STEPS,
-)  # fmt: skip
+    *boots.STEPS,
+    *deletes.STEPS,
+    *moves.STEPS,
+    *access.STEPS,
+    *moves.LAST,
+    *compared.STEPS,
+)
 
 
 def up(cloud: Cloud) -> Trial:
@@ -56,8 +61,11 @@ def take(trial: Trial, step: Step) -> bool:
     if not passed:
         trial.sweep()
     took = time.monotonic() - began
-    print(f'{"passed" if passed else "FAILED"}  {took:5.1f} s  {step.__doc__}\n'
-          f'                 {said}', flush=True)  # fmt: skip
+    print(
+        f'{"passed" if passed else "FAILED"}  {took:5.1f} s  {step.__doc__}\n'
+        f'                 {said}',
+        flush=True,
+    )
     return passed
 
 

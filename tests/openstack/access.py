@@ -25,12 +25,19 @@ def tokens(trial: Trial) -> str:
     for name, (project, system, wanted) in USERS.items():
         user = User(trial.cloud.keystone, name.split()[0], project, system)
         head = {'X-Auth-Token': user.session.get_token()}
-        asked = [requests.get(url + path, headers=head, timeout=30).status_code
-                 for path in ('/v1/decisions', '/v1/hosts', '/v1/claims')]  # fmt: skip
-        place = {'request_id': str(uuid.uuid4()), 'consumers': [str(uuid.uuid4())],
-                 'spec': {'resources': {'VCPU': 1}}, 'dry_run': True}  # fmt: skip
-        asked.append(requests.post(
-            f'{url}/v1/requests', json=place, headers=head, timeout=30).status_code)  # fmt: skip
+        asked = [
+            requests.get(url + path, headers=head, timeout=30).status_code
+            for path in ('/v1/decisions', '/v1/hosts', '/v1/claims')
+        ]
+        place = {
+            'request_id': str(uuid.uuid4()),
+            'consumers': [str(uuid.uuid4())],
+            'spec': {'resources': {'VCPU': 1}},
+            'dry_run': True,
+        }
+        asked.append(
+            requests.post(f'{url}/v1/requests', json=place, headers=head, timeout=30).status_code
+        )
         expect(tuple(asked) == wanted, f'{name} got {asked}, expected {wanted}')
     for token in ({}, {'X-Auth-Token': 'nonsense'}):
         got = requests.get(f'{url}/v1/hosts', headers=token, timeout=30)
@@ -49,8 +56,12 @@ def commands(trial: Trial) -> str:
     trial.up('explained')
     hosts = json.loads(ask('host', 'list', '-f', 'json'))
     expect('alpha' in str(hosts), str(hosts)[:500])
-    for words in (('status',), ('claim', 'list'), ('capacity', '--resource', 'VCPU=1'),
-                  ('select', '--resource', 'VCPU=1', '--dry-run')):  # fmt: skip
+    for words in (
+        ('status',),
+        ('claim', 'list'),
+        ('capacity', '--resource', 'VCPU=1'),
+        ('select', '--resource', 'VCPU=1', '--dry-run'),
+    ):
         expect(ask(*words).strip(), f'{words} says nothing')
     request = trial.decisions()[0]['request_id']
     return ask('explain', request).splitlines()[0]

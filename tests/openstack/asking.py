@@ -18,16 +18,26 @@ class User:
     def __init__(
         self, url: str, name: str = 'admin', project: str = 'admin', system: bool = False
     ) -> None:
-        scope = {'system_scope': 'all'} if system else {
-            'project_name': project, 'project_domain_name': 'Default'}  # fmt: skip
-        self.session = session.Session(v3.Password(
-            auth_url=url, username=name, password=PASSWORD, user_domain_name='Default', **scope,
-        ))  # fmt: skip
+        scope = (
+            {'system_scope': 'all'}
+            if system
+            else {'project_name': project, 'project_domain_name': 'Default'}
+        )
+        self.session = session.Session(
+            v3.Password(
+                auth_url=url,
+                username=name,
+                password=PASSWORD,
+                user_domain_name='Default',
+                **scope,
+            )
+        )
         self.url = url
 
     def _of(self, kind: str, version: str | None = None) -> Adapter:
-        return Adapter(self.session, service_type=kind, interface='public',
-                       default_microversion=version)  # fmt: skip
+        return Adapter(
+            self.session, service_type=kind, interface='public', default_microversion=version
+        )
 
     @property
     def compute(self) -> Adapter:
@@ -69,21 +79,32 @@ def prepare(admin: User, ports: dict[str, int]) -> None:
         'nova': [('service', 'service'), ('service', 'admin')],
         'gantt': [('service', 'service'), ('service', 'admin')],
         'plain-service': [('service', 'service')],
-        'member': [('demo', 'member')], 'reader': [('demo', 'reader')],
-    }  # fmt: skip
+        'member': [('demo', 'member')],
+        'reader': [('demo', 'reader')],
+    }
     for name, given in users.items():
         body = {'user': {'name': name, 'domain_id': 'default', 'password': PASSWORD}}
         user = ask.post('/users', json=body).json()['user']['id']
         for project, role in given:
             ask.put(f'/projects/{projects[project]}/users/{user}/roles/{roles[role]}')
     for kind, name, path in (
-        ('image', 'glance', ''), ('placement', 'placement', ''), ('compute', 'nova', '/v2.1'),
-        ('network', 'network', ''), ('scheduler', 'gantt', ''),
-    ):  # fmt: skip
+        ('image', 'glance', ''),
+        ('placement', 'placement', ''),
+        ('compute', 'nova', '/v2.1'),
+        ('network', 'network', ''),
+        ('scheduler', 'gantt', ''),
+    ):
         body = {'service': {'type': kind, 'name': name}}
         service = ask.post('/services', json=body).json()['service']['id']
         for interface in ('public', 'internal', 'admin'):
-            ask.post('/endpoints', json={'endpoint': {
-                'service_id': service, 'interface': interface, 'region_id': 'RegionOne',
-                'url': f'http://127.0.0.1:{ports[name]}{path}',
-            }})  # fmt: skip
+            ask.post(
+                '/endpoints',
+                json={
+                    'endpoint': {
+                        'service_id': service,
+                        'interface': interface,
+                        'region_id': 'RegionOne',
+                        'url': f'http://127.0.0.1:{ports[name]}{path}',
+                    }
+                },
+            )

@@ -99,14 +99,18 @@ def no_valid_host(trial: Trial) -> str:
 def zones(trial: Trial) -> str:
     """a zone of an aggregate"""
     with trial.aggregate('west', 'west', 'beta'):
-        trial.cloud.wait('the aggregate here', lambda: any(
-            one['name'] == 'west' and one['hosts'] == ['beta']
-            for one in trial.admin.scheduler.get('/v1/aggregates').json()['aggregates']
-        ))  # fmt: skip
+        trial.cloud.wait(
+            'the aggregate here',
+            lambda: any(
+                one['name'] == 'west' and one['hosts'] == ['beta']
+                for one in trial.admin.scheduler.get('/v1/aggregates').json()['aggregates']
+            ),
+        )
         server = trial.up('west', availability_zone='west')[0]
         expect(server['host'] == 'beta', f'it is on {server["host"]}')
         other = trial.settled(
-            trial.boot('west', availability_zone='west:alpha')[0], 'ERROR', 'ACTIVE')  # fmt: skip
+            trial.boot('west', availability_zone='west:alpha')[0], 'ERROR', 'ACTIVE'
+        )
     said = (other['fault'] or {}).get('message', other['host'])
     return f'on beta; asked for west:alpha: {other["status"]}, {said}'
 
@@ -118,8 +122,9 @@ def alternate(trial: Trial) -> str:
     for server in servers:
         expect(server['host'] == 'gamma', f'it is on {server["host"]}')
     for server in servers:
-        trial.cloud.wait('claim on gamma', lambda s=server: (
-            trial.claims(s['id']).get('gamma') == CONFIRMED))  # fmt: skip
+        trial.cloud.wait(
+            'claim on gamma', lambda s=server: trial.claims(s['id']).get('gamma') == CONFIRMED
+        )
     written = [trial.admin.allocations(server['id']) for server in servers]
     held = [trial.claims(server['id']) for server in servers]
     trial.delete(*(server['id'] for server in servers))
@@ -147,5 +152,17 @@ def many(trial: Trial) -> str:
     return ', '.join(sorted(server['host'] for server in servers))
 
 
-STEPS = (hosts_known, boot_one, boot_several, many, anti_affinity, anti_affinity_at_once, affinity,
-         named_hosts, no_valid_host, zones, alternate, no_alternate)  # fmt: skip
+STEPS = (
+    hosts_known,
+    boot_one,
+    boot_several,
+    many,
+    anti_affinity,
+    anti_affinity_at_once,
+    affinity,
+    named_hosts,
+    no_valid_host,
+    zones,
+    alternate,
+    no_alternate,
+)

@@ -21,9 +21,11 @@ HERE = Path(__file__).parent
 TREE = HERE.parents[1]
 SERVICES = ('keystone', 'glance', 'placement', 'nova', 'network', 'gantt', 'held')
 MODULES = {
-    'keystone': 'keystone.wsgi.api', 'glance': 'glance.wsgi.api',
-    'placement': 'placement.wsgi.api', 'nova': 'nova.wsgi.osapi_compute',
-}  # fmt: skip
+    'keystone': 'keystone.wsgi.api',
+    'glance': 'glance.wsgi.api',
+    'placement': 'placement.wsgi.api',
+    'nova': 'nova.wsgi.osapi_compute',
+}
 DATABASES = ('keystone', 'glance', 'placement', 'nova_api', 'nova', 'nova_cell0', 'gantt')
 
 
@@ -58,39 +60,70 @@ class Cloud:
 
     def write(self, **words: object) -> None:
         """Write the files anew; ``words`` replace the usual ones."""
-        for folder in ('log', 'nova', 'gantt', 'keystone', 'glance/images', 'glance/staging',
-                       'glance/tasks', 'run'):  # fmt: skip
+        for folder in (
+            'log',
+            'nova',
+            'gantt',
+            'keystone',
+            'glance/images',
+            'glance/staging',
+            'glance/tasks',
+            'run',
+        ):
             (self.root / folder).mkdir(parents=True, exist_ok=True)
         usual = {
-            'db': self.mysql.rsplit('/', 1)[0], 'prefix': self.prefix,
-            'keystone': self.keystone, 'etc': Path(sys.prefix) / 'etc',
-            'broker': self._broker('nova'), 'own_broker': self._broker('gantt'),
-            'replaces': True, 'interval': 10, 'sync': 20, 'gantt_port': self.ports['gantt'],
-            'notifications': 'messagingv2', 'held': f'http://127.0.0.1:{self.ports["held"]}',
-        }  # fmt: skip
+            'db': self.mysql.rsplit('/', 1)[0],
+            'prefix': self.prefix,
+            'keystone': self.keystone,
+            'etc': Path(sys.prefix) / 'etc',
+            'broker': self._broker('nova'),
+            'own_broker': self._broker('gantt'),
+            'replaces': True,
+            'interval': 10,
+            'sync': 20,
+            'gantt_port': self.ports['gantt'],
+            'notifications': 'messagingv2',
+            'held': f'http://127.0.0.1:{self.ports["held"]}',
+        }
         files.write(self.root, usual | words)
 
     def _sql(self, *statements: str) -> None:
         url = urlsplit(self.mysql)
-        with pymysql.connect(
-            host=url.hostname, port=url.port or 3306, user=url.username or 'root',
-            password=url.password or '',
-        ) as connection, connection.cursor() as cursor:  # fmt: skip
+        with (
+            pymysql.connect(
+                host=url.hostname,
+                port=url.port or 3306,
+                user=url.username or 'root',
+                password=url.password or '',
+            ) as connection,
+            connection.cursor() as cursor,
+        ):
             for statement in statements:
                 cursor.execute(statement)
 
     def make(self) -> None:
         """Empty databases and virtual hosts."""
-        self._sql(*(
-            f'CREATE DATABASE {self.prefix}_{name} CHARACTER SET '
-            + ('utf8mb4' if name == 'gantt' else 'utf8mb3')
-            for name in DATABASES
-        ))  # fmt: skip
+        self._sql(
+            *(
+                f'CREATE DATABASE {self.prefix}_{name} CHARACTER SET '
+                + ('utf8mb4' if name == 'gantt' else 'utf8mb3')
+                for name in DATABASES
+            )
+        )
         user = urlsplit(self.rabbit).username or 'guest'
         for what in ('nova', 'gantt'):
             self.run('rabbitmqctl', '-q', 'add_vhost', self._vhost(what))
-            self.run('rabbitmqctl', '-q', 'set_permissions', '-p', self._vhost(what), user,
-                     '.*', '.*', '.*')  # fmt: skip
+            self.run(
+                'rabbitmqctl',
+                '-q',
+                'set_permissions',
+                '-p',
+                self._vhost(what),
+                user,
+                '.*',
+                '.*',
+                '.*',
+            )
 
     def down(self) -> None:
         """Stop all, drop databases and virtual hosts; logs stay."""
@@ -119,30 +152,44 @@ class Cloud:
         :raises Trouble: it failed, unless it may
         """
         done = subprocess.run(
-            command, env=self.environment() | extra, text=True, capture_output=True, check=False,
-        )  # fmt: skip
+            command,
+            env=self.environment() | extra,
+            text=True,
+            capture_output=True,
+            check=False,
+        )
         if done.returncode and not fails:
             raise Trouble(f'{" ".join(command)}: {done.stdout[-2000:]}{done.stderr[-3000:]}')
         return done.stdout + (done.stderr if fails else '')
 
     def nova_manage(self, *arguments: str, fails: bool = False) -> str:
         return self.run(
-            'nova-manage', '--config-file', str(self.root / 'etc/nova/nova.conf'), *arguments,
+            'nova-manage',
+            '--config-file',
+            str(self.root / 'etc/nova/nova.conf'),
+            *arguments,
             fails=fails,
-        )  # fmt: skip
+        )
 
     def gantt_command(self, name: str, *arguments: str, fails: bool = False) -> str:
         """A command of Gantt that reads the configuration."""
         return self.run(
-            str(self.gantt / name), '--config-file', str(self.root / 'etc/gantt/gantt.conf'),
-            *arguments, fails=fails,
-        )  # fmt: skip
+            str(self.gantt / name),
+            '--config-file',
+            str(self.root / 'etc/gantt/gantt.conf'),
+            *arguments,
+            fails=fails,
+        )
 
     def start(self, name: str, *command: str) -> None:
         with open(self.root / 'log' / f'{name}.out', 'ab') as out:
             self.running[name] = subprocess.Popen(
-                command, env=self.environment(), stdout=out, stderr=out, start_new_session=True,
-            )  # fmt: skip
+                command,
+                env=self.environment(),
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
         (self.root / 'run' / name).write_text(str(self.running[name].pid))
 
     def stop(self, name: str, how: int = signal.SIGTERM) -> None:
@@ -156,11 +203,28 @@ class Cloud:
 
     def serve(self, name: str) -> None:
         """An API in uWSGI."""
-        self.start(name, str(self.bin / 'uwsgi'), '--http-socket',
-                   f'127.0.0.1:{self.ports[name]}', '--module', f'{MODULES[name]}:application',
-                   '--master', '--processes', '1', '--threads', '8', '--lazy-apps',
-                   '--die-on-term', '--buffer-size', '65535', '--virtualenv', sys.prefix,
-                   '--need-app', '--add-header', 'Connection: close')  # fmt: skip
+        self.start(
+            name,
+            str(self.bin / 'uwsgi'),
+            '--http-socket',
+            f'127.0.0.1:{self.ports[name]}',
+            '--module',
+            f'{MODULES[name]}:application',
+            '--master',
+            '--processes',
+            '1',
+            '--threads',
+            '8',
+            '--lazy-apps',
+            '--die-on-term',
+            '--buffer-size',
+            '65535',
+            '--virtualenv',
+            sys.prefix,
+            '--need-app',
+            '--add-header',
+            'Connection: close',
+        )
 
     def wait_port(self, name: str, seconds: float = 90.0) -> None:
         def there() -> bool:
@@ -197,9 +261,20 @@ class Cloud:
         self.run(*conf, 'fernet_setup', *user)
         self.run(*conf, 'credential_setup', *user)
         url = self.keystone
-        self.run(*conf, 'bootstrap', '--bootstrap-password', files.PASSWORD,
-                 '--bootstrap-admin-url', url, '--bootstrap-internal-url', url,
-                 '--bootstrap-public-url', url, '--bootstrap-region-id', 'RegionOne')  # fmt: skip
+        self.run(
+            *conf,
+            'bootstrap',
+            '--bootstrap-password',
+            files.PASSWORD,
+            '--bootstrap-admin-url',
+            url,
+            '--bootstrap-internal-url',
+            url,
+            '--bootstrap-public-url',
+            url,
+            '--bootstrap-region-id',
+            'RegionOne',
+        )
         self.serve('keystone')
         self.wait_port('keystone')
 
@@ -209,12 +284,16 @@ class Cloud:
         self.serve('glance')
 
     def up_placement(self) -> None:
-        self.run('placement-manage', '--config-dir', str(self.root / 'etc/placement'),
-                 'db', 'sync')  # fmt: skip
+        self.run('placement-manage', '--config-dir', str(self.root / 'etc/placement'), 'db', 'sync')
         self.serve('placement')
-        self.start('held', sys.executable, str(HERE / 'held.py'), str(self.ports['held']),
-                   f'http://127.0.0.1:{self.ports["placement"]}',
-                   str(self.root / 'gantt/hold'))  # fmt: skip
+        self.start(
+            'held',
+            sys.executable,
+            str(HERE / 'held.py'),
+            str(self.ports['held']),
+            f'http://127.0.0.1:{self.ports["placement"]}',
+            str(self.root / 'gantt/hold'),
+        )
 
     def up_nova(self) -> None:
         """The databases, conductor, API and hypervisors; no scheduler."""
@@ -223,29 +302,42 @@ class Cloud:
         self.nova_manage('cell_v2', 'map_cell0', '--database_connection', cell0)
         self.nova_manage('db', 'sync')
         self.nova_manage('cell_v2', 'create_cell', '--name', 'cell1')
-        self.start('network', sys.executable, str(HERE / 'network.py'),
-                   str(self.ports['network']))  # fmt: skip
+        self.start('network', sys.executable, str(HERE / 'network.py'), str(self.ports['network']))
         self.wait_port('network')
         self.wait_port('glance')
         self.wait_port('placement')
         conf = ('--config-file', str(self.root / 'etc/nova/nova.conf'))
-        self.start('nova-conductor', str(self.bin / 'nova-conductor'), *conf, '--log-file',
-                   str(self.root / 'log/nova-conductor.log'))  # fmt: skip
+        self.start(
+            'nova-conductor',
+            str(self.bin / 'nova-conductor'),
+            *conf,
+            '--log-file',
+            str(self.root / 'log/nova-conductor.log'),
+        )
         for host in files.HOSTS:
             self.up_host(host)
         self.serve('nova')
         self.wait_port('nova')
 
     def up_host(self, host: str) -> None:
-        self.start(f'nova-compute-{host}', sys.executable,
-                   str(HERE / 'nova_side/hypervisor.py'), '--config-file',
-                   str(self.root / 'etc/nova/nova.conf'), '--config-file',
-                   str(self.root / 'etc/compute' / f'{host}.conf'))  # fmt: skip
+        self.start(
+            f'nova-compute-{host}',
+            sys.executable,
+            str(HERE / 'nova_side/hypervisor.py'),
+            '--config-file',
+            str(self.root / 'etc/nova/nova.conf'),
+            '--config-file',
+            str(self.root / 'etc/compute' / f'{host}.conf'),
+        )
 
     def up_gantt(self, *names: str) -> None:
         for name in names:
-            self.start(name, str(self.gantt / name), '--config-file',
-                       str(self.root / 'etc/gantt/gantt.conf'))  # fmt: skip
+            self.start(
+                name,
+                str(self.gantt / name),
+                '--config-file',
+                str(self.root / 'etc/gantt/gantt.conf'),
+            )
 
     def read_cells(self) -> None:
         """Hosts get their cell, and Gantt is told, as the documentation says."""

@@ -16,13 +16,22 @@ def change_over(trial: Trial) -> str:
     dry = cloud.nova_manage('placement', 'heal_allocations', '--dry-run', '--verbose', fails=True)
     cloud.nova_manage('placement', 'heal_allocations', '--verbose', fails=True)
     expect(len(trial.admin.allocations(kept['id'])) == 1, f'it was not healed: {dry}')
-    cloud.start('nova-scheduler', str(cloud.bin / 'nova-scheduler'), '--config-file',
-                str(cloud.root / 'etc/nova/nova.conf'), '--log-file',
-                str(cloud.root / 'log/nova-scheduler.log'))  # fmt: skip
-    cloud.wait('nova-scheduler', lambda: [
-        one for one in trial.ask('GET', '/os-services?binary=nova-scheduler')['services']
-        if one['state'] == 'up'
-    ])  # fmt: skip
+    cloud.start(
+        'nova-scheduler',
+        str(cloud.bin / 'nova-scheduler'),
+        '--config-file',
+        str(cloud.root / 'etc/nova/nova.conf'),
+        '--log-file',
+        str(cloud.root / 'log/nova-scheduler.log'),
+    )
+    cloud.wait(
+        'nova-scheduler',
+        lambda: [
+            one
+            for one in trial.ask('GET', '/os-services?binary=nova-scheduler')['services']
+            if one['state'] == 'up'
+        ],
+    )
     cloud.up_gantt('gantt-scheduler', 'gantt-shadow')
     log = cloud.root / 'log/gantt-shadow.log'
     cloud.wait('gantt-shadow', lambda: log.exists() and 'is ready' in log.read_text())

@@ -179,9 +179,12 @@ def write(root: Path, words: dict[str, Any]) -> None:
         for user in users
     }
     texts = {
-        'keystone/keystone.conf': KEYSTONE, 'glance/glance-api.conf': GLANCE,
-        'placement/placement.conf': PLACEMENT, 'nova/nova.conf': NOVA, 'gantt/gantt.conf': GANTT,
-    }  # fmt: skip
+        'keystone/keystone.conf': KEYSTONE,
+        'glance/glance-api.conf': GLANCE,
+        'placement/placement.conf': PLACEMENT,
+        'nova/nova.conf': NOVA,
+        'gantt/gantt.conf': GANTT,
+    }
     for name, text in texts.items():
         _put(root / 'etc' / name, text.format(**words))
     # nova-api looks for it beside its configuration.

@@ -191,8 +191,11 @@ def healed(trial: Trial) -> str:
             trial.settled(server, 'VERIFY_RESIZE')
             trial.act(server, end)
         trial.settled(server)
-    trial.cloud.wait('the last one claim each', lambda: all(
-        len(trial.claims(server)) == 1 for server in servers), 180)  # fmt: skip
+    trial.cloud.wait(
+        'the last one claim each',
+        lambda: all(len(trial.claims(server)) == 1 for server in servers),
+        180,
+    )
     left = [len(trial.admin.allocations(server)) for server in servers]
     expect(left == [0, 1, 0], f'allocations: {left}')
     trial.delete(*servers)
@@ -228,10 +231,23 @@ def restart(trial: Trial) -> str:
     trial.delete(servers[0])
     trial.cloud.up_gantt('gantt-scheduler')
     took = trial.holds(servers[0], {}, 180)
-    return (f'a boot while it was away was placed on {host}; the claim of what was deleted then '
-            f'was gone {took:.0f} s after')  # fmt: skip
+    return (
+        f'a boot while it was away was placed on {host}; the claim of what was deleted then '
+        f'was gone {took:.0f} s after'
+    )
 
 
-STEPS = (resize_confirm, resize_revert, cold_migration, live_migration, live_migration_fails,
-         forced_moves, healed, rebuild, shelve, restart, evacuation)  # fmt: skip
+STEPS = (
+    resize_confirm,
+    resize_revert,
+    cold_migration,
+    live_migration,
+    live_migration_fails,
+    forced_moves,
+    healed,
+    rebuild,
+    shelve,
+    restart,
+    evacuation,
+)
 LAST = (nothing_left,)

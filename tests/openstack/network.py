@@ -17,9 +17,13 @@ def answer(environ, start_response):
     """``{"ports": []}`` for ``/v2.0/ports``, and so for any other list."""
     name = environ['PATH_INFO'].rstrip('/').rsplit('/', 1)[-1].removesuffix('.json')
     body = json.dumps({name.replace('-', '_'): []}).encode()
-    start_response('200 OK', [
-        ('Content-Type', 'application/json'), ('Content-Length', str(len(body))),
-    ])  # fmt: skip
+    start_response(
+        '200 OK',
+        [
+            ('Content-Type', 'application/json'),
+            ('Content-Length', str(len(body))),
+        ],
+    )
     return [body]
 
 

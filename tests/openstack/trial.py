@@ -39,32 +39,57 @@ class Trial:
     def prepare(self) -> None:
         """Two images and the flavors."""
         for name in ('small', 'other'):
-            image = self.admin.image.post('/v2/images', json={
-                'name': name, 'disk_format': 'raw', 'container_format': 'bare',
-            }).json()['id']  # fmt: skip
+            image = self.admin.image.post(
+                '/v2/images',
+                json={
+                    'name': name,
+                    'disk_format': 'raw',
+                    'container_format': 'bare',
+                },
+            ).json()['id']
             self.admin.image.put(
-                f'/v2/images/{image}/file', data=name.encode(),
+                f'/v2/images/{image}/file',
+                data=name.encode(),
                 headers={'Content-Type': 'application/octet-stream'},
-            )  # fmt: skip
+            )
             self.images[name] = image
         for name, vcpus, ram, disk in (
-            ('m1', 1, 512, 1), ('m2', 2, 1024, 2), ('tiny', 1, 64, 1), ('huge', 1, 1, 9999),
-        ):  # fmt: skip
-            self.ask('POST', '/flavors', {'flavor': {
-                'id': name, 'name': name, 'vcpus': vcpus, 'ram': ram, 'disk': disk}})  # fmt: skip
+            ('m1', 1, 512, 1),
+            ('m2', 2, 1024, 2),
+            ('tiny', 1, 64, 1),
+            ('huge', 1, 1, 9999),
+        ):
+            self.ask(
+                'POST',
+                '/flavors',
+                {'flavor': {'id': name, 'name': name, 'vcpus': vcpus, 'ram': ram, 'disk': disk}},
+            )
 
     def boot(
-        self, name: str, flavor: str = 'm1', count: int = 1, hints: Any = None,
-        version: str = '2.96', **more: Any,
-    ) -> list[str]:  # fmt: skip
+        self,
+        name: str,
+        flavor: str = 'm1',
+        count: int = 1,
+        hints: Any = None,
+        version: str = '2.96',
+        **more: Any,
+    ) -> list[str]:
         """Uuids of servers that were asked for; no wait."""
-        body: dict[str, Any] = {'server': {
-            'name': name, 'flavorRef': flavor, 'imageRef': self.images['small'],
-            'networks': 'none', **more,
-        }}  # fmt: skip
+        body: dict[str, Any] = {
+            'server': {
+                'name': name,
+                'flavorRef': flavor,
+                'imageRef': self.images['small'],
+                'networks': 'none',
+                **more,
+            }
+        }
         if count > 1:
-            body['server'] |= {'min_count': count, 'max_count': count,
-                               'return_reservation_id': True}  # fmt: skip
+            body['server'] |= {
+                'min_count': count,
+                'max_count': count,
+                'return_reservation_id': True,
+            }
         if hints:
             body['os:scheduler_hints'] = hints
         answer = self.ask('POST', '/servers', body, version)
@@ -159,10 +184,14 @@ class Trial:
     def environment(self) -> dict[str, str]:
         """Credentials for commands."""
         return {
-            'OS_AUTH_URL': self.cloud.keystone, 'OS_USERNAME': 'admin', 'OS_PASSWORD': PASSWORD,
-            'OS_PROJECT_NAME': 'admin', 'OS_USER_DOMAIN_NAME': 'Default',
-            'OS_PROJECT_DOMAIN_NAME': 'Default', 'OS_IDENTITY_API_VERSION': '3',
-        }  # fmt: skip
+            'OS_AUTH_URL': self.cloud.keystone,
+            'OS_USERNAME': 'admin',
+            'OS_PASSWORD': PASSWORD,
+            'OS_PROJECT_NAME': 'admin',
+            'OS_USER_DOMAIN_NAME': 'Default',
+            'OS_PROJECT_DOMAIN_NAME': 'Default',
+            'OS_IDENTITY_API_VERSION': '3',
+        }
 
     # -- Gantt ---------------------------------------------------------------------------
 
@@ -171,10 +200,13 @@ class Trial:
         where = f'?consumer={server}&limit=1000' if server else '?limit=1000'
         found = self.admin.scheduler.get(f'/v1/claims{where}').json()['claims']
         return {
-            one['host'] if server else f'{one["consumer"]} {one["host"]}':
-            (one['state'], one['resources']['VCPU'])
-            for one in found if one['state'] in ('reserved', 'confirmed')
-        }  # fmt: skip
+            one['host'] if server else f'{one["consumer"]} {one["host"]}': (
+                one['state'],
+                one['resources']['VCPU'],
+            )
+            for one in found
+            if one['state'] in ('reserved', 'confirmed')
+        }
 
     def holds(
         self, server: str, claims: dict[str, tuple[str, int]], seconds: float = 30.0

@@ -14,10 +14,15 @@ from tests.oracle import machines
 ARCHITECTURES = ('x86_64', 'aarch64', 'ppc64le', 'i686')
 HYPERVISORS = ('QEMU', 'VMware vCenter Server', 'ironic', 'hyperv')
 SUPPORTED = (
-    ['x86_64', 'kvm', 'hvm'], ['x86_64', 'qemu', 'hvm'], ['i686', 'kvm', 'hvm'],
-    ['aarch64', 'kvm', 'hvm'], ['x86_64', 'xen', 'xen'], ['x86_64', 'vmware', 'hvm'],
-    ['ppc64le', 'kvm', 'hvm'], ['x86_64', 'baremetal', 'hvm'],
-)  # fmt: skip
+    ['x86_64', 'kvm', 'hvm'],
+    ['x86_64', 'qemu', 'hvm'],
+    ['i686', 'kvm', 'hvm'],
+    ['aarch64', 'kvm', 'hvm'],
+    ['x86_64', 'xen', 'xen'],
+    ['x86_64', 'vmware', 'hvm'],
+    ['ppc64le', 'kvm', 'hvm'],
+    ['x86_64', 'baremetal', 'hvm'],
+)
 PROJECTS = ('red', 'green', 'blue')
 FLAVORS = ('m1.small', 'm1.large', 'gold', 'm1.small ', 'a,b')
 IMAGES = (
@@ -30,18 +35,45 @@ CELLS = ('00000000-0000-4000-8000-0000000000c1', '00000000-0000-4000-8000-000000
 POLICIES = ('anti-affinity', 'affinity', 'soft-affinity', 'soft-anti-affinity')
 #: Numbers as text, good and bad.
 NUMBERS = (
-    '0', '1', '2', '3', '4', '5', '8', '10', '50', '-1', ' 5 ', '1_0', '5.0', '2.5', '1e1', 'inf',
-    'nan', '', 'many', '5,7', '0x10', '٣',
-)  # fmt: skip
+    '0',
+    '1',
+    '2',
+    '3',
+    '4',
+    '5',
+    '8',
+    '10',
+    '50',
+    '-1',
+    ' 5 ',
+    '1_0',
+    '5.0',
+    '2.5',
+    '1e1',
+    'inf',
+    'nan',
+    '',
+    'many',
+    '5,7',
+    '0x10',
+    '٣',
+)
 #: Multipliers of weighers that an aggregate may set.
 MULTIPLIERS = (
-    'ram_weight_multiplier', 'cpu_weight_multiplier', 'disk_weight_multiplier',
-    'io_ops_weight_multiplier', 'num_instances_weight_multiplier', 'pci_weight_multiplier',
-    'hypervisor_version_weight_multiplier', 'soft_affinity_weight_multiplier',
-    'soft_anti_affinity_weight_multiplier', 'build_failure_weight_multiplier',
-    'cross_cell_move_weight_multiplier', 'metrics_weight_multiplier',
+    'ram_weight_multiplier',
+    'cpu_weight_multiplier',
+    'disk_weight_multiplier',
+    'io_ops_weight_multiplier',
+    'num_instances_weight_multiplier',
+    'pci_weight_multiplier',
+    'hypervisor_version_weight_multiplier',
+    'soft_affinity_weight_multiplier',
+    'soft_anti_affinity_weight_multiplier',
+    'build_failure_weight_multiplier',
+    'cross_cell_move_weight_multiplier',
+    'metrics_weight_multiplier',
     'image_props_weight_multiplier',
-)  # fmt: skip
+)
 #: Values that image properties and the metadata that isolates them share.
 IMAGE_VALUES: dict[str, tuple[Any, ...]] = {
     'hw_architecture': ('x86_64', 'aarch64', 'ppc64le', 'i686'),
@@ -135,10 +167,14 @@ def _host(dice: Dice, number: int, plan: str, keys: list[str]) -> dict[str, Any]
         'hypervisor_hostname': name if dice.chance(0.8) else f'{name}.example.org',
         'uuid': dice.a_uuid(),
         'cell': dice.choice(CELLS),
-        'vcpus': vcpus, 'vcpus_used': used['vcpus'],
-        'memory_mb': memory, 'memory_mb_used': used['memory'],
+        'vcpus': vcpus,
+        'vcpus_used': used['vcpus'],
+        'memory_mb': memory,
+        'memory_mb_used': used['memory'],
         'free_ram_mb': memory - used['memory'],
-        'local_gb': disk, 'local_gb_used': used['disk'], 'free_disk_gb': disk - used['disk'],
+        'local_gb': disk,
+        'local_gb_used': used['disk'],
+        'free_disk_gb': disk - used['disk'],
         'disk_available_least': dice.choice((None, disk - used['disk'], disk // 4, disk)),
         'cpu_allocation_ratio': dice.choice((1.0, 4.0, 16.0, 1.5)),
         'ram_allocation_ratio': dice.choice((1.0, 1.0, 1.5)),
@@ -158,7 +194,7 @@ def _host(dice: Dice, number: int, plan: str, keys: list[str]) -> dict[str, Any]
             'created_at': dice.choice((5, 3600)),
         },
         'guests': guests,
-    }  # fmt: skip
+    }
 
 
 def _cpu_info(dice: Dice) -> str:
@@ -271,8 +307,14 @@ def _options(dice: Dice, hosts: list[dict[str, Any]]) -> dict[str, dict[str, Any
         'filter_scheduler': chosen,
         'metrics': {
             'weight_setting': dice.choice(
-                ([], ['cpu.percent=1.0'], ['cpu.percent=-1.0', 'cpu.idle.time=0.5'],
-                 ['cpu.frequency=0.0'], ['numa.membw.max=1.0'], ['cpu.user.percent=2'])
+                (
+                    [],
+                    ['cpu.percent=1.0'],
+                    ['cpu.percent=-1.0', 'cpu.idle.time=0.5'],
+                    ['cpu.frequency=0.0'],
+                    ['numa.membw.max=1.0'],
+                    ['cpu.user.percent=2'],
+                )
             ),
             'weight_multiplier': dice.choice((1.0, 1.0, 0.0, -2.0)),
             'required': dice.chance(0.6),
@@ -280,4 +322,4 @@ def _options(dice: Dice, hosts: list[dict[str, Any]]) -> dict[str, dict[str, Any
         },
         'DEFAULT': {'service_down_time': dice.choice((60, 180))},
         'pci': {'alias': machines.aliases(dice)},
-    }  # fmt: skip
+    }

@@ -31,9 +31,13 @@ def both_have(about: dict[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def differences(
-    cloud: dict[str, Any], requests: list[dict[str, Any]], answer: dict[str, Any],
-    names: tuple[list[str], list[str]], *, as_nova: bool = True,
-) -> list[list[Seen]]:  # fmt: skip
+    cloud: dict[str, Any],
+    requests: list[dict[str, Any]],
+    answer: dict[str, Any],
+    names: tuple[list[str], list[str]],
+    *,
+    as_nova: bool = True,
+) -> list[list[Seen]]:
     """By request, what the two sides see differently, deliberate or not."""
     world = World(cloud, answer, names, as_nova=as_nova)
     return [
@@ -53,10 +57,14 @@ def _differences(
     except exceptions.InvalidMessage as e:
         return [
             Seen(
-                plugin='translation', nova='p', gantt=f'x {e}', cloud=cloud, request=case,
+                plugin='translation',
+                nova='p',
+                gantt=f'x {e}',
+                cloud=cloud,
+                request=case,
                 host=cloud['hosts'][0],
             )
-        ]  # fmt: skip
+        ]
     found = []
     for name in world.rules:
         if name in said['filters']:
@@ -82,9 +90,12 @@ def _differences(
 
 
 def _named(
-    world: World, cloud: dict[str, Any], case: dict[str, Any], request: SelectDestinations,
+    world: World,
+    cloud: dict[str, Any],
+    case: dict[str, Any],
+    request: SelectDestinations,
     said: dict[str, Any],
-) -> list[Seen]:  # fmt: skip
+) -> list[Seen]:
     """Who is left of the hosts that are named, and, where they are forced, of all filters."""
     if '_nova_check_type' in (case['hints'] or {}):
         return []  # a rebuild stays where it is
@@ -102,9 +113,12 @@ def _named(
 
 
 def _several(
-    world: World, cloud: dict[str, Any], case: dict[str, Any], request: SelectDestinations,
+    world: World,
+    cloud: dict[str, Any],
+    case: dict[str, Any],
+    request: SelectDestinations,
     steps: list[dict[str, float]] | None,
-) -> list[Seen]:  # fmt: skip
+) -> list[Seen]:
     """The first of several instances that goes where Nova would not have it.
 
     :param steps: for each instance the weights of its hosts, by node, the chosen one first
@@ -124,17 +138,24 @@ def _several(
             return []  # a tie: from here on both are right
         return [
             Seen(
-                plugin=SEVERAL, nova=', '.join(map(str, theirs)), gantt=', '.join(map(str, mine)),
-                cloud=cloud, request=case, host=cloud['hosts'][0],
+                plugin=SEVERAL,
+                nova=', '.join(map(str, theirs)),
+                gantt=', '.join(map(str, mine)),
+                cloud=cloud,
+                request=case,
+                host=cloud['hosts'][0],
             )
-        ]  # fmt: skip
+        ]
     return []
 
 
 def _placement(
-    world: World, cloud: dict[str, Any], case: dict[str, Any], request: SelectDestinations,
+    world: World,
+    cloud: dict[str, Any],
+    case: dict[str, Any],
+    request: SelectDestinations,
     said: dict[str, Any],
-) -> list[Seen]:  # fmt: skip
+) -> list[Seen]:
     """What Placement is asked for, part by part; a request that Nova cannot ask is passed over."""
     # For a rebuild Nova does not ask.
     is_rebuild = '_nova_check_type' in (case['hints'] or {})
@@ -149,12 +170,16 @@ def _placement(
     mine = world.asked(request)
     return [
         Seen(
-            plugin=f'Placement {part}', nova=theirs[part], gantt=mine[part], cloud=cloud,
-            request=case, host=cloud['hosts'][0],
+            plugin=f'Placement {part}',
+            nova=theirs[part],
+            gantt=mine[part],
+            cloud=cloud,
+            request=case,
+            host=cloud['hosts'][0],
         )
         for part in PLACEMENT
         if theirs[part] != mine[part]
-    ]  # fmt: skip
+    ]
 
 
 def _where(cloud: dict[str, Any], said: dict[str, Any]) -> str:
@@ -180,18 +205,28 @@ def _each(mine: str, theirs: str) -> list[str]:
 
 
 def _by_host(
-    world: World, cloud: dict[str, Any], case: dict[str, Any], said: dict[str, Any], name: str,
-    theirs: list[Any], mine: list[Any],
-) -> list[Seen]:  # fmt: skip
+    world: World,
+    cloud: dict[str, Any],
+    case: dict[str, Any],
+    said: dict[str, Any],
+    name: str,
+    theirs: list[Any],
+    mine: list[Any],
+) -> list[Seen]:
     return [
         Seen(
-            plugin=name, nova=nova, gantt=gantt, cloud=cloud, request=case, host=host,
+            plugin=name,
+            nova=nova,
+            gantt=gantt,
+            cloud=cloud,
+            request=case,
+            host=host,
             raised=_raised(said['raised'], name),
             unfit=host['hypervisor_hostname'] in said['unfit'],
         )
         for host, nova, gantt in zip(cloud['hosts'], theirs, mine, strict=True)
         if not is_same(nova, gantt)
-    ]  # fmt: skip
+    ]
 
 
 def _raised(raised: dict[str, str], name: str) -> str:

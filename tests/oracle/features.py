@@ -12,37 +12,65 @@ from tests.oracle.clouds import Dice
 TRAITS = ('HW_CPU_X86_AVX', 'COMPUTE_SECURITY_UEFI_SECURE_BOOT', 'HW_CPU_X86_AMD_SEV')
 #: Extra specs of features, one lot each.
 SPECS: tuple[dict[str, str], ...] = (
-    {'os:secure_boot': 'required'}, {'os:secure_boot': 'optional'},
-    {'hw:maxphysaddr_mode': 'passthrough'}, {'hw:maxphysaddr_mode': 'emulate'},
-    {'hw:tpm_version': '1.2'}, {'hw:tpm_version': '2.0', 'hw:tpm_model': 'tpm-crb'},
-    {'hw:tpm_version': '2.0', 'hw:tpm_secret_security': 'deployment'}, {'hw:tpm_model': 'tpm-tis'},
-    {'hw:mem_encryption': 'true'}, {'hw:mem_encryption': 'no'},
+    {'os:secure_boot': 'required'},
+    {'os:secure_boot': 'optional'},
+    {'hw:maxphysaddr_mode': 'passthrough'},
+    {'hw:maxphysaddr_mode': 'emulate'},
+    {'hw:tpm_version': '1.2'},
+    {'hw:tpm_version': '2.0', 'hw:tpm_model': 'tpm-crb'},
+    {'hw:tpm_version': '2.0', 'hw:tpm_secret_security': 'deployment'},
+    {'hw:tpm_model': 'tpm-tis'},
+    {'hw:mem_encryption': 'true'},
+    {'hw:mem_encryption': 'no'},
     {'hw:mem_encryption': 'on', 'hw:mem_encryption_model': 'amd-sev-es'},
-    {'hw:pci_numa_affinity_policy': 'socket'}, {'accel:device_profile': 'gpu'},
-    {'hw:virtio_packed_ring': 'True'}, {'hw:ephemeral_encryption': 'true'},
+    {'hw:pci_numa_affinity_policy': 'socket'},
+    {'accel:device_profile': 'gpu'},
+    {'hw:virtio_packed_ring': 'True'},
+    {'hw:ephemeral_encryption': 'true'},
     {'hw:ephemeral_encryption': 'yes', 'hw:ephemeral_encryption_format': 'luks'},
-    {'hw:sound_model': 'virtio'}, {'hw:sound_model': 'ich6'},
-    {'resources:VCPU': '3'}, {'resources:VCPU': '0'}, {'resources:DISK_GB': '0'},
-    {'resources:MEMORY_MB': '0', 'resources:CUSTOM_BARE': '1'}, {'resources:VGPU': '2'},
-    {'resources:PCPU': '0'}, {'hw:pmem': '6GB,a-b, 6GB'},
-    {'trait:HW_CPU_X86_AVX': 'required'}, {'trait:HW_CPU_X86_AVX': 'forbidden'},
-)  # fmt: skip
+    {'hw:sound_model': 'virtio'},
+    {'hw:sound_model': 'ich6'},
+    {'resources:VCPU': '3'},
+    {'resources:VCPU': '0'},
+    {'resources:DISK_GB': '0'},
+    {'resources:MEMORY_MB': '0', 'resources:CUSTOM_BARE': '1'},
+    {'resources:VGPU': '2'},
+    {'resources:PCPU': '0'},
+    {'hw:pmem': '6GB,a-b, 6GB'},
+    {'trait:HW_CPU_X86_AVX': 'required'},
+    {'trait:HW_CPU_X86_AVX': 'forbidden'},
+)
 UEFI = {'hw_firmware_type': 'uefi'}
 #: Properties of images of the same kind.
 IMAGES: tuple[dict[str, str], ...] = (
-    {'os_secure_boot': 'required'}, {'hw_maxphysaddr_mode': 'emulate'},
-    {'hw_firmware_stateless': 'true', **UEFI}, {'hw_firmware_stateless': 'true'},
-    {'hw_tpm_version': '2.0'}, {'hw_tpm_version': '2.0', 'hw_tpm_model': 'tpm-crb'},
+    {'os_secure_boot': 'required'},
+    {'hw_maxphysaddr_mode': 'emulate'},
+    {'hw_firmware_stateless': 'true', **UEFI},
+    {'hw_firmware_stateless': 'true'},
+    {'hw_tpm_version': '2.0'},
+    {'hw_tpm_version': '2.0', 'hw_tpm_model': 'tpm-crb'},
     {'hw_mem_encryption': 'true', **UEFI},
-    {'hw_mem_encryption': 'true', 'hw_mem_encryption_model': 'amd-sev-snp',
-     'hw_firmware_stateless': 'true', **UEFI},
-    {'hw_mem_encryption': 'true', 'hw_mem_encryption_model': 'intel-tdx',
-     'hw_firmware_stateless': 'true', 'hw_video_model': 'none', **UEFI},
-    {'hw_pci_numa_affinity_policy': 'socket'}, {'hw_virtio_packed_ring': 'true'},
+    {
+        'hw_mem_encryption': 'true',
+        'hw_mem_encryption_model': 'amd-sev-snp',
+        'hw_firmware_stateless': 'true',
+        **UEFI,
+    },
+    {
+        'hw_mem_encryption': 'true',
+        'hw_mem_encryption_model': 'intel-tdx',
+        'hw_firmware_stateless': 'true',
+        'hw_video_model': 'none',
+        **UEFI,
+    },
+    {'hw_pci_numa_affinity_policy': 'socket'},
+    {'hw_virtio_packed_ring': 'true'},
     {'hw_ephemeral_encryption': 'true', 'hw_ephemeral_encryption_format': 'plain'},
-    {'hw_sound_model': 'virtio'}, {'hw_vif_model': 'e1000'}, {'hw_cdrom_bus': 'sata'},
+    {'hw_sound_model': 'virtio'},
+    {'hw_vif_model': 'e1000'},
+    {'hw_cdrom_bus': 'sata'},
     {'trait:HW_CPU_X86_AVX': 'required'},
-)  # fmt: skip
+)
 
 
 def options(dice: Dice) -> dict[str, bool]:
@@ -50,10 +78,12 @@ def options(dice: Dice) -> dict[str, bool]:
     return {
         name: dice.chance(0.3)
         for name in (
-            'limit_tenants_to_placement_aggregate', 'query_placement_for_image_type_support',
-            'enable_isolated_aggregate_filtering', 'image_metadata_prefilter',
+            'limit_tenants_to_placement_aggregate',
+            'query_placement_for_image_type_support',
+            'enable_isolated_aggregate_filtering',
+            'image_metadata_prefilter',
         )
-    }  # fmt: skip
+    }
 
 
 #: Settings of metrics that both sides weigh alike.
@@ -157,10 +187,12 @@ def _cells_by_image(dice: Dice, wish: dict[str, Any]) -> None:
     flavor['vcpus'] = max(2, flavor['vcpus'])
     last, quarter = flavor['vcpus'] - 1, flavor['memory_mb'] // 4
     wish['image']['properties'] |= {
-        'hw_numa_nodes': '2', 'hw_numa_cpus.0': '0',
+        'hw_numa_nodes': '2',
+        'hw_numa_cpus.0': '0',
         'hw_numa_cpus.1': f'1-{last}' if last > 1 else '1',
-        'hw_numa_mem.0': str(quarter), 'hw_numa_mem.1': str(flavor['memory_mb'] - quarter),
-    }  # fmt: skip
+        'hw_numa_mem.0': str(quarter),
+        'hw_numa_mem.1': str(flavor['memory_mb'] - quarter),
+    }
 
 
 def _pages_by_image(dice: Dice, wish: dict[str, Any]) -> None:
@@ -186,9 +218,10 @@ def _real_time(dice: Dice, wish: dict[str, Any]) -> None:
 def _mixed_apart(dice: Dice, wish: dict[str, Any]) -> None:
     wish['flavor']['vcpus'] = max(4, wish['flavor']['vcpus'])
     wish['flavor']['extra_specs'] = {
-        'hw:cpu_policy': 'mixed', 'hw:emulator_threads_policy': 'isolate',
+        'hw:cpu_policy': 'mixed',
+        'hw:emulator_threads_policy': 'isolate',
         'hw:cpu_dedicated_mask': dice.choice(('0', '^0', '1-2', '^0-1')),
-    }  # fmt: skip
+    }
 
 
 def processors(dice: Dice, cloud: dict[str, Any], wishes: list[dict[str, Any]]) -> None:
@@ -217,6 +250,12 @@ def _persistent(dice: Dice, wish: dict[str, Any]) -> None:
 
 
 FORMS: tuple[Callable[[Dice, dict[str, Any]], None], ...] = (
-    _by_amount, _by_trait, _by_image, _cells_by_image, _pages_by_image, _real_time, _mixed_apart,
+    _by_amount,
+    _by_trait,
+    _by_image,
+    _cells_by_image,
+    _pages_by_image,
+    _real_time,
+    _mixed_apart,
     _persistent,
-)  # fmt: skip
+)

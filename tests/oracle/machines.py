@@ -34,19 +34,21 @@ def cells(dice: 'Dice') -> list[dict[str, Any]]:
         shared, dedicated = _sets(style, cpus)
         pinned = dice.sample(dedicated, dice.randint(0, len(dedicated))) if dedicated else []
         siblings = [cpus[i : i + threads] for i in range(0, cores, threads)]
-        found.append({
-            'id': number,
-            'cpuset': shared,
-            'pcpuset': dedicated,
-            'pinned_cpus': sorted(pinned) if dice.chance(0.4) else [],
-            'cpu_usage': dice.choice((0, 0, 1, cores, 3 * cores)) if shared else 0,
-            'memory': memory,
-            'memory_usage': dice.choice((0, 0, 512, memory // 2, memory)),
-            'mempages': _pages(dice, memory),
-            'siblings': siblings,
-            'socket': number // 2 if sockets else None,
-            'network_metadata': None,
-        })  # fmt: skip
+        found.append(
+            {
+                'id': number,
+                'cpuset': shared,
+                'pcpuset': dedicated,
+                'pinned_cpus': sorted(pinned) if dice.chance(0.4) else [],
+                'cpu_usage': dice.choice((0, 0, 1, cores, 3 * cores)) if shared else 0,
+                'memory': memory,
+                'memory_usage': dice.choice((0, 0, 512, memory // 2, memory)),
+                'mempages': _pages(dice, memory),
+                'siblings': siblings,
+                'socket': number // 2 if sockets else None,
+                'network_metadata': None,
+            }
+        )
     if dice.chance(0.3):
         for cell in found:
             if dice.chance(0.7):
@@ -111,13 +113,15 @@ def pools(dice: 'Dice', cells: list[dict[str, Any]] | None) -> list[dict[str, An
         if dice.chance(0.2):
             tags['trusted'] = dice.choice(('true', 'false'))
         node = dice.choice([None, *range(len(cells))]) if cells else dice.choice((None, None, 0))
-        found.append({
-            'vendor_id': vendor,
-            'product_id': product,
-            'numa_node': node,
-            'tags': tags,
-            'count': dice.choice((0, 1, 2, 4)),
-        })  # fmt: skip
+        found.append(
+            {
+                'vendor_id': vendor,
+                'product_id': product,
+                'numa_node': node,
+                'tags': tags,
+                'count': dice.choice((0, 1, 2, 4)),
+            }
+        )
     return found
 
 
@@ -127,16 +131,26 @@ def aliases(dice: 'Dice') -> list[str]:
     found = []
     for name in ('a', 'b'):
         vendor, product, kind = dice.choice(DEVICES)
-        found.append({
-            'name': name, 'vendor_id': vendor, 'product_id': product,
-            'device_type': kind, 'numa_policy': dice.choice(NUMA_POLICIES),
-        })  # fmt: skip
+        found.append(
+            {
+                'name': name,
+                'vendor_id': vendor,
+                'product_id': product,
+                'device_type': kind,
+                'numa_policy': dice.choice(NUMA_POLICIES),
+            }
+        )
     kind, policy = dice.choice(KINDS), dice.choice(NUMA_POLICIES)
     for vendor, product, _ in dice.sample(DEVICES, 2):
-        found.append({
-            'name': 'c', 'vendor_id': vendor, 'product_id': product,
-            'device_type': kind, 'numa_policy': policy,
-        })  # fmt: skip
+        found.append(
+            {
+                'name': 'c',
+                'vendor_id': vendor,
+                'product_id': product,
+                'device_type': kind,
+                'numa_policy': policy,
+            }
+        )
     return [json.dumps(alias) for alias in found]
 
 

@@ -18,9 +18,11 @@ def services(dice: Dice, cloud: dict[str, Any]) -> None:
     renamed = {host['host']: first['host'] for host in others}
     for number, host in enumerate((first, *others)):
         host |= {
-            'host': first['host'], 'cell': first['cell'], 'hypervisor_hostname': f'bm-{number}',
+            'host': first['host'],
+            'cell': first['cell'],
+            'hypervisor_hostname': f'bm-{number}',
             'service': first['service'],
-        }  # fmt: skip
+        }
     plain = cloud['options']['filter_scheduler']
     plain['isolated_hosts'] = _renamed(plain['isolated_hosts'], renamed)
     for aggregate in cloud['aggregates']:
@@ -69,9 +71,11 @@ def add(dice: Dice, cloud: dict[str, Any], wish: dict[str, Any]) -> None:
     if dice.chance(0.1):
         host = dice.choice(cloud['hosts'])
         wish['destination'] = {
-            'cell': None, 'allow_cross_cell_move': True, 'host': host['host'],
+            'cell': None,
+            'allow_cross_cell_move': True,
+            'host': host['host'],
             'node': dice.choice((None, host['hypervisor_hostname'])),
-        }  # fmt: skip
+        }
     inside = 'numa' in wish['theme'] or 'devices' in wish['theme']
     if not inside and kind > 0.75:
         wish['several'] = [dice.a_uuid() for _ in range(dice.choice((1, 2, 3)))]

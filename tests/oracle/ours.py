@@ -61,9 +61,13 @@ class World:
     """
 
     def __init__(
-        self, cloud: dict[str, Any], answer: dict[str, Any], names: tuple[list[str], list[str]],
-        *, as_nova: bool,
-    ) -> None:  # fmt: skip
+        self,
+        cloud: dict[str, Any],
+        answer: dict[str, Any],
+        names: tuple[list[str], list[str]],
+        *,
+        as_nova: bool,
+    ) -> None:
         self.table = table_of(cloud, answer)
         values = options_of(cloud['options'])
         plain = [name for name in names[0] if name not in INSIDE]
@@ -100,9 +104,12 @@ class World:
             w for name, one in self.weighers.items() if name in case['ask'] for w in one.weighers
         ]
         decision = place(
-            self.table.copy(), request, Pipeline([*rules, *self._named], weighers),
-            seed=0, decision_id=request.request_id,
-        )  # fmt: skip
+            self.table.copy(),
+            request,
+            Pipeline([*rules, *self._named], weighers),
+            seed=0,
+            decision_id=request.request_id,
+        )
         found = [m.selection.node if m.selection else None for m in decision.members]
         return found or [None]
 
@@ -255,9 +262,11 @@ def request_of(case: dict[str, Any], primitive: dict[str, Any]) -> SelectDestina
     :raises InvalidMessage: it is refused
     """
     args = {
-        'spec_obj': primitive, 'return_objects': True, 'return_alternates': True,
+        'spec_obj': primitive,
+        'return_objects': True,
+        'return_alternates': True,
         'instance_uuids': [case['consumer'], *case.get('several', ())],
-    }  # fmt: skip
+    }
     wanted = nova_spec.translate(
         args, {'request_id': 'req-1'}, budget_ms=1000, lease_seconds=60, max_attempts=3
     )

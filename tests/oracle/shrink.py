@@ -10,16 +10,35 @@ from typing import Any
 STEPS_MAX = 600
 #: What a field of a host or a request is like when it says nothing.
 PLAIN_HOST: dict[str, Any] = {
-    'cpu_info': '', 'metrics': [], 'numa': None, 'pci': [], 'supported': [], 'guests': [],
-    'disk_available_least': None, 'cpu_allocation_ratio': 1.0, 'ram_allocation_ratio': 1.0,
-    'disk_allocation_ratio': 1.0, 'hypervisor_version': 0, 'hypervisor_type': '',
-    'host_ip': '10.0.0.1', 'service': {'disabled': False, 'last_seen_up': 0, 'created_at': 5},
-    'vcpus_used': 0, 'memory_mb_used': 0, 'local_gb_used': 0, 'stats': {},
-}  # fmt: skip
+    'cpu_info': '',
+    'metrics': [],
+    'numa': None,
+    'pci': [],
+    'supported': [],
+    'guests': [],
+    'disk_available_least': None,
+    'cpu_allocation_ratio': 1.0,
+    'ram_allocation_ratio': 1.0,
+    'disk_allocation_ratio': 1.0,
+    'hypervisor_version': 0,
+    'hypervisor_type': '',
+    'host_ip': '10.0.0.1',
+    'service': {'disabled': False, 'last_seen_up': 0, 'created_at': 5},
+    'vcpus_used': 0,
+    'memory_mb_used': 0,
+    'local_gb_used': 0,
+    'stats': {},
+}
 PLAIN_REQUEST: dict[str, Any] = {
-    'group': None, 'destination': None, 'network': None, 'hints': {}, 'ports': [],
-    'image': {'properties': {}}, 'is_bfv': False, 'project_id': None,
-}  # fmt: skip
+    'group': None,
+    'destination': None,
+    'network': None,
+    'hints': {},
+    'ports': [],
+    'image': {'properties': {}},
+    'is_bfv': False,
+    'project_id': None,
+}
 
 Case = dict[str, Any]
 Path = tuple[Any, ...]

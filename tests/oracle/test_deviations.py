@@ -12,32 +12,72 @@ from tests.oracle.ours import FORCED, SEVERAL, TOGETHER
 
 ONE, TWO = '00000000-0000-4000-8000-000000000001', '00000000-0000-4000-8000-000000000002'
 HOST: dict[str, Any] = {
-    'host': 'one', 'hypervisor_hostname': 'one', 'uuid': ONE, 'cell': ONE, 'vcpus': 8,
-    'vcpus_used': 0, 'memory_mb': 8192, 'memory_mb_used': 0, 'free_ram_mb': 8192, 'local_gb': 100,
-    'local_gb_used': 0, 'free_disk_gb': 100, 'disk_available_least': None,
-    'cpu_allocation_ratio': 1.0, 'ram_allocation_ratio': 1.0, 'disk_allocation_ratio': 1.0,
-    'hypervisor_type': 'QEMU', 'hypervisor_version': 0, 'host_ip': '10.0.0.1', 'cpu_info': '',
-    'supported': [], 'stats': {}, 'metrics': [], 'numa': None, 'pci': [], 'guests': [],
+    'host': 'one',
+    'hypervisor_hostname': 'one',
+    'uuid': ONE,
+    'cell': ONE,
+    'vcpus': 8,
+    'vcpus_used': 0,
+    'memory_mb': 8192,
+    'memory_mb_used': 0,
+    'free_ram_mb': 8192,
+    'local_gb': 100,
+    'local_gb_used': 0,
+    'free_disk_gb': 100,
+    'disk_available_least': None,
+    'cpu_allocation_ratio': 1.0,
+    'ram_allocation_ratio': 1.0,
+    'disk_allocation_ratio': 1.0,
+    'hypervisor_type': 'QEMU',
+    'hypervisor_version': 0,
+    'host_ip': '10.0.0.1',
+    'cpu_info': '',
+    'supported': [],
+    'stats': {},
+    'metrics': [],
+    'numa': None,
+    'pci': [],
+    'guests': [],
     'service': {'disabled': False, 'last_seen_up': 0, 'created_at': 5},
-}  # fmt: skip
+}
 REQUEST: dict[str, Any] = {
-    'consumer': '00000000-0000-4000-8000-0000000000ff', 'image': {'properties': {}},
-    'is_bfv': False, 'project_id': 'red', 'user_id': 'someone', 'hints': {}, 'group': None,
-    'destination': None, 'ports': [], 'port_policy': None, 'network': None,
-}  # fmt: skip
+    'consumer': '00000000-0000-4000-8000-0000000000ff',
+    'image': {'properties': {}},
+    'is_bfv': False,
+    'project_id': 'red',
+    'user_id': 'someone',
+    'hints': {},
+    'group': None,
+    'destination': None,
+    'ports': [],
+    'port_policy': None,
+    'network': None,
+}
 FLAVOR: dict[str, Any] = {
-    'name': 'm1.small', 'vcpus': 2, 'memory_mb': 1024, 'root_gb': 1, 'ephemeral_gb': 0, 'swap': 0,
+    'name': 'm1.small',
+    'vcpus': 2,
+    'memory_mb': 1024,
+    'root_gb': 1,
+    'ephemeral_gb': 0,
+    'swap': 0,
     'extra_specs': {},
-}  # fmt: skip
+}
 CELL: dict[str, Any] = {
-    'id': 0, 'cpuset': [0, 1, 2, 3], 'pcpuset': [], 'pinned_cpus': [], 'cpu_usage': 0,
-    'memory': 4096, 'memory_usage': 0, 'siblings': [[0, 1], [2, 3], [4, 5], [6, 7]], 'socket': 0,
+    'id': 0,
+    'cpuset': [0, 1, 2, 3],
+    'pcpuset': [],
+    'pinned_cpus': [],
+    'cpu_usage': 0,
+    'memory': 4096,
+    'memory_usage': 0,
+    'siblings': [[0, 1], [2, 3], [4, 5], [6, 7]],
+    'socket': 0,
     'mempages': [
         {'size_kb': 4, 'total': 786432, 'used': 0, 'reserved': 0},
         {'size_kb': 2048, 'total': 512, 'used': 0, 'reserved': 0},
     ],
     'network_metadata': None,
-}  # fmt: skip
+}
 
 
 def a_host(**fields: Any) -> dict[str, Any]:
@@ -49,24 +89,34 @@ def another(**fields: Any) -> dict[str, Any]:
 
 
 def a_case(
-    *hosts: dict[str, Any], specs: dict[str, str] | None = None,
+    *hosts: dict[str, Any],
+    specs: dict[str, str] | None = None,
     aggregates: list[dict[str, str]] | None = None,
-    options: dict[str, dict[str, Any]] | None = None, **request: Any,
-) -> dict[str, Any]:  # fmt: skip
+    options: dict[str, dict[str, Any]] | None = None,
+    **request: Any,
+) -> dict[str, Any]:
     """Hosts, all of them in aggregates with such metadata, and a request."""
     found = list(hosts) or [a_host()]
     known = [
-        {'id': i, 'uuid': f'00000000-0000-4000-8000-0000000000a{i}', 'name': f'a{i}',
-         'metadata': metadata, 'hosts': [host['host'] for host in found]}
+        {
+            'id': i,
+            'uuid': f'00000000-0000-4000-8000-0000000000a{i}',
+            'name': f'a{i}',
+            'metadata': metadata,
+            'hosts': [host['host'] for host in found],
+        }
         for i, metadata in enumerate(aggregates or [], 1)
-    ]  # fmt: skip
+    ]
     flavor = {**FLAVOR, 'extra_specs': specs or {}}
     return {
         'cloud': {
-            'hosts': found, 'aggregates': known, 'groups': [], 'options': options or {},
+            'hosts': found,
+            'aggregates': known,
+            'groups': [],
+            'options': options or {},
         },
         'request': {**copy.deepcopy(REQUEST), 'flavor': flavor, **request},
-    }  # fmt: skip
+    }
 
 
 def seen_at(age: int | None) -> dict[str, Any]:
@@ -97,18 +147,25 @@ def dedicated(number: int, cpus: int, near: list[str] | None = None) -> dict[str
     """A cell of so many dedicated processors, near to such networks."""
     found = [10 * number + i for i in range(cpus)]
     return {
-        **CELL, 'id': number, 'cpuset': [], 'pcpuset': found, 'siblings': [[cpu] for cpu in found],
+        **CELL,
+        'id': number,
+        'cpuset': [],
+        'pcpuset': found,
+        'siblings': [[cpu] for cpu in found],
         'network_metadata': None if near is None else {'physnets': near, 'tunneled': False},
-    }  # fmt: skip
+    }
 
 
 def vfs(bus: str, **tags: str) -> dict[str, Any]:
     """A pool of one virtual function."""
     known = {'dev_type': 'type-VF', 'address': f'0000:{bus}:00.0', 'remote_managed': 'false'}
     return {
-        'vendor_id': '8086', 'product_id': '10ed', 'numa_node': None, 'count': 1,
+        'vendor_id': '8086',
+        'product_id': '10ed',
+        'numa_node': None,
+        'count': 1,
         'tags': known | tags,
-    }  # fmt: skip
+    }
 
 
 ALIAS = (
@@ -116,27 +173,39 @@ ALIAS = (
     '"numa_policy": "preferred"}'
 )
 UNEVEN = {
-    'hw:cpu_policy': 'dedicated', 'hw:numa_nodes': '2', 'hw:numa_cpus.0': '0',
-    'hw:numa_cpus.1': '1-3', 'hw:numa_mem.0': '512', 'hw:numa_mem.1': '512',
-}  # fmt: skip
+    'hw:cpu_policy': 'dedicated',
+    'hw:numa_nodes': '2',
+    'hw:numa_cpus.0': '0',
+    'hw:numa_cpus.1': '1-3',
+    'hw:numa_mem.0': '512',
+    'hw:numa_mem.1': '512',
+}
 
 LISTED = a_case(
-    a_host(), another(), aggregates=[{'filter_tenant_id': 'red, blue'}],
+    a_host(),
+    another(),
+    aggregates=[{'filter_tenant_id': 'red, blue'}],
     options={'scheduler': {'limit_tenants_to_placement_aggregate': True}},
-)  # fmt: skip
+)
 LISTED['cloud']['aggregates'][0]['hosts'] = ['two']
 #: Cells with one shared and one dedicated processor each; the first is full of shared guests.
 PAIRS = [
     {
-        **CELL, 'id': n, 'cpuset': [2 * n], 'pcpuset': [2 * n + 1], 'cpu_usage': usage,
-        'siblings': [[2 * n, 2 * n + 1]], 'memory': 2048, 'socket': min(n, 2) - 1,
+        **CELL,
+        'id': n,
+        'cpuset': [2 * n],
+        'pcpuset': [2 * n + 1],
+        'cpu_usage': usage,
+        'siblings': [[2 * n, 2 * n + 1]],
+        'memory': 2048,
+        'socket': min(n, 2) - 1,
         'mempages': [
             {'size_kb': 4, 'total': 262144 if n > 1 else 0, 'used': 0, 'reserved': 0},
             {'size_kb': 2048, 'total': 512, 'used': 0, 'reserved': 0 if n > 1 else 256},
         ],
     }
     for n, usage in ((1, 6), (2, 0), (3, 2))
-]  # fmt: skip
+]
 PAIRS[0]['mempages'].append({'size_kb': 1048576, 'total': 1, 'used': 0, 'reserved': 0})
 PAIRS[1]['mempages'][0]['used'] = 131072
 
@@ -144,11 +213,15 @@ PAIRS[1]['mempages'][0]['used'] = 131072
 CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
     'hints that are null': ('AllHostsFilter', 'x', 'p', a_case(hints=None)),
     'numbers that are none': (
-        'ComputeCapabilitiesFilter', 'x', 'r',
+        'ComputeCapabilitiesFilter',
+        'x',
+        'r',
         a_case(specs={'capabilities:hypervisor_type': '>= 5'}),
     ),
     'a limit that is no number': (
-        'AggregateIoOpsFilter', 'p', 'r',
+        'AggregateIoOpsFilter',
+        'p',
+        'r',
         a_case(
             a_host(stats={'io_workload': '2'}),
             aggregates=[{'max_io_ops_per_host': '1'}, {'max_io_ops_per_host': 'many'}],
@@ -158,33 +231,49 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
     'clocks that are ahead': ('ComputeFilter', 'r', 'p', a_case(seen_at(-300))),
     'hosts that never reported': ('ComputeFilter', 'p', 'r', a_case(seen_at(None))),
     'multipliers without end': (
-        'RAMWeigher', float('inf'), 1.0,
+        'RAMWeigher',
+        float('inf'),
+        1.0,
         a_case(a_host(), another(), aggregates=[{'ram_weight_multiplier': 'inf'}]),
     ),
     'metrics of NUMA cells': (
-        'MetricsFilter', 'p', 'r',
+        'MetricsFilter',
+        'p',
+        'r',
         a_case(a_host(**OVER_NUMA), options=weighing(weight_setting=['numa.membw.max=1'])),
     ),
     'metrics that do not count': (
-        'MetricsWeigher', None, 0.0,
+        'MetricsWeigher',
+        None,
+        0.0,
         a_case(a_host(), another(), options=weighing(weight_setting=['cpu.frequency=0.0'])),
     ),
     'weighers without a say': (
-        'MetricsWeigher', None, 0.0,
+        'MetricsWeigher',
+        None,
+        0.0,
         a_case(
-            a_host(), another(),
+            a_host(),
+            another(),
             options=weighing(weight_setting=['cpu.frequency=1.0'], weight_multiplier=0.0),
         ),
     ),
     'networks without a slash': (
-        'SimpleCIDRAffinityFilter', 'r', 'p',
+        'SimpleCIDRAffinityFilter',
+        'r',
+        'p',
         a_case(hints={'build_near_host_ip': ['10.0.0.2'], 'cidr': ['8']}),
     ),
     'addresses that are none': (
-        'SimpleCIDRAffinityFilter', 'x', 'r', a_case(hints={'build_near_host_ip': ['here']})
+        'SimpleCIDRAffinityFilter',
+        'x',
+        'r',
+        a_case(hints={'build_near_host_ip': ['here']}),
     ),
     'address bits of images': (
-        'ImagePropertiesFilter', 'x', 'p',
+        'ImagePropertiesFilter',
+        'x',
+        'p',
         a_case(
             a_host(supported=[['x86_64', 'kvm', 'hvm']]),
             image={'properties': {'hw_architecture': 'x86_64', 'hw_maxphysaddr_bits': '40'}},
@@ -192,55 +281,73 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
     ),
     'requests without an image': (TOGETHER, 'x', 'p', a_case(image=None)),
     'attributes of Python': (
-        'ComputeCapabilitiesFilter', 'r', 'p', a_case(specs={'update': 'now'})
+        'ComputeCapabilitiesFilter',
+        'r',
+        'p',
+        a_case(specs={'update': 'now'}),
     ),
     'stats that are null': (
-        'ComputeCapabilitiesFilter', 'r', 'p',
+        'ComputeCapabilitiesFilter',
+        'r',
+        'p',
         a_case(a_host(stats={'nothing': None}), specs={'nothing': 'x'}),
     ),
     'queries that fail': (
-        'JsonFilter', 'x', 'r', a_case(hints={'query': ['[">=", "$vcpus_total", "many"]']})
+        'JsonFilter',
+        'x',
+        'r',
+        a_case(hints={'query': ['[">=", "$vcpus_total", "many"]']}),
     ),
     'cores to themselves': (
-        TOGETHER, 'r', 'p',
+        TOGETHER,
+        'r',
+        'p',
         a_case(
             a_host(numa=[DEDICATED]),
             specs=ISOLATED,
         ),
     ),
     'pages that are free': (
-        TOGETHER, 'r', 'p',
+        TOGETHER,
+        'r',
+        'p',
         a_case(a_host(numa=[{**CELL, 'memory_usage': 4096}]), specs={'hw:mem_page_size': '2048'}),
     ),
     'guests with processors of both kinds': (
-        TOGETHER, 'r', 'p',
+        TOGETHER,
+        'r',
+        'p',
         a_case(
             a_host(numa=[{**MIXED, 'cpu_usage': 9}, {**MIXED, 'id': 1, 'pcpuset': []}]),
             specs={
-                'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '0', 'hw:numa_nodes': '2',
+                'hw:cpu_policy': 'mixed',
+                'hw:cpu_dedicated_mask': '0',
+                'hw:numa_nodes': '2',
             },
         ),
     ),
     'emulators with a core': (
-        TOGETHER, 'p', 'r',
+        TOGETHER,
+        'p',
+        'r',
         a_case(
             a_host(numa=[{**DEDICATED, 'cpuset': [0, 1, 2, 3], 'pinned_cpus': [3]}]),
             flavor={**FLAVOR, 'vcpus': 1, 'extra_specs': {**ISOLATED, **APART}},
         ),
     ),
     'cores that differ': (
-        TOGETHER, 'r', 'p',
+        TOGETHER,
+        'r',
+        'p',
         a_case(
-            a_host(
-                numa=[
-                    {**DEDICATED, 'cpuset': [0, 1, 2, 3], 'siblings': [[0, 1], [2], [3]]}
-                ]
-            ),
+            a_host(numa=[{**DEDICATED, 'cpuset': [0, 1, 2, 3], 'siblings': [[0, 1], [2], [3]]}]),
             specs=ISOLATED,
         ),
     ),
     'pages that are chosen once': (
-        TOGETHER, 'r', 'p',
+        TOGETHER,
+        'r',
+        'p',
         a_case(
             a_host(
                 numa=[
@@ -252,7 +359,9 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
         ),
     ),
     'cells that are mixed up': (
-        TOGETHER, 'r', 'p',
+        TOGETHER,
+        'r',
+        'p',
         a_case(
             a_host(
                 vcpus=16,
@@ -263,7 +372,9 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
         ),
     ),
     'devices that others could leave': (
-        TOGETHER, 'r', 'p',
+        TOGETHER,
+        'r',
+        'p',
         a_case(
             a_host(pci=[vfs('00'), vfs('01', physical_network='physnet0')]),
             specs={'pci_passthrough:alias': 'a:1'},
@@ -272,7 +383,9 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
         ),
     ),
     'threads that the image requires': (
-        TOGETHER, 'r', 'p',
+        TOGETHER,
+        'r',
+        'p',
         a_case(
             a_host(numa=[{**DEDICATED, 'siblings': [[0], [1], [2], [3]]}]),
             specs={'hw:cpu_policy': 'dedicated', 'hw:cpu_thread_policy': 'prefer'},
@@ -281,7 +394,9 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
     ),
     'projects in a list': ('Placement where', 'pp', 'rp', LISTED),
     'image properties by aggregate': (
-        'ImagePropertiesWeigher', 0.0, 2.0,
+        'ImagePropertiesWeigher',
+        0.0,
+        2.0,
         a_case(
             a_host(guests=[{'uuid': ONE, 'image': {'os_type': 'linux'}, 'claimed': True}]),
             another(),
@@ -290,7 +405,9 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
         ),
     ),
     'percentages that are cut': (
-        'MetricsWeigher', 28 / 57, 29 / 58,
+        'MetricsWeigher',
+        28 / 57,
+        29 / 58,
         a_case(
             a_host(metrics=[metric('cpu.percent', 0.29)]),
             another(metrics=[metric('cpu.percent', 0.58)]),
@@ -299,68 +416,100 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
         ),
     ),
     'disk that is not there': (
-        'JsonFilter', 'p', 'r',
-        a_case(
-            a_host(disk_available_least=25), hints={'query': ['["<=", "$disk_mb_used", 0]']}
-        ),
+        'JsonFilter',
+        'p',
+        'r',
+        a_case(a_host(disk_available_least=25), hints={'query': ['["<=", "$disk_mb_used", 0]']}),
     ),
     'members that take what they claim': (
-        SEVERAL, 'one, None', 'one, one', a_case(
-            specs={'resources:VCPU': '0'}, hints={'query': ['["<=", "$vcpus_used", 0]']},
-            several=['00000000-0000-4000-8000-0000000000fe'], ask=['JsonFilter', 'RAMWeigher'],
+        SEVERAL,
+        'one, None',
+        'one, one',
+        a_case(
+            specs={'resources:VCPU': '0'},
+            hints={'query': ['["<=", "$vcpus_used", 0]']},
+            several=['00000000-0000-4000-8000-0000000000fe'],
+            ask=['JsonFilter', 'RAMWeigher'],
         ),
     ),
     'pages that are not listed': (
-        TOGETHER, 'p', 'r',
+        TOGETHER,
+        'p',
+        'r',
         a_case(
             a_host(numa=[{**CELL, 'mempages': [{**LARGE, 'total': 2048}]}]),
             specs={'hw:mem_page_size': 'small'},
         ),
     ),
     'facts of the service': (
-        'ComputeCapabilitiesFilter', 'r', 'p',
+        'ComputeCapabilitiesFilter',
+        'r',
+        'p',
         a_case(specs={'capabilities:service:disabled': 'False'}),
     ),
     'cells without siblings': (
-        TOGETHER, 'x', 'p',
+        TOGETHER,
+        'x',
+        'p',
         a_case(a_host(numa=[{**DEDICATED, 'siblings': []}]), specs={'hw:cpu_policy': 'dedicated'}),
     ),
     'groups without policies': (
-        'ServerGroupAffinityFilter', 'x', 'p',
+        'ServerGroupAffinityFilter',
+        'x',
+        'p',
         a_case(
-            group={'uuid': TWO, 'policy': 'affinity', 'rules': {}, 'members': [], 'hosts': [],
-                   'policies': None},
+            group={
+                'uuid': TWO,
+                'policy': 'affinity',
+                'rules': {},
+                'members': [],
+                'hosts': [],
+                'policies': None,
+            },
         ),
     ),
     'hosts whose use is not known': ('ComputeFilter', 'p', 'r', a_case(a_host(free_disk_gb=None))),
     'forced hosts that are closed': (
-        FORCED, 'p', 'r',
+        FORCED,
+        'p',
+        'r',
         a_case(
             a_host(service={'disabled': True, 'last_seen_up': 0, 'created_at': 5}),
             force_hosts=['one'],
         ),
     ),
     'groups of forced hosts': (
-        FORCED, 'p', 'r',
+        FORCED,
+        'p',
+        'r',
         a_case(
-            a_host(), another(), force_hosts=['one'],
-            group={'uuid': TWO, 'policy': 'affinity', 'rules': {}, 'members': [],
-                   'hosts': ['two']},
+            a_host(),
+            another(),
+            force_hosts=['one'],
+            group={'uuid': TWO, 'policy': 'affinity', 'rules': {}, 'members': [], 'hosts': ['two']},
         ),
     ),
     'guests of other nodes': (
-        'ImagePropertiesWeigher', 1.0, 0.0,
+        'ImagePropertiesWeigher',
+        1.0,
+        0.0,
         a_case(
             a_host(hypervisor_hostname='bm-0'),
-            a_host(hypervisor_hostname='bm-1', uuid=TWO, guests=[
-                {'uuid': ONE, 'image': {'os_type': 'linux'}, 'claimed': True}]),
+            a_host(
+                hypervisor_hostname='bm-1',
+                uuid=TWO,
+                guests=[{'uuid': ONE, 'image': {'os_type': 'linux'}, 'claimed': True}],
+            ),
             a_host(host='two', hypervisor_hostname='two'),
             options={'filter_scheduler': {'image_props_weight_multiplier': 1.0}},
             image={'properties': {'os_type': 'linux'}},
         ),
     ),
     'members that are asked for again': (
-        SEVERAL, 'one, one', 'None, None', a_case(
+        SEVERAL,
+        'one, one',
+        'None, None',
+        a_case(
             a_host(stats={'num_instances': '0'}),
             specs={'capabilities:num_instances': '<in> 0'},
             several=['00000000-0000-4000-8000-0000000000fe'],
@@ -368,9 +517,12 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
         ),
     ),
     'addresses in queries': (
-        'JsonFilter', 'r', 'p', a_case(hints={'query': ['["=", "$host_ip", "10.0.0.1"]']})
+        'JsonFilter',
+        'r',
+        'p',
+        a_case(hints={'query': ['["=", "$host_ip", "10.0.0.1"]']}),
     ),
-}  # fmt: skip
+}
 
 
 def test_every_deviation_is_documented():
@@ -408,32 +560,54 @@ def test_what_is_no_number_meets_nothing(oracle, about):
     case = a_case(aggregates=[{'max': 'nan'}], specs={'max': '!= 5'})
     (seen,) = runs.one_case(oracle, compare.both_have(about), case)
     assert (seen.plugin, seen.nova, seen.gantt) == (
-        'AggregateInstanceExtraSpecsFilter', 'p', 'r',
-    )  # fmt: skip
+        'AggregateInstanceExtraSpecsFilter',
+        'p',
+        'r',
+    )
     assert compare.explanation(seen).name == 'numbers that are none'
 
 
 MIXED_CELLS = {
-    'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '1', 'hw:numa_nodes': '2',
-}  # fmt: skip
+    'hw:cpu_policy': 'mixed',
+    'hw:cpu_dedicated_mask': '1',
+    'hw:numa_nodes': '2',
+}
 FOURS = {**DEDICATED, 'pcpuset': [*range(6)], 'siblings': [[0, 1, 2, 3], [4, 5]]}
 
 
 @pytest.mark.parametrize(
     ('name', 'cells', 'vcpus', 'specs'),
     [
-        ('cores that differ', [FOURS], 5,
-         {'hw:cpu_policy': 'dedicated', 'hw:cpu_thread_policy': 'require'}),
-        ('guests with processors of both kinds', [MIXED, {**MIXED, 'id': 1}], 2,
-         {**MIXED_CELLS, **APART}),
-        ('guests with processors of both kinds', [MIXED, {**MIXED, 'id': 1, 'pcpuset': []}], 2,
-         {**MIXED_CELLS, 'hw:cpu_thread_policy': 'require'}),
-        ('guests with processors of both kinds',
-         [{**MIXED, 'pcpuset': [], 'mempages': [{**SMALL, 'used': 500_000}, LARGE]},
-          {**MIXED, 'id': 1}], 2, MIXED_CELLS),
+        (
+            'cores that differ',
+            [FOURS],
+            5,
+            {'hw:cpu_policy': 'dedicated', 'hw:cpu_thread_policy': 'require'},
+        ),
+        (
+            'guests with processors of both kinds',
+            [MIXED, {**MIXED, 'id': 1}],
+            2,
+            {**MIXED_CELLS, **APART},
+        ),
+        (
+            'guests with processors of both kinds',
+            [MIXED, {**MIXED, 'id': 1, 'pcpuset': []}],
+            2,
+            {**MIXED_CELLS, 'hw:cpu_thread_policy': 'require'},
+        ),
+        (
+            'guests with processors of both kinds',
+            [
+                {**MIXED, 'pcpuset': [], 'mempages': [{**SMALL, 'used': 500_000}, LARGE]},
+                {**MIXED, 'id': 1},
+            ],
+            2,
+            MIXED_CELLS,
+        ),
     ],
     ids=['equally-many', 'emulator', 'siblings', 'memory'],
-)  # fmt: skip
+)
 def test_other_cases(oracle, about, name, cells, vcpus, specs):
     flavor = {**FLAVOR, 'vcpus': vcpus, 'extra_specs': specs}
     case = a_case(a_host(numa=cells, ram_allocation_ratio=2.0), flavor=flavor)
@@ -446,13 +620,16 @@ def test_cells_that_a_guest_does_not_fit_on_are_not_taken(oracle, about):
     case = a_case(
         a_host(vcpus=64, cpu_allocation_ratio=4.0, numa=PAIRS),
         flavor={
-            **FLAVOR, 'vcpus': 4,
+            **FLAVOR,
+            'vcpus': 4,
             'extra_specs': {
-                'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '^0', 'hw:numa_nodes': '2',
+                'hw:cpu_policy': 'mixed',
+                'hw:cpu_dedicated_mask': '^0',
+                'hw:numa_nodes': '2',
                 'hw:mem_page_size': '2MB',
             },
         },
-    )  # fmt: skip
+    )
     (seen,) = runs.one_case(oracle, compare.both_have(about), case)
     assert (seen.plugin, seen.nova, seen.gantt, seen.unfit) == (TOGETHER, 'p', 'r', True)
     assert compare.explanation(seen).name == 'cells that are mixed up'

@@ -8,21 +8,60 @@ from tests.oracle import clouds, machines
 from tests.oracle.clouds import Dice
 
 OPERATORS = (
-    '=', '==', '!=', '>=', '<=', 's==', 's!=', 's<', 's<=', 's>', 's>=', '<in>', '<all-in>', '<or>',
-)  # fmt: skip
+    '=',
+    '==',
+    '!=',
+    '>=',
+    '<=',
+    's==',
+    's!=',
+    's<',
+    's<=',
+    's>',
+    's>=',
+    '<in>',
+    '<all-in>',
+    '<or>',
+)
 #: Facts of a host that extra specs and queries name.
 FACTS = (
-    'vcpus_total', 'vcpus_used', 'free_ram_mb', 'total_usable_ram_mb', 'free_disk_mb',
-    'total_usable_disk_gb', 'disk_mb_used', 'hypervisor_type', 'hypervisor_version',
-    'hypervisor_hostname', 'host', 'nodename', 'uuid', 'num_instances', 'num_io_ops',
-    'failed_builds', 'cpu_allocation_ratio', 'ram_allocation_ratio', 'disk_allocation_ratio',
-    'host_ip', 'cell_uuid',
-)  # fmt: skip
+    'vcpus_total',
+    'vcpus_used',
+    'free_ram_mb',
+    'total_usable_ram_mb',
+    'free_disk_mb',
+    'total_usable_disk_gb',
+    'disk_mb_used',
+    'hypervisor_type',
+    'hypervisor_version',
+    'hypervisor_hostname',
+    'host',
+    'nodename',
+    'uuid',
+    'num_instances',
+    'num_io_ops',
+    'failed_builds',
+    'cpu_allocation_ratio',
+    'ram_allocation_ratio',
+    'disk_allocation_ratio',
+    'host_ip',
+    'cell_uuid',
+)
 DEEP = (
-    'cpu_info:arch', 'cpu_info:model', 'cpu_info:vendor', 'cpu_info:topology:cores',
-    'cpu_info:topology:threads', 'cpu_info:features', 'cpu_info:maxphysaddr:bits', 'cpu_info:none',
-    'stats:gold', 'nested:a', 'nested:a:b', 'nested:list', 'stats:num_instances',
-)  # fmt: skip
+    'cpu_info:arch',
+    'cpu_info:model',
+    'cpu_info:vendor',
+    'cpu_info:topology:cores',
+    'cpu_info:topology:threads',
+    'cpu_info:features',
+    'cpu_info:maxphysaddr:bits',
+    'cpu_info:none',
+    'stats:gold',
+    'nested:a',
+    'nested:a:b',
+    'nested:list',
+    'stats:num_instances',
+)
 #: Attributes of Nova's Python objects, which nobody means.
 PYTHON = ('update', 'free_ram_mb:numerator', '__doc__', 'stats', 'supported_instances')
 _QUERIED = tuple(name for name in FACTS if name != 'host_ip')
@@ -31,29 +70,44 @@ _ODD = ('host_ip', 'nothing', 'limits', 'cpu_info.arch', 'stats.a.b', '')
 THEMES: dict[str, tuple[str, ...]] = {
     'extra specs': ('ComputeCapabilitiesFilter', 'AggregateInstanceExtraSpecsFilter'),
     'aggregates': (
-        'AggregateInstanceExtraSpecsFilter', 'AggregateTypeAffinityFilter',
-        'AggregateMultiTenancyIsolation', 'AggregateNumInstancesFilter', 'AggregateIoOpsFilter',
+        'AggregateInstanceExtraSpecsFilter',
+        'AggregateTypeAffinityFilter',
+        'AggregateMultiTenancyIsolation',
+        'AggregateNumInstancesFilter',
+        'AggregateIoOpsFilter',
     ),
     'image': (
-        'ImagePropertiesFilter', 'AggregateImagePropertiesIsolation', 'IsolatedHostsFilter',
+        'ImagePropertiesFilter',
+        'AggregateImagePropertiesIsolation',
+        'IsolatedHostsFilter',
         'ImagePropertiesWeigher',
     ),
     'hints': ('DifferentHostFilter', 'SameHostFilter', 'SimpleCIDRAffinityFilter'),
     'query': ('JsonFilter',),
     'group': (
-        'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter',
-        'ServerGroupSoftAffinityWeigher', 'ServerGroupSoftAntiAffinityWeigher',
+        'ServerGroupAntiAffinityFilter',
+        'ServerGroupAffinityFilter',
+        'ServerGroupSoftAffinityWeigher',
+        'ServerGroupSoftAntiAffinityWeigher',
     ),
     'state': (
-        'ComputeFilter', 'NumInstancesFilter', 'IoOpsFilter', 'MetricsFilter', 'AllHostsFilter',
-        'MetricsWeigher', 'IoOpsWeigher', 'NumInstancesWeigher', 'BuildFailureWeigher',
-        'HypervisorVersionWeigher', 'CrossCellWeigher',
+        'ComputeFilter',
+        'NumInstancesFilter',
+        'IoOpsFilter',
+        'MetricsFilter',
+        'AllHostsFilter',
+        'MetricsWeigher',
+        'IoOpsWeigher',
+        'NumInstancesWeigher',
+        'BuildFailureWeigher',
+        'HypervisorVersionWeigher',
+        'CrossCellWeigher',
     ),
     'room': ('RAMWeigher', 'CPUWeigher', 'DiskWeigher', 'PCIWeigher'),
     'numa': ('NUMATopologyFilter', 'PciPassthroughFilter'),
     'devices': ('NUMATopologyFilter', 'PciPassthroughFilter', 'PCIWeigher'),
     'numa and devices': ('NUMATopologyFilter', 'PciPassthroughFilter'),
-}  # fmt: skip
+}
 EVERYBODY = sorted({name for names in THEMES.values() for name in names})
 #: The costly two, which are asked of requests that concern them, and of a few others.
 _INSIDE = {'NUMATopologyFilter', 'PciPassthroughFilter'}
@@ -70,10 +124,14 @@ def a_wish(dice: Dice, cloud: dict[str, Any]) -> dict[str, Any]:
         theme = 'devices' if theme != 'numa' else 'numa and devices'
     vcpus, memory = dice.choice((1, 2, 2, 4, 8)), dice.choice((512, 1024, 2048, 4096))
     flavor = {
-        'name': dice.choice(clouds.FLAVORS), 'vcpus': vcpus, 'memory_mb': memory,
-        'root_gb': dice.choice((1, 20)), 'ephemeral_gb': dice.choice((0, 5)), 'swap': 0,
+        'name': dice.choice(clouds.FLAVORS),
+        'vcpus': vcpus,
+        'memory_mb': memory,
+        'root_gb': dice.choice((1, 20)),
+        'ephemeral_gb': dice.choice((0, 5)),
+        'swap': 0,
         'extra_specs': _specs(dice, cloud, theme, vcpus, memory),
-    }  # fmt: skip
+    }
     return {
         'theme': theme,
         'ask': _asked(dice, theme),
@@ -136,9 +194,12 @@ def _specs(
 def _value_at(host: dict[str, Any], key: str) -> str:
     """About what a host has there, as text."""
     names = {
-        'vcpus_total': 'vcpus', 'total_usable_ram_mb': 'memory_mb', 'nodename':
-        'hypervisor_hostname', 'total_usable_disk_gb': 'local_gb', 'cell_uuid': 'cell',
-    }  # fmt: skip
+        'vcpus_total': 'vcpus',
+        'total_usable_ram_mb': 'memory_mb',
+        'nodename': 'hypervisor_hostname',
+        'total_usable_disk_gb': 'local_gb',
+        'cell_uuid': 'cell',
+    }
     if key in ('num_instances', 'failed_builds'):
         return str(host['stats'][key])
     if key == 'num_io_ops':
@@ -200,8 +261,15 @@ def _requirement(dice: Dice, value: str) -> str:
         near = [value, value[:2], value.upper(), 'gold', '5']
     operand = dice.choice(near)
     if operator == '<or>':
-        return dice.choice((f'<or> {operand} <or> {dice.choice(near)}', f'<or> {operand}',
-                            f'<or> x {operand} y', f'<or> x <or> {operand}', '<or>'))  # fmt: skip
+        return dice.choice(
+            (
+                f'<or> {operand} <or> {dice.choice(near)}',
+                f'<or> {operand}',
+                f'<or> x {operand} y',
+                f'<or> x <or> {operand}',
+                '<or>',
+            )
+        )
     if operator == '<all-in>':
         return dice.choice((f'<all-in> {operand}', '<all-in> avx pge', f'<all-in> {operand} x'))
     text = dice.choice((f'{operator} {operand}',) * 8 + (operator, f'{operator}{operand}'))

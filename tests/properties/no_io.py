@@ -31,9 +31,24 @@ from tests.properties import clouds
 
 #: Audit events of Python that mean the outside world, by prefix.
 OUTSIDE = (
-    'open', 'os.', 'socket.', 'subprocess.', 'shutil.', 'tempfile.', 'urllib.', 'sqlite3.',
-    'import', 'exec', 'compile', 'glob.', 'ctypes.', 'mmap.', 'signal.', 'fcntl.', 'time.',
-)  # fmt: skip
+    'open',
+    'os.',
+    'socket.',
+    'subprocess.',
+    'shutil.',
+    'tempfile.',
+    'urllib.',
+    'sqlite3.',
+    'import',
+    'exec',
+    'compile',
+    'glob.',
+    'ctypes.',
+    'mmap.',
+    'signal.',
+    'fcntl.',
+    'time.',
+)
 
 
 class Outside(BaseException):
@@ -102,10 +117,15 @@ class WeighsByAFile(Weigher):
 BAD = {
     cls.__name__: cls
     for cls in (
-        ReadsAFile, ReadsOnce, AsksAServer, LooksAround, RunsACommand, LoadsCode,
+        ReadsAFile,
+        ReadsOnce,
+        AsksAServer,
+        LooksAround,
+        RunsACommand,
+        LoadsCode,
         WeighsByAFile,
     )
-}  # fmt: skip
+}
 
 
 def with_bad(usual: Pipeline, plugin: str) -> Pipeline:

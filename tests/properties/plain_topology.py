@@ -87,9 +87,11 @@ def _devices_fit(
 
 
 def _give(
-    wanted: list[DeviceWish], there: list[DevicePool], chosen: Sequence[NumaCell],
+    wanted: list[DeviceWish],
+    there: list[DevicePool],
+    chosen: Sequence[NumaCell],
     cells: Sequence[NumaCell],
-) -> bool:  # fmt: skip
+) -> bool:
     if not wanted:
         return True
     for i, pool in enumerate(there):

@@ -12,17 +12,32 @@ from gantt.core.messages.request import Policy, RequestSpec, SelectDestinations
 from gantt.core.resources.host import Aggregate, HostRow, Placed
 
 FILTERS = (
-    'ForcedHostsFilter', 'IgnoredHostsFilter', 'RequestedDestinationFilter', 'ComputeFilter',
-    'AvailabilityZoneFilter', 'AggregatesFilter', 'TraitsFilter', 'ResourcesFilter',
-    'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter', 'SameHostFilter',
+    'ForcedHostsFilter',
+    'IgnoredHostsFilter',
+    'RequestedDestinationFilter',
+    'ComputeFilter',
+    'AvailabilityZoneFilter',
+    'AggregatesFilter',
+    'TraitsFilter',
+    'ResourcesFilter',
+    'ServerGroupAntiAffinityFilter',
+    'ServerGroupAffinityFilter',
+    'SameHostFilter',
     'DifferentHostFilter',
-)  # fmt: skip
+)
 #: They run for forced hosts as well.
 ALWAYS = {
-    'ForcedHostsFilter', 'IgnoredHostsFilter', 'ComputeFilter', 'ResourcesFilter',
-    'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter', 'RequestedDestinationFilter',
-    'AvailabilityZoneFilter', 'AggregatesFilter', 'TraitsFilter',
-}  # fmt: skip
+    'ForcedHostsFilter',
+    'IgnoredHostsFilter',
+    'ComputeFilter',
+    'ResourcesFilter',
+    'ServerGroupAntiAffinityFilter',
+    'ServerGroupAffinityFilter',
+    'RequestedDestinationFilter',
+    'AvailabilityZoneFilter',
+    'AggregatesFilter',
+    'TraitsFilter',
+}
 
 
 @dataclasses.dataclass
@@ -70,8 +85,12 @@ class Cloud:
         if group is None or not group.policy.is_hard or request.spec.purpose.is_move:
             return []
         mine = set(request.consumers) if len(request.consumers) > 1 else set()
-        return [(host, p) for host in self.hosts for p in host.placed
-                if p.group == group.uuid and p.consumer in mine]  # fmt: skip
+        return [
+            (host, p)
+            for host in self.hosts
+            for p in host.placed
+            if p.group == group.uuid and p.consumer in mine
+        ]
 
     def _place(self, request: SelectDestinations) -> tuple[list[Member], dict[str, list[str]]]:
         members: list[Member] = []

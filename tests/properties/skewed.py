@@ -134,10 +134,16 @@ class House:
 
         self.member = Member(session, self.world.port, look, Settings(), self.world.rng)
         self.agent = self.member.agent = Agent(
-            session, self.world.port, self.machine, self.journal, self.member.changed,
-            Terms(confirm_seconds=LEASE), self.clock.wall, self.clock.monotonic,
+            session,
+            self.world.port,
+            self.machine,
+            self.journal,
+            self.member.changed,
+            Terms(confirm_seconds=LEASE),
+            self.clock.wall,
+            self.clock.monotonic,
             lambda: Waits(self.world),
-        )  # fmt: skip
+        )
 
 
 class SkewedWorld(World):
@@ -153,11 +159,14 @@ class SkewedWorld(World):
         self.clocks = [Wrong(self.clock, self.rng) for _ in range(2)]
         self.schedulers = [
             Scheduler(
-                self.store, pipeline, self.recorder,
-                SchedulerSettings(worker=f'skewed-{n}', **self.settings), clock,
+                self.store,
+                pipeline,
+                self.recorder,
+                SchedulerSettings(worker=f'skewed-{n}', **self.settings),
+                clock,
             )
             for n, clock in enumerate(self.clocks)
-        ]  # fmt: skip
+        ]
         for one in self.schedulers:
             one.cache.fetch()
         self.port = Port(self)
@@ -185,10 +194,14 @@ class SkewedWorld(World):
         answer = self.select(request, self.rng.choice(self.schedulers))
         for selection in [selections[0] for selections in answer.selections]:
             self.builds.append(
-                Build(claim_id=selection.claim_id, consumer=selection.consumer,
-                      host=selection.host, resources=selection.resources,
-                      lease_seconds=selection.lease_seconds)
-            )  # fmt: skip
+                Build(
+                    claim_id=selection.claim_id,
+                    consumer=selection.consumer,
+                    host=selection.host,
+                    resources=selection.resources,
+                    lease_seconds=selection.lease_seconds,
+                )
+            )
 
     def build(self) -> None:
         """A build comes, perhaps late, perhaps again, perhaps over a bad line."""
@@ -235,13 +248,22 @@ class SkewedWorld(World):
         hosts = [c.row for c in self.store.load_everything().hosts if c.row]
         row = self.rng.choice(hosts)
         claim = Claim(
-            id=new_uuid(), request_id=request.request_id, consumer=request.consumers[0],
-            provider_id=row.id, host=row.name, allocations={row.id: request.spec.resources},
-        )  # fmt: skip
+            id=new_uuid(),
+            request_id=request.request_id,
+            consumer=request.consumers[0],
+            provider_id=row.id,
+            host=row.name,
+            allocations={row.id: request.spec.resources},
+        )
         draft = RequestDraft(
-            id=request.request_id, fingerprint=request.fingerprint, owner='dead', completes=False,
-            budget_seconds=20.0, lease_seconds=LEASE, claims=[ClaimDraft(claim=claim)],
-        )  # fmt: skip
+            id=request.request_id,
+            fingerprint=request.fingerprint,
+            owner='dead',
+            completes=False,
+            budget_seconds=20.0,
+            lease_seconds=LEASE,
+            claims=[ClaimDraft(claim=claim)],
+        )
         (fate,) = self.store.commit([draft]).fates
         handle = self.ask(request, self.rng.choice(self.schedulers))
         asked = self.clock.monotonic()
@@ -255,10 +277,15 @@ class SkewedWorld(World):
             assert not (early and fate.accepted), 'taken over before its deadline'
             assert self.state(claim.id) in ('released', 'unknown')
             self.builds += [
-                Build(claim_id=s[0].claim_id, consumer=s[0].consumer, host=s[0].host,
-                      resources=s[0].resources, lease_seconds=s[0].lease_seconds)
+                Build(
+                    claim_id=s[0].claim_id,
+                    consumer=s[0].consumer,
+                    host=s[0].host,
+                    resources=s[0].resources,
+                    lease_seconds=s[0].lease_seconds,
+                )
                 for s in answer.selections
-            ]  # fmt: skip
+            ]
 
     # -- what must hold ------------------------------------------------------------------
     def check(self) -> None:

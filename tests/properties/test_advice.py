@@ -16,8 +16,14 @@ from tests.core.builders import NOW, a_change, a_guest, a_host, a_request, a_tab
 PIPELINE = plugin_loader.load_pipeline()
 NAMES = [rule.name for rule in PIPELINE.filters]
 TRAITS = ('CUSTOM_A', 'CUSTOM_B')
-RULES = ('free.VCPU >= 3', 'name in ["cmp-1", "cmp-2"]', 'name == "cmp-1"', 'name != "cmp-1"',
-         '"CUSTOM_B" in traits', 'zone == "az1"')  # fmt: skip
+RULES = (
+    'free.VCPU >= 3',
+    'name in ["cmp-1", "cmp-2"]',
+    'name == "cmp-1"',
+    'name != "cmp-1"',
+    '"CUSTOM_B" in traits',
+    'zone == "az1"',
+)
 HOSTS = [f'cmp-{n}' for n in range(1, 6)]
 WHERE = r'(?P<host>cmp-\d+)(?: and (?P<more>\d+) more)?|(?P<count>\d+) hosts?'
 
@@ -43,9 +49,12 @@ def clouds(draw):
 
 specs = st.builds(
     lambda **fields: {name: value for name, value in fields.items() if value},
-    resources=st.fixed_dictionaries({
-        'VCPU': st.sampled_from((1, 2, 4, 6)), 'MEMORY_MB': st.sampled_from((512, 2048, 9000)),
-    }),
+    resources=st.fixed_dictionaries(
+        {
+            'VCPU': st.sampled_from((1, 2, 4, 6)),
+            'MEMORY_MB': st.sampled_from((512, 2048, 9000)),
+        }
+    ),
     required_traits=st.lists(st.sampled_from(TRAITS), unique=True),
     availability_zone=st.sampled_from((None, None, 'az1', 'az3')),
     ignore_hosts=st.sampled_from(([], [], ['cmp-1'], ['cmp-2'])),
@@ -56,7 +65,7 @@ specs = st.builds(
     hints=st.lists(st.sampled_from(RULES), max_size=3, unique=True).map(
         lambda rules: {'rules': rules} if rules else {}
     ),
-)  # fmt: skip
+)
 
 
 def fitting(hosts, spec: RequestSpec, without: str = '') -> set[str]:
@@ -72,9 +81,10 @@ def fitting(hosts, spec: RequestSpec, without: str = '') -> set[str]:
 def enabled(hosts, name: str):
     return [
         msgspec.structs.replace(h, row=msgspec.structs.replace(h.row, disabled=None))
-        if h.row.name == name else h
+        if h.row.name == name
+        else h
         for h in hosts
-    ]  # fmt: skip
+    ]
 
 
 def but_for(spec: RequestSpec, given_up: list[str]) -> RequestSpec:
@@ -117,9 +127,10 @@ def advice(line: str):
 
 
 @settings(
-    deadline=None, max_examples=400,
+    deadline=None,
+    max_examples=400,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)  # fmt: skip
+)
 @given(clouds(), specs)
 def test_who_follows_an_advice_finds_the_hosts_that_it_names(hosts, asked):
     request = a_request(**asked)

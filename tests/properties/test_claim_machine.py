@@ -111,8 +111,12 @@ class Protocol(RuleBasedStateMachine):
         return next(c for c in self.computes if c.host.id == claim.provider_id)
 
     # -- callers ------------------------------------------------------------------
-    @rule(cores=st.integers(1, 3), where=st.integers(0, 1), members=st.integers(1, 2),
-          whole=st.booleans())  # fmt: skip
+    @rule(
+        cores=st.integers(1, 3),
+        where=st.integers(0, 1),
+        members=st.integers(1, 2),
+        whole=st.booleans(),
+    )
     def ask(self, cores, where, members, whole):
         draft = a_draft(uuid_of('request', len(self.drafts)), whole=whole).leased(-1)
         for i in range(members):
@@ -255,11 +259,18 @@ class ProtocolOnSqlite(Protocol):
 
 TestProtocolInMemory = Protocol.TestCase
 TestProtocolInMemory.settings = settings(
-    max_examples=60, stateful_step_count=50, deadline=None, print_blob=True,
+    max_examples=60,
+    stateful_step_count=50,
+    deadline=None,
+    print_blob=True,
     suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+)
 TestProtocolOnSqlite = ProtocolOnSqlite.TestCase
 TestProtocolOnSqlite.settings = settings(
-    max_examples=10, stateful_step_count=40, deadline=None, print_blob=True, phases=UNSHRUNK,
+    max_examples=10,
+    stateful_step_count=40,
+    deadline=None,
+    print_blob=True,
+    phases=UNSHRUNK,
     suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+)

@@ -87,9 +87,10 @@ def test_the_decision_is_the_same_with_and_without_kept_masks(monkeypatch):
         specs = [clouds.a_spec(rng) for _ in range(2)]
         for number in range(6):
             request = SelectDestinations(
-                request_id=an_id(number, 4), spec=specs[number % 2],
+                request_id=an_id(number, 4),
+                spec=specs[number % 2],
                 consumers=[an_id(number * 3 + i, 5) for i in range(rng.randint(1, 3))],
-            )  # fmt: skip
+            )
             with monkeypatch.context() as patch:
                 patch.setattr(KeptMasks, 'get', _nothing_is_kept)
                 other = _decided(asks, request, pipeline)
@@ -183,10 +184,17 @@ def test_any_order_of_every_filter_leaves_the_same_hosts(block):
 
 
 CONDITIONS = (
-    '"A" in traits', 'zone == "nova"', 'known hypervisor.version', 'enabled', 'metrics.load < 0.5',
-    'aggregates contains "agg-1"', 'ratio.VCPU > 1', 'location in ["site1", "*.room1"]',
-    'zone in ["west"] and not over_committed', 'free.VCPU > 2',
-)  # fmt: skip
+    '"A" in traits',
+    'zone == "nova"',
+    'known hypervisor.version',
+    'enabled',
+    'metrics.load < 0.5',
+    'aggregates contains "agg-1"',
+    'ratio.VCPU > 1',
+    'location in ["site1", "*.room1"]',
+    'zone in ["west"] and not over_committed',
+    'free.VCPU > 2',
+)
 
 
 @blocks(2, 30)

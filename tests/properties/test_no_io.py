@@ -12,8 +12,10 @@ from tests.properties import no_io
 def decide(*words):
     return subprocess.run(
         [sys.executable, '-m', 'tests.properties.no_io', *map(str, words)],
-        capture_output=True, text=True, timeout=100,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
 
 
 def test_the_default_set_decides_without_the_outside_world():

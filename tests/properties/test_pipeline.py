@@ -244,8 +244,9 @@ def test_members_after_the_first_are_not_looked_at_anew(monkeypatch):
     monkeypatch.setattr(Survey, 'look', lambda *args: looks.append(1) or look(*args))
     table = HostTable.build([a_change(a_host(n)) for n in range(1, 9)], [], {}, (), NOW)
     request = SelectDestinations(
-        request_id=an_id(1), spec=RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 512}),
+        request_id=an_id(1),
+        spec=RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 512}),
         consumers=[an_id(i, 7) for i in range(12)],
-    )  # fmt: skip
+    )
     assert decide(table, request, PIPELINE).is_placed
     assert len(looks) == 1

@@ -18,10 +18,19 @@ def test_every_promise_is_kept(seed):
     world = SkewedWorld(seed)
     for _ in range(STEPS):
         world.rng.choice(
-            (world.place, world.place, world.build, world.build, world.build, world.delete,
-             world.step, world.restart, world.take_over,
-             lambda: world.pass_time(world.rng.choice((1.0, 5.0, 30.0))))
-        )()  # fmt: skip
+            (
+                world.place,
+                world.place,
+                world.build,
+                world.build,
+                world.build,
+                world.delete,
+                world.step,
+                world.restart,
+                world.take_over,
+                lambda: world.pass_time(world.rng.choice((1.0, 5.0, 30.0))),
+            )
+        )()
         world.check()
     world.check_end()
     STARTED.append(sum(len(house.machine.starts) for house in world.houses.values()))

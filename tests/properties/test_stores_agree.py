@@ -256,12 +256,18 @@ class Side:
             hosts[row.name] = (facts, order, consumers)
         claims = sorted(
             (
-                c.id, c.consumer, c.host, c.state, c.attempt, c.reason,
-                c.adopted, c.group,
+                c.id,
+                c.consumer,
+                c.host,
+                c.state,
+                c.attempt,
+                c.reason,
+                c.adopted,
+                c.group,
                 [(self.names.get(p), some(a)) for p, a in sorted(c.allocations.items()) if some(a)],
             )
             for c in self.store.claims(limit=1000)
-        )  # fmt: skip
+        )
         requests = [
             (stored.state, stored.attempt, stored.answer, len(stored.claims)) if stored else None
             for stored in (self.store.load_request(draft.id) for draft in self.drafts)

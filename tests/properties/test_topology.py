@@ -46,13 +46,18 @@ def host_cells(draw):
             pages.append(NumaPages(size_kb=size, total=total, used=taken // 2, reserved=taken // 3))
         cells.append(
             NumaCell(
-                id=number * 3, cpus=cpus, pinned_cpus=sorted(dedicated),
+                id=number * 3,
+                cpus=cpus,
+                pinned_cpus=sorted(dedicated),
                 used_pinned_cpus=sorted(used),
-                siblings=groups if threads > 1 else [], memory_mb=4096,
-                memory_used_mb=draw(st.sampled_from([0, 0, 512, 2048])), cpu_used=draw(few),
-                pages=pages, socket=draw(st.sampled_from([0, 0, 1, 1, None])),
+                siblings=groups if threads > 1 else [],
+                memory_mb=4096,
+                memory_used_mb=draw(st.sampled_from([0, 0, 512, 2048])),
+                cpu_used=draw(few),
+                pages=pages,
+                socket=draw(st.sampled_from([0, 0, 1, 1, None])),
             )
-        )  # fmt: skip
+        )
     return cells
 
 
@@ -63,10 +68,13 @@ def pools(draw):
         free = draw(st.integers(0, 2))
         found.append(
             DevicePool(
-                vendor_id=draw(st.sampled_from(VENDORS)), product_id=str(index),
-                numa_node=draw(st.sampled_from([None, 0, 3, 6])), count=free, free=free,
+                vendor_id=draw(st.sampled_from(VENDORS)),
+                product_id=str(index),
+                numa_node=draw(st.sampled_from([None, 0, 3, 6])),
+                count=free,
+                free=free,
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -83,7 +91,8 @@ def wishes(draw):
         cells.append(GuestCell(mine, memory, mine[:pinned]))
     devices = tuple(
         DeviceWish(
-            alias=str(k), count=draw(st.integers(1, 2)),
+            alias=str(k),
+            count=draw(st.integers(1, 2)),
             affinity=draw(st.sampled_from(list(Affinity))),
             specs=tuple(
                 DeviceSpec(vendor_id=v)
@@ -91,13 +100,15 @@ def wishes(draw):
             ),
         )
         for k in range(draw(st.integers(0, 2)))
-    )  # fmt: skip
+    )
     return Wish(
-        cells=tuple(cells), cpu_policy=policy, page=draw(st.sampled_from(PAGES)),
+        cells=tuple(cells),
+        cpu_policy=policy,
+        page=draw(st.sampled_from(PAGES)),
         thread_policy=draw(st.sampled_from(list(ThreadPolicy))),
         emulator_apart=bool(cells) and draw(st.booleans()) and policy is not CpuPolicy.SHARED,
         devices=devices,
-    )  # fmt: skip
+    )
 
 
 def a_room(cells, devices, taken=()):
@@ -120,10 +131,13 @@ def test_a_layout_is_found_where_there_is_one_and_nowhere_else(wish, cells, devi
 @given(wish=wishes(), cells=host_cells(), devices=pools(), data=st.data())
 def test_neither_order_of_cells_decides_whether_it_fits(wish, cells, devices, data):
     other = Wish(
-        cells=wish.cells[:1] + tuple(reversed(wish.cells[1:])), cpu_policy=wish.cpu_policy,
-        page=wish.page, thread_policy=wish.thread_policy, emulator_apart=wish.emulator_apart,
+        cells=wish.cells[:1] + tuple(reversed(wish.cells[1:])),
+        cpu_policy=wish.cpu_policy,
+        page=wish.page,
+        thread_policy=wish.thread_policy,
+        emulator_apart=wish.emulator_apart,
         devices=tuple(reversed(wish.devices)),
-    )  # fmt: skip
+    )
     shuffled = data.draw(st.permutations(cells))
     found = [
         lay_out(w, a_room(c, devices)).layout for w in (wish, other) for c in (cells, shuffled)
@@ -156,12 +170,18 @@ def test_guests_one_after_another_never_share_what_is_dedicated(cells, devices, 
 def figures(room):
     return (
         [
-            (c.free, c.cpu_used, c.memory_used, c.base_left, dict(c.pages),
-             [available(c, p) for p in ThreadPolicy])
+            (
+                c.free,
+                c.cpu_used,
+                c.memory_used,
+                c.base_left,
+                dict(c.pages),
+                [available(c, p) for p in ThreadPolicy],
+            )
             for c in room.cells
         ],
         [pool.free for pool in room.pools],
-    )  # fmt: skip
+    )
 
 
 def cpus_of(cell):

@@ -18,9 +18,11 @@ pytestmark = pytest.mark.rabbit
 
 def a_request(**fields):
     return SelectDestinations(
-        request_id=str(uuid.uuid4()), spec=RequestSpec(resources={'VCPU': 1}),
-        consumers=[str(uuid.uuid4())], **fields,
-    )  # fmt: skip
+        request_id=str(uuid.uuid4()),
+        spec=RequestSpec(resources={'VCPU': 1}),
+        consumers=[str(uuid.uuid4())],
+        **fields,
+    )
 
 
 def a_call(method='select_destinations', version='1.0', **args):
@@ -73,8 +75,10 @@ def test_versions_too_new_are_told_with_ours(bus, wire):
     failure = failure_of(wire, a_call(version='2.3', request=body()))
     assert failure['class'] == 'UnsupportedVersion'
     assert failure['kwargs'] == {
-        'method': 'select_destinations', 'version': '2.3', 'expected': f'1.0 to {VERSION}',
-    }  # fmt: skip
+        'method': 'select_destinations',
+        'version': '2.3',
+        'expected': f'1.0 to {VERSION}',
+    }
 
 
 def test_a_payload_of_5_mb_is_refused(bus, wire):
@@ -108,9 +112,10 @@ def test_a_reused_request_id(bus):
     request, scheduler = a_request(), bus.scheduler()
     scheduler.select_destinations(request)
     other = SelectDestinations(
-        request_id=request.request_id, spec=RequestSpec(resources={'VCPU': 3}),
+        request_id=request.request_id,
+        spec=RequestSpec(resources={'VCPU': 3}),
         consumers=request.consumers,
-    )  # fmt: skip
+    )
     with pytest.raises(exceptions.RequestIdReused, match=request.request_id):
         scheduler.select_destinations(other)
     assert len(bus.facade.claims) == 1

@@ -78,9 +78,11 @@ def site(make_bus, make_store, wire):
 
 def a_request(**fields) -> SelectDestinations:
     return SelectDestinations(
-        request_id=str(uuid.uuid4()), spec=RequestSpec(resources={'VCPU': 1}),
-        consumers=[str(uuid.uuid4())], **fields,
-    )  # fmt: skip
+        request_id=str(uuid.uuid4()),
+        spec=RequestSpec(resources={'VCPU': 1}),
+        consumers=[str(uuid.uuid4())],
+        **fields,
+    )
 
 
 def asked(**changes) -> dict:
@@ -104,7 +106,7 @@ def test_requests(site):
         (asked(spec=spec() | {'purpose': 'fun'}), 'InvalidMessage', 'request.spec.purpose'),
         (asked(spec=spec(CUSTOM_NO=1)), 'UnknownResourceClass', 'request.spec.resources.CUSTOM_NO'),
         (asked(spec=spec() | {'zone': '\udfff'}), 'InvalidMessage', 'request.spec.zone'),
-    ):  # fmt: skip
+    ):
         failure = site.failure('select_destinations', request=body)
         assert (failure['class'], failure['kwargs']['field']) == (cls, field)
     failure = site.failure('select_destinations', version='2.0', request=asked())
@@ -150,10 +152,15 @@ def test_poison_between_good_reports_costs_them_nothing(site):
         said = site.claims.register_host(RegisterHost(name=name, boot_nonce='a'))
         good.append(
             HostReport(
-                name=name, epoch=said.epoch, sequence=1, full=True, inventories=ROOM,
-                running=[Running(consumer=str(uuid.uuid4()), resources={'VCPU': 1})], pending=[],
+                name=name,
+                epoch=said.epoch,
+                sequence=1,
+                full=True,
+                inventories=ROOM,
+                running=[Running(consumer=str(uuid.uuid4()), resources={'VCPU': 1})],
+                pending=[],
             )
-        )  # fmt: skip
+        )
     for report in good:
         stats = base.to_builtins(report)
         for body in (
@@ -164,8 +171,11 @@ def test_poison_between_good_reports_costs_them_nothing(site):
             stats,
             [],
         ):
-            call = {'method': 'update_resource_stats', 'version': '1.0',
-                    'args': {'name': report.name, 'stats': body}}  # fmt: skip
+            call = {
+                'method': 'update_resource_stats',
+                'version': '1.0',
+                'args': {'name': report.name, 'stats': body},
+            }
             envelope = {'oslo.version': '2.0', 'oslo.message': json.dumps(call)}
             site.wire.send(json.dumps(envelope), topic='gantt-stats')
     end = time.monotonic() + 20

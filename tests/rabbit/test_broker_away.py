@@ -38,9 +38,11 @@ def nowhere():
 
 def a_request(**fields):
     return SelectDestinations(
-        request_id=str(uuid.uuid4()), spec=RequestSpec(resources={'VCPU': 1}),
-        consumers=[str(uuid.uuid4())], **fields,
-    )  # fmt: skip
+        request_id=str(uuid.uuid4()),
+        spec=RequestSpec(resources={'VCPU': 1}),
+        consumers=[str(uuid.uuid4())],
+        **fields,
+    )
 
 
 def test_a_start_without_broker_says_so_and_gives_up(nowhere, caplog):

@@ -168,12 +168,15 @@ def test_a_share_comes_back_and_senders_are_bounded():
     assert len(shares._sent) == dead_letters_of.SENDERS_MAX
 
 
-@pytest.mark.parametrize(('text', 'who'), [
-    ({'args': {'project_id': 'mine'}, '_context_project_id': 'ours'}, b'ours'),
-    ({'args': {'name': 'cmp-1', 'project_id': 'mine'}}, b'mine'),
-    ({'args': {'host': 'cmp-1'}}, b'cmp-1'),
-    ({'args': {}}, b''),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('text', 'who'),
+    [
+        ({'args': {'project_id': 'mine'}, '_context_project_id': 'ours'}, b'ours'),
+        ({'args': {'name': 'cmp-1', 'project_id': 'mine'}}, b'mine'),
+        ({'args': {'host': 'cmp-1'}}, b'cmp-1'),
+        ({'args': {}}, b''),
+    ],
+)
 def test_the_sender_is_who_the_context_names_first(text, who):
     assert dead_letters_of.sender(envelope(text).encode()) == who
     assert dead_letters_of.sender(json.dumps(text).encode()) == who
@@ -240,9 +243,12 @@ def test_what_is_right_but_refused_is_not_kept(keeping, kept, wire, bus):
     )
     with pytest.raises(exceptions.NotFound):
         stats.update_resource_stats(report)
-    assert json.loads(
-        wire.call(a_call(request=body()), topic='gantt-scheduler')['oslo.message']
-    )['failure'] is None  # fmt: skip
+    assert (
+        json.loads(wire.call(a_call(request=body()), topic='gantt-scheduler')['oslo.message'])[
+            'failure'
+        ]
+        is None
+    )
     assert kept.depth is None
 
 

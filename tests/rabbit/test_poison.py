@@ -37,23 +37,27 @@ POISON = [
     ),
     pytest.param(
         envelope(a_call(request={}) | {'_msg_id': 'a', '_reply_q': 'no_such_queue'}),
-        {}, id='reply-queue-missing',
+        {},
+        id='reply-queue-missing',
     ),
     pytest.param(
         envelope(a_call(request=body()) | {'_msg_id': 'a', '_reply_q': 'x' * 300}),
-        {}, id='reply-queue-too-long',
+        {},
+        id='reply-queue-too-long',
     ),
     pytest.param(
         envelope(a_call(method='nope') | {'_msg_id': 'a', '_reply_q': 'q', '_timeout': 'soon'}),
-        {}, id='timeout-odd',
+        {},
+        id='timeout-odd',
     ),
     pytest.param(
         pickle.dumps({'method': 'select_destinations'}),
-        {'content_type': 'application/x-python-serialize'}, id='pickle',
+        {'content_type': 'application/x-python-serialize'},
+        id='pickle',
     ),
     pytest.param('a: [1]', {'content_type': 'application/x-yaml'}, id='yaml'),
     pytest.param(b'\x81\xa1a\x01', {'content_type': 'application/x-msgpack'}, id='msgpack'),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope='module')

@@ -27,14 +27,18 @@ def bus(request, make_bus):
 
 def a_call(reply_q, msg_id=None):
     request = SelectDestinations(
-        request_id=str(uuid.uuid4()), spec=RequestSpec(resources={'VCPU': 1}),
+        request_id=str(uuid.uuid4()),
+        spec=RequestSpec(resources={'VCPU': 1}),
         consumers=[str(uuid.uuid4())],
-    )  # fmt: skip
+    )
     return {
-        'method': 'select_destinations', 'version': '1.0',
+        'method': 'select_destinations',
+        'version': '1.0',
         'args': {'request': base.to_builtins(request)},
-        '_msg_id': msg_id or uuid.uuid4().hex, '_reply_q': reply_q, '_unique_id': uuid.uuid4().hex,
-    }  # fmt: skip
+        '_msg_id': msg_id or uuid.uuid4().hex,
+        '_reply_q': reply_q,
+        '_unique_id': uuid.uuid4().hex,
+    }
 
 
 def answers_in_batches(facade, size):

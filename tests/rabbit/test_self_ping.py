@@ -43,9 +43,11 @@ def conductor(rabbit_url):
 
 def a_request(**fields):
     return SelectDestinations(
-        request_id=str(uuid.uuid4()), spec=RequestSpec(resources={'VCPU': 1}),
-        consumers=[str(uuid.uuid4())], **fields,
-    )  # fmt: skip
+        request_id=str(uuid.uuid4()),
+        spec=RequestSpec(resources={'VCPU': 1}),
+        consumers=[str(uuid.uuid4())],
+        **fields,
+    )
 
 
 def counted(bus, name, fate):

@@ -23,9 +23,11 @@ class Wire:
         kombu.Queue(self.reply_q, durable=False, auto_delete=True, channel=self._channel).declare()
         self.replies: list[dict[str, Any]] = []
         self._consumer = kombu.Consumer(
-            self._channel, [kombu.Queue(self.reply_q, durable=False, auto_delete=True)],
-            on_message=self._keep, no_ack=True,
-        )  # fmt: skip
+            self._channel,
+            [kombu.Queue(self.reply_q, durable=False, auto_delete=True)],
+            on_message=self._keep,
+            no_ack=True,
+        )
         self._consumer.consume()
 
     def also_reads(self, queue: str) -> None:
@@ -40,10 +42,16 @@ class Wire:
         self.replies.append(json.loads(message.body))
 
     def send(
-        self, body: bytes | str, *, topic: str, exchange: str = 'gantt',
-        content_type: str = 'application/json', content_encoding: str = 'utf-8',
-        headers: dict[str, Any] | None = None, **properties: Any,
-    ) -> None:  # fmt: skip
+        self,
+        body: bytes | str,
+        *,
+        topic: str,
+        exchange: str = 'gantt',
+        content_type: str = 'application/json',
+        content_encoding: str = 'utf-8',
+        headers: dict[str, Any] | None = None,
+        **properties: Any,
+    ) -> None:
         """Publish bytes as they are."""
         self._channel.basic_publish(
             self._channel.prepare_message(
@@ -58,14 +66,20 @@ class Wire:
         )
 
     def call(
-        self, message: dict[str, Any], *, topic: str, exchange: str = 'gantt',
+        self,
+        message: dict[str, Any],
+        *,
+        topic: str,
+        exchange: str = 'gantt',
         seconds: float = 30.0,
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> dict[str, Any]:
         """Send an enveloped call and wait for the raw reply to it, envelope included."""
         msg_id = uuid.uuid4().hex
         body = message | {
-            '_msg_id': msg_id, '_reply_q': self.reply_q, '_unique_id': uuid.uuid4().hex,
-        }  # fmt: skip
+            '_msg_id': msg_id,
+            '_reply_q': self.reply_q,
+            '_unique_id': uuid.uuid4().hex,
+        }
         self.send(envelope(body), topic=topic, exchange=exchange)
         return self.reply_to(msg_id, seconds)
 

@@ -120,9 +120,16 @@ class Conductor:
         )
 
     def call(
-        self, capture: str, count: int = 1, *, request_id: str | None = None,
-        uuids: list[str] | None = None, monitor: int = 60, now: Any = None, **args: Any,
-    ) -> Any:  # fmt: skip
+        self,
+        capture: str,
+        count: int = 1,
+        *,
+        request_id: str | None = None,
+        uuids: list[str] | None = None,
+        monitor: int = 60,
+        now: Any = None,
+        **args: Any,
+    ) -> Any:
         captured = load(f'select_destinations-{capture}')
         uuids = uuids or [str(uuid.uuid4()) for _ in range(count)]
         context, body = captured.fresh(uuids, request_id or f'req-{uuid.uuid4()}', now=now)

@@ -57,9 +57,12 @@ class Facade:
         #: Keys of hosts, by name.
         self.keys: dict[str, HostKey] = {}
         self.signatures = HostSignatures(
-            self.keys.get, self.keys.get, Rules, lambda name, value=1, **labels: None,
+            self.keys.get,
+            self.keys.get,
+            Rules,
+            lambda name, value=1, **labels: None,
             time.monotonic,
-        )  # fmt: skip
+        )
         self.hold = threading.Event()
         self.hold.set()
         self._queue: queue.Queue = queue.Queue(queue_limit)

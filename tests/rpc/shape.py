@@ -7,9 +7,17 @@ from typing import Any
 
 #: Keys whose values are the same in every message.
 FIXED = (
-    'nova_object.name', 'nova_object.namespace', 'nova_object.version', 'nova_object.changes',
-    'allocation_request_version', 'class', 'module', 'code', 'ending', 'oslo.version',
-)  # fmt: skip
+    'nova_object.name',
+    'nova_object.namespace',
+    'nova_object.version',
+    'nova_object.changes',
+    'allocation_request_version',
+    'class',
+    'module',
+    'code',
+    'ending',
+    'oslo.version',
+)
 
 
 def shape(value: Any, key: str = '') -> Any:

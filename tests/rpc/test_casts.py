@@ -11,9 +11,15 @@ from gantt.rpc import wire
 from gantt.rpc.api import casts
 
 REPORT = HostReport(
-    name='h', epoch=1, sequence=2, full=False, base=1, running=[], pending=[],
+    name='h',
+    epoch=1,
+    sequence=2,
+    full=False,
+    base=1,
+    running=[],
+    pending=[],
     metrics={'load': Metric(value=1.5)},
-)  # fmt: skip
+)
 BODY = {
     'method': 'update_resource_stats',
     'args': {'name': 'h', 'stats': base.to_builtins(REPORT)},

@@ -45,7 +45,8 @@ def test_a_server_class_may_be_given_and_gets_these_arguments():
         (amqpdriver.AMQPDriverBase, '_get_connection', ['purpose', 'retry']),
         (amqpdriver.AMQPDriverBase, '_get_reply_q', []),
         (
-            impl_rabbit.Connection, '_ensure_publishing',
+            impl_rabbit.Connection,
+            '_ensure_publishing',
             ['method', 'exchange', 'msg', 'routing_key', 'retry', 'transport_options'],
         ),
         (impl_rabbit.Connection, '_publish_and_raises_on_missing_exchange', []),
@@ -67,7 +68,7 @@ def test_a_server_class_may_be_given_and_gets_these_arguments():
         (amqp.Channel, '_on_basic_nack', ['delivery_tag', 'multiple']),
         (amqp.Channel, '_on_basic_return', ['exchange', 'routing_key', 'message']),
     ],
-)  # fmt: skip
+)
 def test_a_private_method_is_as_we_call_it(owner, name, parameters):
     found = inspect.signature(getattr(owner, name)).parameters
     assert all(p in found for p in parameters)
@@ -325,9 +326,12 @@ def test_our_frames_are_those_that_the_library_would_have_written(size):
 
     body = b'x' * size
     properties = {
-        'content_type': 'application/json', 'content_encoding': 'utf-8', 'delivery_mode': 2,
-        'priority': 0, 'message_id': '123',
-    }  # fmt: skip
+        'content_type': 'application/json',
+        'content_encoding': 'utf-8',
+        'delivery_mode': 2,
+        'priority': 0,
+        'message_id': '123',
+    }
     arguments = dumps('Bssbb', (0, '', 'reply_é', True, False))
     message = amqp.Message(body, **properties)
     frame_writer(Wire, Wire)(1, 7, amqp.spec.Basic.Publish, arguments, message)

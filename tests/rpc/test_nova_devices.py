@@ -12,9 +12,12 @@ def test_devices_of_ports_and_named_ones_are_described_with_the_request():
         numa_policy='socket',
     )
     named = a_device(
-        alias_name='gpu', count=2, numa_policy=None, requester_id=None,
+        alias_name='gpu',
+        count=2,
+        numa_policy=None,
+        requester_id=None,
         spec=[{'vendor_id': '10de', 'product_id': '1eb8', 'rp_uuids': 'x'}, {'vendor_id': '8086'}],
-    )  # fmt: skip
+    )
     resolved = a_device(alias_name='other', spec=[{'resource_class': 'CUSTOM_GPU'}])
     requests = asking([port, named, resolved])
     spec = spec_of('boot', lambda a, s: s.update(pci_requests=requests))
@@ -33,10 +36,11 @@ def test_devices_of_ports_and_named_ones_are_described_with_the_request():
             alias='gpu',
             count=2,
             any_of=[
-                DeviceKind(vendor_id='10de', product_id='1eb8'), DeviceKind(vendor_id='8086'),
+                DeviceKind(vendor_id='10de', product_id='1eb8'),
+                DeviceKind(vendor_id='8086'),
             ],
         ),
-    ]  # fmt: skip
+    ]
 
 
 def test_networks_come_in_any_order():

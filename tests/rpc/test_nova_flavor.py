@@ -10,9 +10,13 @@ from gantt.rpc.nova import image as nova_image
 
 def a_flavor(specs=None, **columns):
     return {
-        'vcpus': 4, 'memory_mb': 2048, 'root_gb': 10, 'ephemeral_gb': 0, 'swap': 0,
+        'vcpus': 4,
+        'memory_mb': 2048,
+        'root_gb': 10,
+        'ephemeral_gb': 0,
+        'swap': 0,
         'extra_specs': specs or {},
-    } | columns  # fmt: skip
+    } | columns
 
 
 def asked(specs=None, image=None, *, volume=False, **columns):
@@ -65,7 +69,7 @@ REAL_TIME = {'hw:cpu_realtime': 'yes'}
         ({'resources:VCPU': '0', **DEDICATED}, {}, None, 4),
         ({'resources:VCPU': ' 2 '}, {}, 2, None),
     ],
-)  # fmt: skip
+)
 def test_dedicated_processors_are_another_class(specs, image, vcpu, pcpu):
     found = asked(specs, image).resources
     assert (found.get('VCPU'), found.get('PCPU')) == (vcpu, pcpu)
@@ -94,10 +98,13 @@ def test_extra_specs_override_amounts_and_zero_takes_a_class_out():
 
 def test_features_that_take_something_override_amounts():
     found = asked(
-        {'resources:MEM_ENCRYPTION_CONTEXT': '3', 'hw:mem_encryption': 'yes',
-         'hw:pmem': '6GB, a-b,6GB'},
+        {
+            'resources:MEM_ENCRYPTION_CONTEXT': '3',
+            'hw:mem_encryption': 'yes',
+            'hw:pmem': '6GB, a-b,6GB',
+        },
         {'hw_mem_encryption': 'True'},
-    ).resources  # fmt: skip
+    ).resources
     assert found['MEM_ENCRYPTION_CONTEXT'] == 1
     assert found['CUSTOM_PMEM_NAMESPACE_6GB'] == 2
     assert found['CUSTOM_PMEM_NAMESPACE_A_B'] == 1
@@ -146,11 +153,14 @@ def test_an_instance_that_is_there_takes_what_can_be_said():
 def test_properties_of_images_become_text_and_those_of_cells_one_by_one():
     found = nova_image.properties(
         {
-            'hw_numa_cpus': [[0], [3, 1, 2]], 'hw_numa_mem': [512, 1536], 'hw_boot_menu': True,
-            'traits_required': ['CUSTOM_A', 'CUSTOM_B'], 'os_distro': None,
+            'hw_numa_cpus': [[0], [3, 1, 2]],
+            'hw_numa_mem': [512, 1536],
+            'hw_boot_menu': True,
+            'traits_required': ['CUSTOM_A', 'CUSTOM_B'],
+            'os_distro': None,
         },
         'image',
-    )  # fmt: skip
+    )
     assert (found['hw_numa_cpus.0'], found['hw_numa_cpus.1']) == ('0', '1,2,3')
     assert (found['hw_numa_mem.0'], found['hw_numa_mem.1']) == ('512', '1536')
     assert found['hw_boot_menu'] == 'True'

@@ -11,9 +11,11 @@ from tests.builders import uuid_of
 def test_a_node_among_several_of_a_service_is_named_beside_it():
     """As Ironic's are: the conductor looks for the service, the service for the node."""
     row = HostRow(
-        id=1, uuid=uuid_of('node'), name='node-1',
+        id=1,
+        uuid=uuid_of('node'),
+        name='node-1',
         facts=HostFacts(hypervisor=Hypervisor(service='metal')),
-    )  # fmt: skip
+    )
     chosen = Selection(
         host='node-1', node='node-1', uuid=row.uuid, provider_id=1, consumer=uuid_of('guest')
     )

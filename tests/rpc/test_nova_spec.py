@@ -14,9 +14,15 @@ from tests.rpc.bus import load
 
 CELL = '3f08903e-ffa4-442a-bd00-09d817a78499'
 CAPTURES = [
-    'boot', 'boot-multi3', 'boot-anti-affinity-third', 'boot-az-host', 'boot-host-2.74',
-    'live-migrate', 'resize', 'unshelve',
-]  # fmt: skip
+    'boot',
+    'boot-multi3',
+    'boot-anti-affinity-third',
+    'boot-az-host',
+    'boot-host-2.74',
+    'live-migrate',
+    'resize',
+    'unshelve',
+]
 
 
 def translated(capture, change=None, context=None):
@@ -117,9 +123,13 @@ def test_a_hint_of_a_tenant_makes_no_rebuild_of_what_has_to_be_claimed():
         hinted(args, spec)
         spec['requested_destination']['nova_object.data']['host'] = 'compute-009'
 
-    for name, purpose in (('boot', Purpose.CREATE), ('boot-host-2.74', Purpose.CREATE),
-                          ('resize', Purpose.RESIZE), ('live-migrate', Purpose.LIVE_MIGRATE),
-                          ('unshelve', Purpose.UNSHELVE)):  # fmt: skip
+    for name, purpose in (
+        ('boot', Purpose.CREATE),
+        ('boot-host-2.74', Purpose.CREATE),
+        ('resize', Purpose.RESIZE),
+        ('live-migrate', Purpose.LIVE_MIGRATE),
+        ('unshelve', Purpose.UNSHELVE),
+    ):
         found = spec_of(name, hinted)
         assert found.purpose is purpose
         assert '_nova_check_type' not in found.hints

@@ -70,9 +70,13 @@ def test_a_resize_gets_alternates_and_not_its_source(bus):
 
 @pytest.mark.parametrize(
     ('capture', 'sources'),
-    [('resize', ['compute-004']), ('live-migrate', ['compute-002']), ('unshelve', [None]),
-     ('boot', [])],
-)  # fmt: skip
+    [
+        ('resize', ['compute-004']),
+        ('live-migrate', ['compute-002']),
+        ('unshelve', [None]),
+        ('boot', []),
+    ],
+)
 def test_a_request_that_says_where_its_guest_is_is_heard_so(bus, capture, sources):
     bus.nova().call(capture)
     assert bus.facade.sources == sources
@@ -147,8 +151,9 @@ def test_what_does_not_pass_within_the_budget_is_no_valid_host_with_its_reason(m
     bus.facade.moods += [Outcome.UNKNOWN] * 1000
     error = refusal_of(bus)
     assert (error.exc_type, error.value) == (
-        'NoValidHost', 'No valid host was found. not just now',
-    )  # fmt: skip
+        'NoValidHost',
+        'No valid host was found. not just now',
+    )
     assert bus.facade.moods, 'it would have been placed in the end'
     assert until(lambda: bus.service.health()['calls_pending'] == 0)
 

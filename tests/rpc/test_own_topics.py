@@ -25,9 +25,11 @@ def new_uuid():
 
 def a_request(count=1, vcpu=1, **fields):
     return SelectDestinations(
-        request_id=new_uuid(), spec=RequestSpec(resources={'VCPU': vcpu}),
-        consumers=[new_uuid() for _ in range(count)], **fields,
-    )  # fmt: skip
+        request_id=new_uuid(),
+        spec=RequestSpec(resources={'VCPU': vcpu}),
+        consumers=[new_uuid() for _ in range(count)],
+        **fields,
+    )
 
 
 # -- select_destinations ----------------------------------------------------------
@@ -130,10 +132,14 @@ def test_a_host_registers_reports_and_speaks_about_claims(bus):
     selection = bus.scheduler().select_destinations(a_request()).selections[0][0]
     registered = claims.register_host(RegisterHost(name=selection.host, boot_nonce='n1'))
     report = HostReport(
-        name=selection.host, epoch=registered.epoch, sequence=1, full=True,
+        name=selection.host,
+        epoch=registered.epoch,
+        sequence=1,
+        full=True,
         inventories={'VCPU': Inventory(total=8)},
-        running=[Running(consumer=selection.consumer, claim_id=selection.claim_id)], pending=[],
-    )  # fmt: skip
+        running=[Running(consumer=selection.consumer, claim_id=selection.claim_id)],
+        pending=[],
+    )
     assert stats.update_resource_stats(report).fate == 'applied'
     assert stats.update_resource_stats(report).fate == 'stale'
     words = ClaimWords(
@@ -209,15 +215,23 @@ def test_a_build_reaches_the_agent_of_its_host(bus):
 
     replies = StockReplies(bus.service._later, 1.0, bus.counts)
     topic = Topic(
-        bus.carrier(), _target('gantt-compute.cmp-1'),
-        Interface({'build': Method(keep), 'delete': Method(keep)}), replies,
-        threads=1, queue=10, payload_bytes_max=1 << 20, count=bus.counts,
-    )  # fmt: skip
+        bus.carrier(),
+        _target('gantt-compute.cmp-1'),
+        Interface({'build': Method(keep), 'delete': Method(keep)}),
+        replies,
+        threads=1,
+        queue=10,
+        payload_bytes_max=1 << 20,
+        count=bus.counts,
+    )
     topic.start()
     build = Build(
-        claim_id=new_uuid(), consumer=new_uuid(), host='cmp-1', resources={'VCPU': 1},
+        claim_id=new_uuid(),
+        consumer=new_uuid(),
+        host='cmp-1',
+        resources={'VCPU': 1},
         lease_seconds=100,
-    )  # fmt: skip
+    )
     computes = client.ComputeClient(bus.carrier())
     assert computes.build('gantt-compute.cmp-1', build, wait=True) == 'taken'
     computes.delete('gantt-compute.cmp-1', Delete(consumer=build.consumer, host='cmp-1'))

@@ -16,9 +16,10 @@ from tests.rpc.facade import until
 
 def a_body(**fields):
     request = SelectDestinations(
-        request_id=str(uuid.uuid4()), spec=RequestSpec(resources={'VCPU': 1}),
+        request_id=str(uuid.uuid4()),
+        spec=RequestSpec(resources={'VCPU': 1}),
         consumers=[str(uuid.uuid4())],
-    )  # fmt: skip
+    )
     return base.to_builtins(request) | fields
 
 
@@ -50,8 +51,10 @@ def test_a_newer_major_version_is_refused_naming_both(bus):
     error = told(bus.raw('gantt-scheduler', '2.0'), 'select_destinations', request=a_body())
     assert isinstance(error, exceptions.UnsupportedVersion)
     assert error.kwargs == {
-        'method': 'select_destinations', 'version': '2.0', 'expected': f'1.0 to {wire.VERSION}',
-    }  # fmt: skip
+        'method': 'select_destinations',
+        'version': '2.0',
+        'expected': f'1.0 to {wire.VERSION}',
+    }
 
 
 def test_a_newer_minor_version_may_say_more_than_we_know(bus):

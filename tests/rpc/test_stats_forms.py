@@ -17,55 +17,103 @@ HOST = 'cmp-1'
 
 def an_object(name, **data):
     return {
-        'nova_object.name': name, 'nova_object.namespace': 'nova', 'nova_object.version': '1.0',
+        'nova_object.name': name,
+        'nova_object.namespace': 'nova',
+        'nova_object.version': '1.0',
         'nova_object.data': data,
-    }  # fmt: skip
+    }
 
 
 def a_dictionary(**more):
     return {
-        'vcpus': 16, 'memory_mb': 32768, 'local_gb': 500, 'vcpus_used': 3, 'memory_mb_used': 4608,
-        'local_gb_used': 40, 'free_ram_mb': 28160, 'running_vms': 2, 'hypervisor_type': 'QEMU',
-        'hypervisor_version': 8002000, 'hypervisor_hostname': 'node-1', 'host_ip': '10.0.0.5',
+        'vcpus': 16,
+        'memory_mb': 32768,
+        'local_gb': 500,
+        'vcpus_used': 3,
+        'memory_mb_used': 4608,
+        'local_gb_used': 40,
+        'free_ram_mb': 28160,
+        'running_vms': 2,
+        'hypervisor_type': 'QEMU',
+        'hypervisor_version': 8002000,
+        'hypervisor_hostname': 'node-1',
+        'host_ip': '10.0.0.5',
         'cpu_info': json.dumps({'arch': 'x86_64', 'features': ['aes'], 'other': 1}),
-        'disk_available_least': 450, 'supported_instances': [['x86_64', 'kvm', 'hvm']],
+        'disk_available_least': 450,
+        'supported_instances': [['x86_64', 'kvm', 'hvm']],
         'pci_stats': [
             {'vendor_id': '8086', 'product_id': '154d', 'count': 4, 'physical_network': 'p'}
         ],
         'metrics': [{'name': 'cpu.percent', 'value': 0.25, 'source': 'libvirt', 'timestamp': 'x'}],
         'stats': {
-            'num_instances': '2', 'failed_builds': '1', 'io_workload': 0, 'boot': 'uefi',
-            'uptime': 'up 3 days', 'nothing': None,
+            'num_instances': '2',
+            'failed_builds': '1',
+            'io_workload': 0,
+            'boot': 'uefi',
+            'uptime': 'up 3 days',
+            'nothing': None,
         },
-    } | more  # fmt: skip
+    } | more
 
 
 def a_compute_node(**more):
     cells = [
         an_object(
-            'NUMACell', id=n, cpuset=[n * 4, n * 4 + 1], pcpuset=[n * 4 + 2, n * 4 + 3],
-            memory=16384, cpu_usage=1, memory_usage=512, pinned_cpus=[n * 4 + 2],
-            siblings=[[0, 1], [2, 3]], socket=n,
+            'NUMACell',
+            id=n,
+            cpuset=[n * 4, n * 4 + 1],
+            pcpuset=[n * 4 + 2, n * 4 + 3],
+            memory=16384,
+            cpu_usage=1,
+            memory_usage=512,
+            pinned_cpus=[n * 4 + 2],
+            siblings=[[0, 1], [2, 3]],
+            socket=n,
             mempages=[an_object('NUMAPagesTopology', size_kb=2048, total=100, used=3, reserved=1)],
         )
         for n in (0, 1)
-    ]  # fmt: skip
+    ]
     pool = an_object(
         'PciDevicePool', vendor_id='8086', product_id='154d', numa_node=1, count=2, tags={'t': 'x'}
     )
     spec = an_object('HVSpec', arch='x86_64', hv_type='kvm', vm_mode='hvm')
     body = an_object(
-        'ComputeNode', id=7, uuid='10ead4b2-6e8d-4d5b-a17a-3a699b734483', host=HOST,
-        service_id=None, hypervisor_hostname='node-1', vcpus=4, memory_mb=32768, local_gb=500,
-        vcpus_used=2, memory_mb_used=1024, local_gb_used=40, hypervisor_type='QEMU',
-        hypervisor_version=8002000, free_ram_mb=31744, free_disk_gb=460, current_workload=0,
-        running_vms=2, cpu_info='{"arch": "x86_64"}', disk_available_least=None, metrics='[]',
-        stats={'failed_builds': '0'}, host_ip='10.0.0.5', supported_hv_specs=[spec],
+        'ComputeNode',
+        id=7,
+        uuid='10ead4b2-6e8d-4d5b-a17a-3a699b734483',
+        host=HOST,
+        service_id=None,
+        hypervisor_hostname='node-1',
+        vcpus=4,
+        memory_mb=32768,
+        local_gb=500,
+        vcpus_used=2,
+        memory_mb_used=1024,
+        local_gb_used=40,
+        hypervisor_type='QEMU',
+        hypervisor_version=8002000,
+        free_ram_mb=31744,
+        free_disk_gb=460,
+        current_workload=0,
+        running_vms=2,
+        cpu_info='{"arch": "x86_64"}',
+        disk_available_least=None,
+        metrics='[]',
+        stats={'failed_builds': '0'},
+        host_ip='10.0.0.5',
+        supported_hv_specs=[spec],
         numa_topology=json.dumps(an_object('NUMATopology', cells=cells)),
-        pci_device_pools=an_object('PciDevicePoolList', objects=[pool]), cpu_allocation_ratio=2.0,
-        ram_allocation_ratio=1.5, disk_allocation_ratio=0.0, mapped=1, created_at='x',
-        updated_at=None, deleted_at=None, deleted=False, a_field_of_tomorrow=1,
-    )  # fmt: skip
+        pci_device_pools=an_object('PciDevicePoolList', objects=[pool]),
+        cpu_allocation_ratio=2.0,
+        ram_allocation_ratio=1.5,
+        disk_allocation_ratio=0.0,
+        mapped=1,
+        created_at='x',
+        updated_at=None,
+        deleted_at=None,
+        deleted=False,
+        a_field_of_tomorrow=1,
+    )
     body['nova_object.version'] = '1.19'
     body['nova_object.data'] |= more
     return body
@@ -94,7 +142,7 @@ def a_report(**more):
                 running=[],
                 pending=[],
                 inventories=inventories,
-            )  # fmt: skip
+            )
         )
         | more
     )
@@ -129,9 +177,10 @@ def test_a_misspelled_field_names_the_nearest_known_one():
 
 def test_a_newer_minor_version_may_say_more():
     said = a_report(
-        brand_new=3, inventories={'VCPU': {'total': 8, 'brand_new': 1}},
+        brand_new=3,
+        inventories={'VCPU': {'total': 8, 'brand_new': 1}},
         metrics={'load_1m': {'value': 1.5, 'brand_new': [1]}},
-    )  # fmt: skip
+    )
     found = stats.decode(HOST, said, newer=True)
     assert found.sequence == 2
     # Entries of a map are no fields: all of them stay.
@@ -201,14 +250,16 @@ def test_the_numa_topology_of_old():
         ({'supported_instances': [['x', 7]]}, 'stats.supported_instances'),
         ({'pci_stats': [{'count': -1}]}, 'stats.pci_device_pools.count'),
         ({'pci_stats': 7}, 'stats.pci_device_pools'),
-        ({'numa_topology': {'cells': [{'id': 0, 'cpus': 'a'}]}},
-            'stats.numa_topology.cells.cpuset'),
+        (
+            {'numa_topology': {'cells': [{'id': 0, 'cpus': 'a'}]}},
+            'stats.numa_topology.cells.cpuset',
+        ),
         ({'numa_topology': 7}, 'stats.numa_topology'),
         ({'metrics': 'x'}, 'stats.metrics'),
         ({'metrics': [7]}, 'stats.metrics'),
         ({'cpu_allocation_ratio': float('inf')}, 'stats.cpu_allocation_ratio'),
     ],
-)  # fmt: skip
+)
 def test_a_malformed_part_of_a_dictionary_is_named(change, field):
     with pytest.raises(exceptions.InvalidMessage) as caught:
         facts_of(a_dictionary(**change))
@@ -266,9 +317,12 @@ class Registry:
     def __call__(self, message):
         self.asked.append(message)
         return Registered(
-            name=message.name, uuid=message.uuid or '10ead4b2-6e8d-4d5b-a17a-3a699b734483',
-            epoch=len(self.asked), incarnation=1, report_seconds=60,
-        )  # fmt: skip
+            name=message.name,
+            uuid=message.uuid or '10ead4b2-6e8d-4d5b-a17a-3a699b734483',
+            epoch=len(self.asked),
+            incarnation=1,
+            report_seconds=60,
+        )
 
 
 def test_a_foreign_host_is_registered_once_and_its_reports_are_ordered_by_arrival():

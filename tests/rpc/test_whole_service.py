@@ -54,12 +54,19 @@ class HeldStore(MemoryStore):
 def a_report(name, epoch, sequence, **more):
     """A full report of a host of four cores."""
     return HostReport(
-        name=name, epoch=epoch, sequence=sequence, full=True, running=[], pending=[],
+        name=name,
+        epoch=epoch,
+        sequence=sequence,
+        full=True,
+        running=[],
+        pending=[],
         inventories={
-            'VCPU': Inventory(total=4), 'MEMORY_MB': Inventory(total=8192),
-            'DISK_GB': Inventory(total=100), **more,
+            'VCPU': Inventory(total=4),
+            'MEMORY_MB': Inventory(total=8192),
+            'DISK_GB': Inventory(total=100),
+            **more,
         },
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture

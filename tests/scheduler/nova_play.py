@@ -191,8 +191,9 @@ class Play:
         flavor |= {'vcpus': 2, 'memory_mb': 0, 'root_gb': 0, 'ephemeral_gb': 0, 'swap': 0}
         if moving:
             data['migration_context'] = {
-                'nova_object.name': 'MigrationContext', 'nova_object.data': {},
-            }  # fmt: skip
+                'nova_object.name': 'MigrationContext',
+                'nova_object.data': {},
+            }
         self._send(self._cast(casts.update_instance_info(args)), next(self._fates, NOW))
 
     def delete(self, host: str) -> None:

@@ -204,8 +204,9 @@ def test_nothing_is_left_out_whoever_is_asked(steps, seed):
     rng = random.Random(seed)
     clock = ManualClock()
     store = MemoryStore(clock=clock)
-    hosts = [a_host(name).with_room(vcpu=10_000, ram=1 << 24, disk=10_000).on(store)
-             for name in HOSTS]  # fmt: skip
+    hosts = [
+        a_host(name).with_room(vcpu=10_000, ram=1 << 24, disk=10_000).on(store) for name in HOSTS
+    ]
     logs = [a_log(store, clock=clock) for _ in range(2)]
     for log in logs:
         log.after(None, 1)

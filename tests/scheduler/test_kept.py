@@ -36,9 +36,10 @@ def test_any_decision_comes_back(seed):
 def many(hosts: int, members: int) -> tuple[Decision, SelectDestinations]:
     table = HostTable.build([a_change(a_host(n)) for n in range(1, hosts + 1)], [], {}, (), NOW)
     request = SelectDestinations(
-        request_id=an_id(1), spec=RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 512}),
+        request_id=an_id(1),
+        spec=RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 512}),
         consumers=[an_id(i, 7) for i in range(members)],
-    )  # fmt: skip
+    )
     return decide(table, request, PIPELINE), request
 
 

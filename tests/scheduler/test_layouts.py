@@ -15,16 +15,20 @@ from tests.world import Host, World, a_request
 PINNED = {'hw:cpu_policy': 'dedicated', 'hw:mem_page_size': 'large'}
 CELLS = [
     NumaCell(
-        id=n, pinned_cpus=[n * 8 + i for i in range(8)], memory_mb=8192,
+        id=n,
+        pinned_cpus=[n * 8 + i for i in range(8)],
+        memory_mb=8192,
         siblings=[[n * 8 + i, n * 8 + i + 1] for i in range(0, 8, 2)],
         pages=[NumaPages(size_kb=2048, total=2048)],
     )
     for n in range(2)
-]  # fmt: skip
+]
 ROOM = {
-    'VCPU': Inventory(total=8), 'PCPU': Inventory(total=16),
-    'MEMORY_MB': Inventory(total=16_384), 'DISK_GB': Inventory(total=500),
-}  # fmt: skip
+    'VCPU': Inventory(total=8),
+    'PCPU': Inventory(total=16),
+    'MEMORY_MB': Inventory(total=16_384),
+    'DISK_GB': Inventory(total=500),
+}
 
 
 def a_world(hosts=1):

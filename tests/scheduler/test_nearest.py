@@ -25,11 +25,17 @@ CASES = [
     (['both'], 'fits on 1 host once cmp-9 is enabled and reports again'),
     (['disabled'] * 2, 'fits on 1 host if cmp-9 is enabled, on 2 with cmp-10 as well'),
     (['disabled'] * 3, 'fits on 1 host if cmp-9 is enabled, on 3 with cmp-10 and cmp-11 as well'),
-    (['disabled'] * 7, 'fits on 1 host if cmp-9 is enabled, on 7 with cmp-10, cmp-11, cmp-12, '
-     'cmp-13 and 2 more as well'),
-    (['both', 'down', 'disabled'], 'fits on 1 host if cmp-11 is enabled; fits on 1 host once '
-     'cmp-10 reports again; fits on 1 host once cmp-9 is enabled and reports again'),
-]  # fmt: skip
+    (
+        ['disabled'] * 7,
+        'fits on 1 host if cmp-9 is enabled, on 7 with cmp-10, cmp-11, cmp-12, '
+        'cmp-13 and 2 more as well',
+    ),
+    (
+        ['both', 'down', 'disabled'],
+        'fits on 1 host if cmp-11 is enabled; fits on 1 host once '
+        'cmp-10 reports again; fits on 1 host once cmp-9 is enabled and reports again',
+    ),
+]
 
 
 def decided(hosts, request):

@@ -34,8 +34,9 @@ def test_its_words_are_counted_and_told_now_and_then(caplog):
 
     def hear():
         for word in (
-            GuestsListed(host=name, consumers=[]), GuestDeleted(host=name, consumer=claim.consumer),
-        ):  # fmt: skip
+            GuestsListed(host=name, consumers=[]),
+            GuestDeleted(host=name, consumer=claim.consumer),
+        ):
             now = world.clock.wall() + 60.0
             world.scheduler.nova_event(Cast(id=new_uuid(), asked_at=now, word=word))
         world.scheduler.nova.step()

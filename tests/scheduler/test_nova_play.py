@@ -157,12 +157,25 @@ def is_shelved_and_comes_back_home(play: Play) -> None:
 
 
 SCRIPTS: list[Callable[[Play], None]] = [
-    boots, boots_and_goes, goes_before_it_is_seen, is_rescheduled, migrates_live,
-    migrates_for_hours, does_not_migrate, does_not_migrate_and_tries_elsewhere, resizes,
-    resizes_and_is_confirmed_at_once, resizes_and_reverts, resizes_and_reverts_at_once,
-    goes_while_it_is_resized, resizes_on_its_host, resizes_there_and_back, is_evacuated,
-    is_shelved_and_comes_back, is_shelved_and_comes_back_home,
-]  # fmt: skip
+    boots,
+    boots_and_goes,
+    goes_before_it_is_seen,
+    is_rescheduled,
+    migrates_live,
+    migrates_for_hours,
+    does_not_migrate,
+    does_not_migrate_and_tries_elsewhere,
+    resizes,
+    resizes_and_is_confirmed_at_once,
+    resizes_and_reverts,
+    resizes_and_reverts_at_once,
+    goes_while_it_is_resized,
+    resizes_on_its_host,
+    resizes_there_and_back,
+    is_evacuated,
+    is_shelved_and_comes_back,
+    is_shelved_and_comes_back_home,
+]
 
 #: Lists of guests that are lost: of so many rounds the first so many, by host.
 DEAFNESS = [

@@ -51,9 +51,12 @@ class Walking(PerHostFilter):
 
 def paced(clock):
     rules = [
-        Walking(), Idle({'milliseconds': 5}), Dear({'milliseconds': 50, 'keeps': 2}),
-        Cheap({'keeps': 3}), *plugin_loader.load(['ResourcesFilter']),
-    ]  # fmt: skip
+        Walking(),
+        Idle({'milliseconds': 5}),
+        Dear({'milliseconds': 50, 'keeps': 2}),
+        Cheap({'keeps': 3}),
+        *plugin_loader.load(['ResourcesFilter']),
+    ]
     for rule in rules:
         rule.clock = clock
     return Pipeline(rules, [])

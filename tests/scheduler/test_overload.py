@@ -57,10 +57,18 @@ class Flood:
         self.metrics = Metrics()
         self.recorder = StoreRecorder(self.store, self.metrics, 100)
         self.scheduler = Scheduler(
-            self.store, plugin_loader.load_pipeline(), self.recorder,
-            Settings(queue_limit=LIMIT, retry_after_ms=250, decisions_kept=200, purge_seconds=0.2,
-                     decision_queue_limit=100, stale_after_seconds=1e6),
-        )  # fmt: skip
+            self.store,
+            plugin_loader.load_pipeline(),
+            self.recorder,
+            Settings(
+                queue_limit=LIMIT,
+                retry_after_ms=250,
+                decisions_kept=200,
+                purge_seconds=0.2,
+                decision_queue_limit=100,
+                stale_after_seconds=1e6,
+            ),
+        )
         self.nobody = Nobody()
         self.deepest = 0
         self.scheduler.start()

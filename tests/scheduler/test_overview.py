@@ -37,9 +37,12 @@ def _cloud(seed: int) -> World:
         if rng.random() < 0.3:
             inventories['CUSTOM_GOLD'] = Inventory(total=rng.randrange(1, 5))
         host = Host(
-            world, f'cmp-{number}', zone=rng.choice(['az1', 'az2', None]), inventories=inventories,
+            world,
+            f'cmp-{number}',
+            zone=rng.choice(['az1', 'az2', None]),
+            inventories=inventories,
             foreign={'VCPU': rng.randrange(200)} if rng.random() < 0.3 else {},
-        )  # fmt: skip
+        )
         hosts.append(host)
     reporting = [host for host in hosts if rng.random() < 0.8]
     for host in reporting:

@@ -42,11 +42,14 @@ class SkewedWorld(World):
         self.clocks = [Skewed(self.clock, hours), Skewed(self.clock, -hours)]
         self.schedulers = [
             Scheduler(
-                self.store, self.scheduler.placing.pipeline, self.recorder,
-                Settings(worker=f'skewed-{n}', **self.settings), clock,
+                self.store,
+                self.scheduler.placing.pipeline,
+                self.recorder,
+                Settings(worker=f'skewed-{n}', **self.settings),
+                clock,
             )
             for n, clock in enumerate(self.clocks)
-        ]  # fmt: skip
+        ]
         self.scheduler = self.schedulers[0]
         for one in self.schedulers:
             one.cache.fetch()

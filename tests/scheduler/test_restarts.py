@@ -98,9 +98,11 @@ class Site:
             answer = self.world.select(a_request(50, budget_ms=60_000))
             for chosen, *_ in answer.selections:
                 build = Build(
-                    claim_id=chosen.claim_id, consumer=chosen.consumer, host=chosen.host,
+                    claim_id=chosen.claim_id,
+                    consumer=chosen.consumer,
+                    host=chosen.host,
                     resources=chosen.resources,
-                )  # fmt: skip
+                )
                 agent = self.by_name[chosen.host].member.agent
                 assert agent.build(build).outcome == 'running'
 

@@ -120,10 +120,17 @@ def test_a_year_leaves_no_more_than_a_day(days, requests, sqlite_template, tmp_p
     # What a day makes, and what the step in which it ends has made beside.
     made = (RETENTION / days + 2) * requests * MEMBERS + GUESTS + MEMBERS
     bounds = {
-        'claims': made, 'allocations': made, 'consumers': made, 'requests': made,
-        'decisions': DECISIONS + requests + 1, 'changes': CHANGES + made * 4, 'host_sets': 2,
-        'providers': 3, 'provider_facts': 3, 'group_rules': made,
-    }  # fmt: skip
+        'claims': made,
+        'allocations': made,
+        'consumers': made,
+        'requests': made,
+        'decisions': DECISIONS + requests + 1,
+        'changes': CHANGES + made * 4,
+        'host_sets': 2,
+        'providers': 3,
+        'provider_facts': 3,
+        'group_rules': made,
+    }
     quarter = 0
     for step in range(steps):
         year.work(requests)

@@ -24,9 +24,14 @@ class Side:
         self.counts: dict[tuple, float] = {}
         self.error: exceptions.GanttError | None = None
         self.shadow = Shadow(
-            self.world.store, self.decide, self.insights.explain, self.insights.scores,
-            self.count, self.world.clock, Settings(**settings),
-        )  # fmt: skip
+            self.world.store,
+            self.decide,
+            self.insights.explain,
+            self.insights.scores,
+            self.count,
+            self.world.clock,
+            Settings(**settings),
+        )
 
     def count(self, name, value=1, **labels):
         key = (name.removeprefix('gantt_shadow_'), *labels.values())

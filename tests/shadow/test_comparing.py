@@ -17,12 +17,15 @@ def test_the_same_host():
     found = side.one()
     assert (found.verdict, found.ours, found.theirs, found.why) == ('same', 'cmp-1', 'cmp-1', '')
     assert (found.request_id, found.origin, found.purpose) == (
-        request.request_id, 'req-1', 'create',
-    )  # fmt: skip
+        request.request_id,
+        'req-1',
+        'create',
+    )
     assert side.counts == {
-        ('requests_total', 'heard'): 1, ('requests_total', 'decided'): 1,
+        ('requests_total', 'heard'): 1,
+        ('requests_total', 'decided'): 1,
         ('compared_total', 'same'): 1,
-    }  # fmt: skip
+    }
 
 
 def test_another_host_that_fits_is_ranked():

@@ -22,9 +22,12 @@ GUEST = '5b32382d-4506-4d79-b51e-7b55cbc183fc'
 
 def on_the_wire(name: str) -> bytes:
     """A captured message as it came."""
-    return json.dumps({
-        'oslo.version': '2.0', 'oslo.message': json.dumps(stored(name)['oslo.message (decoded)']),
-    }).encode()  # fmt: skip
+    return json.dumps(
+        {
+            'oslo.version': '2.0',
+            'oslo.message': json.dumps(stored(name)['oslo.message (decoded)']),
+        }
+    ).encode()
 
 
 def test_a_call_is_a_dry_run_under_an_id_of_its_own():
@@ -81,19 +84,38 @@ def test_notices_of_the_scheduler(event, kind):
 @pytest.mark.parametrize(
     'event, payload',
     [
-        ('compute_task.build_instances.error', {'nova_object.data': {
-            'instance_uuid': GUEST, 'state': 'error',
-            'reason': {'nova_object.data': {'exception': 'NoValidHost_Remote'}}}}),
-        ('compute_task.migrate_server.error', {'nova_object.data': {
-            'instance_uuid': GUEST, 'state': 'active',
-            'reason': {'nova_object.data': {'exception': 'NoValidHost'}}}}),
-        ('compute_task.build_instances', {
-            'instance_id': GUEST, 'request_spec': {},
-            'reason': "{'kwargs': {'reason': '', 'code': 500}, "
-                      "'message': 'No valid host was found. ', 'class': 'NoValidHost_Remote'}"}),
+        (
+            'compute_task.build_instances.error',
+            {
+                'nova_object.data': {
+                    'instance_uuid': GUEST,
+                    'state': 'error',
+                    'reason': {'nova_object.data': {'exception': 'NoValidHost_Remote'}},
+                }
+            },
+        ),
+        (
+            'compute_task.migrate_server.error',
+            {
+                'nova_object.data': {
+                    'instance_uuid': GUEST,
+                    'state': 'active',
+                    'reason': {'nova_object.data': {'exception': 'NoValidHost'}},
+                }
+            },
+        ),
+        (
+            'compute_task.build_instances',
+            {
+                'instance_id': GUEST,
+                'request_spec': {},
+                'reason': "{'kwargs': {'reason': '', 'code': 500}, "
+                "'message': 'No valid host was found. ', 'class': 'NoValidHost_Remote'}",
+            },
+        ),
     ],
     ids=['versioned', 'its own', 'unversioned'],
-)  # fmt: skip
+)
 def test_a_task_that_found_no_host_says_what_the_scheduler_leaves_out(event, payload):
     assert understood(a_notice(event, payload), TERMS) == Begun(origin='req-7', consumer=GUEST)
 
@@ -101,13 +123,19 @@ def test_a_task_that_found_no_host_says_what_the_scheduler_leaves_out(event, pay
 @pytest.mark.parametrize(
     'payload',
     [
-        None, {}, {'instance_id': GUEST, 'reason': 'Exceeded maximum number of retries.'},
+        None,
+        {},
+        {'instance_id': GUEST, 'reason': 'Exceeded maximum number of retries.'},
         {'reason': 'No valid host was found.'},
         {'nova_object.data': {'instance_uuid': GUEST, 'reason': None}},
-        {'nova_object.data': {'instance_uuid': GUEST, 'reason': {
-            'nova_object.data': {'exception': 'MaxRetriesExceeded'}}}},
+        {
+            'nova_object.data': {
+                'instance_uuid': GUEST,
+                'reason': {'nova_object.data': {'exception': 'MaxRetriesExceeded'}},
+            }
+        },
     ],
-)  # fmt: skip
+)
 def test_a_task_that_failed_otherwise_is_passed_over(payload):
     assert understood(a_notice('compute_task.build_instances', payload), TERMS) is None
 
@@ -117,9 +145,16 @@ def a_notice(event: str, payload: object) -> bytes:
     return json.dumps({'oslo.message': json.dumps(body)}).encode()
 
 
-@pytest.mark.parametrize('action', [
-    'create', 'rebuild', 'unshelve', 'resize_finish', 'live_migration_post_dest',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    'action',
+    [
+        'create',
+        'rebuild',
+        'unshelve',
+        'resize_finish',
+        'live_migration_post_dest',
+    ],
+)
 def test_notices_of_computes_say_where_guests_are(action):
     guest = str(uuid.uuid4())
     payload = {'nova_object.data': {'uuid': guest, 'host': 'cmp-7', 'display_name': 'x'}}
@@ -127,9 +162,16 @@ def test_notices_of_computes_say_where_guests_are(action):
     assert heard == Seen(host='cmp-7', consumers=[guest])
 
 
-@pytest.mark.parametrize('action', [
-    'create', 'rebuild', 'unshelve', 'finish_resize', 'live_migration.post.dest',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    'action',
+    [
+        'create',
+        'rebuild',
+        'unshelve',
+        'finish_resize',
+        'live_migration.post.dest',
+    ],
+)
 def test_unversioned_notices_of_computes_say_it_too(action):
     guest = str(uuid.uuid4())
     payload = {'instance_id': guest, 'host': 'cmp-7', 'state': 'active'}
@@ -140,16 +182,19 @@ def test_unversioned_notices_of_computes_say_it_too(action):
 @pytest.mark.parametrize(
     ('event', 'payload'),
     [
-        pytest.param('instance.create.start', {'nova_object.data': {'uuid': 'u', 'host': 'h'}},
-                     id='begun'),
-        pytest.param('instance.delete.end', {'nova_object.data': {'uuid': 'u', 'host': 'h'}},
-                     id='deleted'),
-        pytest.param('instance.create.end', {'nova_object.data': {'uuid': 'u', 'host': None}},
-                     id='nowhere'),
+        pytest.param(
+            'instance.create.start', {'nova_object.data': {'uuid': 'u', 'host': 'h'}}, id='begun'
+        ),
+        pytest.param(
+            'instance.delete.end', {'nova_object.data': {'uuid': 'u', 'host': 'h'}}, id='deleted'
+        ),
+        pytest.param(
+            'instance.create.end', {'nova_object.data': {'uuid': 'u', 'host': None}}, id='nowhere'
+        ),
         pytest.param('compute.instance.create.end', {'host': 'h'}, id='nobody'),
         pytest.param('compute.instance.create.end', ['u', 'h'], id='no-object'),
     ],
-)  # fmt: skip
+)
 def test_notices_that_name_no_place_are_passed_over(event, payload):
     assert understood(a_notice(event, payload), TERMS) is None
 
@@ -173,14 +218,15 @@ def test_the_rest_is_passed_over(body):
         pytest.param(b'{"oslo.message": "select_destinations"}', TERMS, id='no-json'),
         pytest.param(b'select_destinations', TERMS, id='no-envelope'),
         pytest.param(
-            on_the_wire('select_destinations-boot').replace(b'RequestSpec', b'Request'), TERMS,
+            on_the_wire('select_destinations-boot').replace(b'RequestSpec', b'Request'),
+            TERMS,
             id='no-spec',
         ),
         pytest.param(
             on_the_wire('select_destinations-boot'), Terms(payload_bytes_max=1000), id='large'
         ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_understood_is_refused(body, terms):
     with pytest.raises(exceptions.Refused):
         understood(body, terms)
@@ -195,9 +241,13 @@ class Listened:
         self.counts: list = []
         self.carrier = transport.nova_transport(a_conf(url))
         self.ears = Ears(
-            self.carrier, 'nova', 'scheduler', self.words.append,
-            lambda name, **labels: self.counts.append(labels), Terms(),
-        )  # fmt: skip
+            self.carrier,
+            'nova',
+            'scheduler',
+            self.words.append,
+            lambda name, **labels: self.counts.append(labels),
+            Terms(),
+        )
         self.ears.start()
         assert self.ears.wait(20)
 
@@ -310,9 +360,11 @@ def _call_nobody(nova):
     listened = Listened(nova.url)
     try:
         client = om.get_rpc_client(
-            nova.carrier(), om.Target(exchange='nova', topic='scheduler', version='4.5'),
-            timeout=2, retry=1,
-        )  # fmt: skip
+            nova.carrier(),
+            om.Target(exchange='nova', topic='scheduler', version='4.5'),
+            timeout=2,
+            retry=1,
+        )
         capture = load('select_destinations-boot')
         client.call(capture.context, capture.method, **capture.args)
     finally:

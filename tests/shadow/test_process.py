@@ -36,13 +36,18 @@ def site(tmp_path_factory, rabbit_url, postgresql_url):
             )
             client.StatsClient(carrier).update_resource_stats(
                 HostReport(
-                    name=name, epoch=said.epoch, sequence=1, full=True, running=None, pending=None,
+                    name=name,
+                    epoch=said.epoch,
+                    sequence=1,
+                    full=True,
+                    running=None,
+                    pending=None,
                     inventories={
                         kind: Inventory(total=total)
                         for kind, total in (('VCPU', 64), ('MEMORY_MB', 1 << 16), ('DISK_GB', 999))
                     },
                 )
-            )  # fmt: skip
+            )
         carrier.cleanup()
         yield made
     finally:
@@ -61,9 +66,11 @@ class NovaScheduler:
         self.lists = 0
         self._carrier = om.get_rpc_transport(a_conf(url), url=url)
         self._server = om.get_rpc_server(
-            self._carrier, om.Target(exchange='nova', topic='scheduler', server='nova-1'), [self],
+            self._carrier,
+            om.Target(exchange='nova', topic='scheduler', server='nova-1'),
+            [self],
             executor='threading',
-        )  # fmt: skip
+        )
         self._server.start()
 
     def select_destinations(self, _, **args):
@@ -99,8 +106,10 @@ def counted(site):
             for table in models.metadata.sorted_tables
             if table.name not in WRITTEN
         }
-    hosts = [(c.row.name, c.row.used, c.row.generation, c.placed)
-             for c in site.store.load_everything().hosts]  # fmt: skip
+    hosts = [
+        (c.row.name, c.row.used, c.row.generation, c.placed)
+        for c in site.store.load_everything().hosts
+    ]
     return rows, hosts
 
 
@@ -117,9 +126,11 @@ def test_it_compares_and_changes_nothing(site, nova):
     for host in HOSTS:
         mine = [guest for guest, at in placed.items() if at == host]
         conductor._client.prepare(fanout=True, version='4.2').cast(
-            load('sync_instance_info').context, 'sync_instance_info', host_name=host,
+            load('sync_instance_info').context,
+            'sync_instance_info',
+            host_name=host,
             instance_uuids=mine,
-        )  # fmt: skip
+        )
     found = until(
         lambda: len(rows := site.store.shadows(None, 100)) == 10 and rows, 'comparisons', 60
     )

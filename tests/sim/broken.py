@@ -84,9 +84,10 @@ class ForgetsToTell(Broken):
 
     @atomic
     def apply_reports(self, reports):
-        position, versions = self._tables.position, {
-            p: row.version for p, row in self._tables.hosts.items()
-        }  # fmt: skip
+        position, versions = (
+            self._tables.position,
+            {p: row.version for p, row in self._tables.hosts.items()},
+        )
         result = super().apply_reports(reports)
         self._tables.position = position
         for provider_id, row in self._tables.hosts.items():
@@ -125,7 +126,9 @@ class ReleasesAgain(Broken):
         result = super().release_claims(words)
         for claim in over:
             row = self._tables.hosts[claim.provider_id]
-            used = {name: max(0, n - claim.allocations[row.id].get(name, 0))
-                    for name, n in row.used.items()}  # fmt: skip
+            used = {
+                name: max(0, n - claim.allocations[row.id].get(name, 0))
+                for name, n in row.used.items()
+            }
             self._tables.hosts[row.id] = _replace(row, used=used)
         return result

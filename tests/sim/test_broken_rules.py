@@ -55,9 +55,7 @@ def test_a_broken_store_is_found(store, what, first):
 
 
 def test_absence_that_frees_a_reserved_claim_is_found(monkeypatch):
-    monkeypatch.setitem(
-        claim.TRANSITIONS, (State.RESERVED, Event.SEEN_ABSENT), State.RELEASED
-    )  # fmt: skip
+    monkeypatch.setitem(claim.TRANSITIONS, (State.RESERVED, Event.SEEN_ABSENT), State.RELEASED)
     assert finds('P2: absence')
 
 
@@ -135,11 +133,14 @@ def test_a_late_registration_that_fences_the_living_is_found(monkeypatch):
         rng = random.Random(f'killed often {seed}')
         blows = [
             plan.Blow(
-                at=at, what='kill_compute', whom=rng.randrange(1000),
-                seconds=rng.uniform(0.1, 2.0), when=rng.choice(('now', 'before', 'after')),
+                at=at,
+                what='kill_compute',
+                whom=rng.randrange(1000),
+                seconds=rng.uniform(0.1, 2.0),
+                when=rng.choice(('now', 'before', 'after')),
             )
             for at in range(1, 56)
-        ]  # fmt: skip
+        ]
         return msgspec.structs.replace(
             deal(seed), hosts=4, stories=14, rates=plan.Rates(late=0.3), blows=blows
         )
@@ -151,14 +152,17 @@ def test_a_late_registration_that_fences_the_living_is_found(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('undo', [
-    undone.a_repeat_takes_its_own_place_away,
-    undone.a_batch_is_planned_beside_who_gives_way,
-    undone.members_are_placed_beside_where_they_were,
-    undone.late_news_takes_a_claim_away,
-    undone.recovery_gives_back_what_is_being_built,
-    undone.a_late_build_starts_what_is_being_stopped,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    'undo',
+    [
+        undone.a_repeat_takes_its_own_place_away,
+        undone.a_batch_is_planned_beside_who_gives_way,
+        undone.members_are_placed_beside_where_they_were,
+        undone.late_news_takes_a_claim_away,
+        undone.recovery_gives_back_what_is_being_built,
+        undone.a_late_build_starts_what_is_being_stopped,
+    ],
+)
 def test_what_was_found_once_would_be_found_again(undo, monkeypatch):
     undo(monkeypatch)
     assert finds('', MANY)

@@ -31,10 +31,13 @@ def test_every_promise_is_kept(first):
     kept(first, BLOCK)
 
 
-@pytest.mark.parametrize('seed', [
-    9936,  # a member was planned beside one that the same batch did not make
-    3155,  # a registration on its way when its process was killed came after the next one's
-])  # fmt: skip
+@pytest.mark.parametrize(
+    'seed',
+    [
+        9936,  # a member was planned beside one that the same batch did not make
+        3155,  # a registration on its way when its process was killed came after the next one's
+    ],
+)
 def test_what_broke_a_promise_once_breaks_none(seed):
     kept(seed, 1)
 
@@ -50,8 +53,9 @@ def test_every_kind_of_trouble_happens_in_the_first_seeds():
     assert {blow.what for one in plans for blow in one.blows} == set(plan.KINDS)
     assert {one.schedulers for one in plans} == {1, 2, 3}
     assert any(one.queue_limit < 5 for one in plans)
-    assert all(any(getattr(one.rates, rate) > 0.1 for one in plans)
-               for rate in ('lost', 'doubled', 'late'))  # fmt: skip
+    assert all(
+        any(getattr(one.rates, rate) > 0.1 for one in plans) for rate in ('lost', 'doubled', 'late')
+    )
 
 
 def test_something_is_placed_and_runs():
@@ -63,9 +67,13 @@ def test_something_is_placed_and_runs():
 def _output(hash_seed):
     return subprocess.run(
         [sys.executable, '-m', 'gantt.cmd.sim', 'faults', '--seeds', '8', '--trace', '-f', 'json'],
-        cwd=ROOT, env={**os.environ, 'PYTHONHASHSEED': hash_seed}, capture_output=True, text=True,
-        timeout=100, check=True,
-    ).stdout.splitlines()  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, 'PYTHONHASHSEED': hash_seed},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    ).stdout.splitlines()
 
 
 def test_the_same_seed_has_the_same_trace_in_any_process():

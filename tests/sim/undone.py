@@ -85,6 +85,7 @@ def a_late_registration_of_the_dead_counts(patch):
     """It was on its way when its process was killed, and fenced the next one of the same host."""
     register = registration.register
     patch.setattr(
-        registration, 'register',
+        registration,
+        'register',
         lambda row, said, **how: register(row, _replace(said, journal=None), **how),
-    )  # fmt: skip
+    )

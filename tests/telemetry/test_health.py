@@ -102,8 +102,12 @@ def test_a_broker_that_goes_away_and_comes_back(served):
     served.broker.cut()
     said = until(served.sick)
     assert set(said) == {'broker'}
-    until(lambda: all(f'gantt-{t}' in served.sick().get('broker', '')
-                      for t in ('scheduler', 'claims', 'stats')))  # fmt: skip
+    until(
+        lambda: all(
+            f'gantt-{t}' in served.sick().get('broker', '')
+            for t in ('scheduler', 'claims', 'stats')
+        )
+    )
     served.broker.mend()
     until(lambda: not served.sick(), 60)
 

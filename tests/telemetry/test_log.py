@@ -56,10 +56,17 @@ def test_lines_of_a_request_carry_its_id_and_others_do_not(tmp_path):
 
 def _line_of(conf, **more):
     inner = formatters.ContextFormatter(datefmt=conf.log_date_format, config=conf)
-    record = logging.makeLogRecord({
-        'name': 'gantt.decisions', 'levelno': logging.INFO, 'levelname': 'INFO',
-        'msg': 'placed %s', 'args': ('db://a:b@c',), 'request_id': REQUEST, **more,
-    })  # fmt: skip
+    record = logging.makeLogRecord(
+        {
+            'name': 'gantt.decisions',
+            'levelno': logging.INFO,
+            'levelname': 'INFO',
+            'msg': 'placed %s',
+            'args': ('db://a:b@c',),
+            'request_id': REQUEST,
+            **more,
+        }
+    )
     return log.formatter_for(inner, conf).format(record), log.Masking(inner).format(record)
 
 

@@ -142,9 +142,7 @@ class HostColumns(Generated):
 
     def lines(self) -> Iterator[str]:
         notes = comments_of(columns.Columns)
-        rows = [
-            [f'``{name}``', self._shape(name), notes[name]] for name in columns.LAYOUT
-        ]  # fmt: skip
+        rows = [[f'``{name}``', self._shape(name), notes[name]] for name in columns.LAYOUT]
         rows += [[f'``{name}``', 'object', text] for name, text in columns.OBJECTS.items()]
         yield from table(['Column', 'Type', 'Of each host'], rows, '20 25 55')
 
@@ -224,8 +222,14 @@ class MessageFields(Generated):
                     field.default_factory() if field.default is msgspec.NODEFAULT else field.default
                 )
                 default = self._default(value)
-            rows.append([f'``{field.encode_name}``', type_text(field.type), default,
-                         notes.get(field.name, '')])  # fmt: skip
+            rows.append(
+                [
+                    f'``{field.encode_name}``',
+                    type_text(field.type),
+                    default,
+                    notes.get(field.name, ''),
+                ]
+            )
         yield from table(['Field', 'Type', 'Default', ''], rows, '22 24 18 36')
 
     def _default(self, value: Any) -> str:
@@ -276,10 +280,15 @@ class Commands(Generated):
 
 #: Kinds of release notes as reno has them, and what they are called here.
 NOTES = {
-    'upgrade': 'To know before an upgrade', 'deprecations': 'Goes away', 'security': 'Security',
-    'critical': 'Critical', 'issues': 'Known trouble', 'features': 'New', 'fixes': 'Mended',
+    'upgrade': 'To know before an upgrade',
+    'deprecations': 'Goes away',
+    'security': 'Security',
+    'critical': 'Critical',
+    'issues': 'Known trouble',
+    'features': 'New',
+    'fixes': 'Mended',
     'other': 'Other',
-}  # fmt: skip
+}
 
 
 class ReleaseNotes(Generated):
@@ -420,8 +429,11 @@ def annotated_text(tp: Any) -> str:
                 return usual[meta.min_length, meta.max_length]
         low = meta.ge if meta.ge is not None else meta.min_length
         high = meta.le if meta.le is not None else meta.max_length
-        unit = '' if meta.ge is not None or meta.le is not None else (
-            ' characters' if base is str else ' entries')  # fmt: skip
+        unit = (
+            ''
+            if meta.ge is not None or meta.le is not None
+            else (' characters' if base is str else ' entries')
+        )
         if low and high:
             bounds.append(f'{low} to {high:,}{unit}')
         elif high:

@@ -64,12 +64,26 @@ def _of_files(conf: Any) -> Iterator[Finding]:
     except exceptions.PluginError as e:
         yield _of_a_plugin(conf, e)
     for look in (
-        times.leases, times.memory, times.stopping, times.queues,
-        broker.nova, nova_source.cells, nova_source.apis, nova_source.devices,
-        database.connection, database.sqlite, database.pool, database.waits, database.modes,
-        processes.doors, callers.callers, processes.rules, processes.compute, processes.files,
+        times.leases,
+        times.memory,
+        times.stopping,
+        times.queues,
+        broker.nova,
+        nova_source.cells,
+        nova_source.apis,
+        nova_source.devices,
+        database.connection,
+        database.sqlite,
+        database.pool,
+        database.waits,
+        database.modes,
+        processes.doors,
+        callers.callers,
+        processes.rules,
+        processes.compute,
+        processes.files,
         processes.unread,
-    ):  # fmt: skip
+    ):
         yield from look(conf)
 
 
@@ -105,9 +119,14 @@ def _of_a_broker(conf: Any, option: str, carrier: Any, ask: bool | None) -> Iter
         return  # in this process, and without options
     one = Broker(option, carrier, url, rabbit)
     yield from itertools.chain(
-        broker.address(one), broker.tls(one), broker.connection(one), broker.queues(one),
-        broker.pool(conf, one), broker.queue_names(conf, one), broker.replies(conf, one),
-    )  # fmt: skip
+        broker.address(one),
+        broker.tls(one),
+        broker.connection(one),
+        broker.queues(one),
+        broker.pool(conf, one),
+        broker.queue_names(conf, one),
+        broker.replies(conf, one),
+    )
     if ask is not False:
         try:
             with _quiet():

@@ -27,10 +27,11 @@ def callers(conf: Any) -> Iterator[Finding]:
         yield from _keystone(conf)
     for rule in sorted(rules.open - policy.defaults().open - _MAY_BE_OPEN):
         yield warning(
-            '[oslo_policy] policy_file', rules.enforcer.policy_path or '',
+            '[oslo_policy] policy_file',
+            rules.enforcer.policy_path or '',
             f'the rule {rule} lets everybody who reaches the port, without a token',
             'Let it ask for a role',
-        )  # fmt: skip
+        )
 
 
 def _unusable(failed: exceptions.Misconfigured) -> Finding:
@@ -43,12 +44,15 @@ def _keystone(conf: Any) -> Iterator[Finding]:
     url = conf[found.auth_section or _TOKENS].auth_url
     if urlsplit(url).scheme == 'http' and not is_here(urlsplit(url).hostname):
         yield warning(
-            f'[{_TOKENS}] auth_url', url,
+            f'[{_TOKENS}] auth_url',
+            url,
             'our password and the tokens of all callers go there for everybody to read',
             'Say https, and in cafile who vouches for it',
-        )  # fmt: skip
+        )
     if found.insecure:
         yield warning(
-            f'[{_TOKENS}] insecure', True,
-            'whoever stands between may vouch for any token', 'Set cafile instead',
-        )  # fmt: skip
+            f'[{_TOKENS}] insecure',
+            True,
+            'whoever stands between may vouch for any token',
+            'Set cafile instead',
+        )

@@ -55,22 +55,28 @@ def connection(conf: Any) -> Iterator[Finding]:
     url = url_of(conf)
     if url is None and conf.database.connection:
         yield error(
-            '[database] connection', '(unreadable)',
-            'it is no url: there is no database to keep claims in', engine.ENCODE,
-        )  # fmt: skip
+            '[database] connection',
+            '(unreadable)',
+            'it is no url: there is no database to keep claims in',
+            engine.ENCODE,
+        )
         return
     if url is None:
         yield error(
-            '[database] connection', '(none)', 'there is no database to keep claims in',
+            '[database] connection',
+            '(none)',
+            'there is no database to keep claims in',
             'Set it to e.g. postgresql+psycopg://gantt:secret@db.example/gantt',
-        )  # fmt: skip
+        )
         return
     shown = url.render_as_string(hide_password=True)
     if url.password in KNOWN_PASSWORDS:
         yield warning(
-            '[database] connection', shown, 'everybody knows this password',
+            '[database] connection',
+            shown,
+            'everybody knows this password',
             'Give the role another one',
-        )  # fmt: skip
+        )
     yield from exposed(clear_text.of_database(url, conf.database.connection_parameters))
 
 
@@ -81,24 +87,27 @@ def sqlite(conf: Any) -> Iterator[Finding]:
         return
     if conf.scheduler.workers > 1:
         yield error(
-            '[scheduler] workers', conf.scheduler.workers,
+            '[scheduler] workers',
+            conf.scheduler.workers,
             'SQLite has one writer: the workers wait for each other, by polling, and are slower '
             'than one',
             'Set it to 1, or use PostgreSQL or MariaDB',
-        )  # fmt: skip
+        )
     else:
         yield note(
-            '[database] connection', url.render_as_string(),
+            '[database] connection',
+            url.render_as_string(),
             'SQLite serves one process on one machine and has no fail-over: good for trying out',
             'Use PostgreSQL or MariaDB for a service',
-        )  # fmt: skip
+        )
     if not conf.database.sqlite_synchronous:
         yield error(
-            '[database] sqlite_synchronous', False,
+            '[database] sqlite_synchronous',
+            False,
             'claims that were acknowledged are lost when the machine loses power, and the file '
             'may be broken',
             'Remove it',
-        )  # fmt: skip
+        )
 
 
 def pool(conf: Any) -> Iterator[Finding]:
@@ -116,11 +125,12 @@ def pool(conf: Any) -> Iterator[Finding]:
     ):
         if most < needed:
             yield warning(
-                '[database] max_overflow', options.max_overflow,
+                '[database] max_overflow',
+                options.max_overflow,
                 f'max_pool_size and it allow {most} connections, and {who} has {needed} threads '
                 f'that use one ({option}): the others wait {options.pool_timeout or 30} s and fail',
                 f'Set it to {needed - options.max_pool_size} or more',
-            )  # fmt: skip
+            )
 
 
 def waits(conf: Any) -> Iterator[Finding]:
@@ -128,40 +138,45 @@ def waits(conf: Any) -> Iterator[Finding]:
     o = conf.database
     if o.statement_seconds <= o.lock_wait_seconds:
         yield error(
-            '[database] statement_seconds', o.statement_seconds,
+            '[database] statement_seconds',
+            o.statement_seconds,
             f'a statement is cancelled before it has waited lock_wait_seconds, '
             f'{o.lock_wait_seconds:g}, for a row: that is no conflict which is tried again, but '
             'an error',
             f'Set it to {max(60, round(4 * o.lock_wait_seconds))}',
-        )  # fmt: skip
+        )
     if o.lock_wait_seconds >= o.transaction_seconds:
         yield warning(
-            '[database] lock_wait_seconds', o.lock_wait_seconds,
+            '[database] lock_wait_seconds',
+            o.lock_wait_seconds,
             f'one wait for a row uses up transaction_seconds, {o.transaction_seconds:g}: nothing '
             'is tried again',
             f'Set it to a third of transaction_seconds: {o.transaction_seconds / 3:g}',
-        )  # fmt: skip
+        )
     if o.connect_seconds >= o.transaction_seconds:
         yield warning(
-            '[database] connect_seconds', o.connect_seconds,
+            '[database] connect_seconds',
+            o.connect_seconds,
             'one attempt to connect to a server that does not answer uses up '
             f'transaction_seconds, {o.transaction_seconds:g}',
             f'Set it to a third of transaction_seconds: {max(1, round(o.transaction_seconds / 3))}',
-        )  # fmt: skip
+        )
     if o.transaction_attempts < 2:
         yield warning(
-            '[database] transaction_attempts', o.transaction_attempts,
+            '[database] transaction_attempts',
+            o.transaction_attempts,
             'a lost race or connection is not tried again: it becomes "the database does not '
             'answer"',
             'Set it to 8',
-        )  # fmt: skip
+        )
     if o.idle_transaction_seconds > 300:
         yield warning(
-            '[database] idle_transaction_seconds', o.idle_transaction_seconds,
+            '[database] idle_transaction_seconds',
+            o.idle_transaction_seconds,
             'a process that is stopped in the middle of a transaction keeps its hosts locked for '
             'so long: nobody can place there',
             'Set it to 1.5',
-        )  # fmt: skip
+        )
 
 
 def modes(conf: Any) -> Iterator[Finding]:
@@ -172,14 +187,17 @@ def modes(conf: Any) -> Iterator[Finding]:
     words = {word.strip().upper() for word in (mode or '').split(',')}
     if is_mysql and mode is not None and not _STRICT & words:
         yield error(
-            '[database] mysql_sql_mode', mode or '(empty)',
+            '[database] mysql_sql_mode',
+            mode or '(empty)',
             'values that do not fit a column are cut without an error',
             'Set it to TRADITIONAL',
-        )  # fmt: skip
+        )
     defaults = {option.dest: option.default for option in oslo_options.database_opts}
     for name, instead in UNUSED.items():
         if options[name] != defaults[name]:
             yield note(
-                f'[database] {name}', '(set)' if name in _NAMES else options[name],
-                f'it has no effect: {instead}', 'Remove it',
-            )  # fmt: skip
+                f'[database] {name}',
+                '(set)' if name in _NAMES else options[name],
+                f'it has no effect: {instead}',
+                'Remove it',
+            )

@@ -69,18 +69,20 @@ def _clock(conf: Any, connection: sa.Connection) -> Iterator[Finding]:
     shown = f'{"ahead of" if ours > theirs else "behind"} the database by {apart:.1f} s'
     if conf.rpc.nova_enabled and apart > conf.rpc.nova_clock_skew_seconds:
         yield error(
-            'clock of this machine', shown,
+            'clock of this machine',
+            shown,
             'calls of Nova that came while a scheduler started are judged by it: more than '
             f'[rpc] nova_clock_skew_seconds, {conf.rpc.nova_clock_skew_seconds}, is taken for '
             'their age',
             'Run an NTP client on every machine',
-        )  # fmt: skip
+        )
     else:
         yield warning(
-            'clock of this machine', shown,
+            'clock of this machine',
+            shown,
             'no claim depends on it, but log lines of different machines cannot be compared',
             'Run an NTP client on every machine',
-        )  # fmt: skip
+        )
 
 
 def _server(conf: Any, engine: sa.Engine, connection: sa.Connection) -> Iterator[Finding]:
@@ -109,26 +111,29 @@ def judge_postgresql(conf: Any, said: dict[str, Any]) -> Iterator[Finding]:
         yield _read_only('default_transaction_read_only', 'on')
     if said['server_encoding'] != 'UTF8':
         yield error(
-            'server_encoding', said['server_encoding'],
+            'server_encoding',
+            said['server_encoding'],
             'names that are not of this alphabet cannot be stored: reports of such hosts fail',
             'Make the database anew: createdb --encoding UTF8 --template template0',
-        )  # fmt: skip
+        )
     if said['autovacuum'] == 'off':
         yield warning(
-            'autovacuum', 'off',
+            'autovacuum',
+            'off',
             'the rows of hosts are written by every claim and report: their table grows until '
             'each statement reads a multiple of what is there',
             'Set it to on',
-        )  # fmt: skip
+        )
     idle = int(said.get('idle_session_timeout', 0)) / 1000  # PostgreSQL 14 has it first
     if 0 < idle < IDLE_SECONDS:
         yield _idle('idle_session_timeout', f'{idle:g} s')
     if said['is_superuser_role']:
         yield warning(
-            '[database] connection', 'a superuser',
+            '[database] connection',
+            'a superuser',
             'whoever takes over a scheduler has every database of this server',
             'Make a role that owns this database and nothing else',
-        )  # fmt: skip
+        )
     reserved = int(said['superuser_reserved_connections'])
     yield from _enough(conf, int(said['max_connections']) - reserved)
 
@@ -145,11 +150,12 @@ def _durable(said: dict[str, Any]) -> Iterator[Finding]:
     standbys, mode = said['synchronous_standby_names'], said['synchronous_commit']
     if standbys and mode == 'local':
         yield error(
-            'synchronous_commit', mode,
+            'synchronous_commit',
+            mode,
             f'the standbys ({standbys}) are not waited for: a fail-over loses claims that were '
             'acknowledged',
             'Set it to on',
-        )  # fmt: skip
+        )
 
 
 def judge_mysql(conf: Any, said: dict[str, str]) -> Iterator[Finding]:
@@ -159,16 +165,19 @@ def judge_mysql(conf: Any, said: dict[str, str]) -> Iterator[Finding]:
     """
     if said['innodb_flush_log_at_trx_commit'] != '1':
         yield error(
-            'innodb_flush_log_at_trx_commit', said['innodb_flush_log_at_trx_commit'],
+            'innodb_flush_log_at_trx_commit',
+            said['innodb_flush_log_at_trx_commit'],
             'claims that were acknowledged are lost when the server stops hard; on Galera, when '
             'several nodes do',
             'Set it to 1',
-        )  # fmt: skip
+        )
     if said.get('innodb_doublewrite', 'ON').upper() in ('OFF', '0'):
         yield error(
-            'innodb_doublewrite', 'OFF',
-            'a page that was half written when the server stopped stays broken', 'Set it to ON',
-        )  # fmt: skip
+            'innodb_doublewrite',
+            'OFF',
+            'a page that was half written when the server stopped stays broken',
+            'Set it to ON',
+        )
     if said['log_bin'] == 'ON':
         yield from _binary_log(said)
     if said['read_only'] not in ('OFF', '0'):
@@ -178,44 +187,50 @@ def judge_mysql(conf: Any, said: dict[str, str]) -> Iterator[Finding]:
         yield _idle('wait_timeout', f'{idle} s')
     if said.get('wsrep_on') == 'ON' and not conf.database.mysql_wsrep_sync_wait:
         yield warning(
-            '[database] mysql_wsrep_sync_wait', conf.database.mysql_wsrep_sync_wait,
+            '[database] mysql_wsrep_sync_wait',
+            conf.database.mysql_wsrep_sync_wait,
             'this is a Galera node: what was just committed on another one may not be seen here, '
             'and a request that was placed is "not known" for a moment',
             'Set it to 1, or send everything to one node',
-        )  # fmt: skip
+        )
     yield from _enough(conf, int(said['max_connections']))
 
 
 def _binary_log(said: dict[str, str]) -> Iterator[Finding]:
     if said['binlog_format'] == 'STATEMENT':
         yield error(
-            'binlog_format', 'STATEMENT',
+            'binlog_format',
+            'STATEMENT',
             'the server refuses every change under READ COMMITTED, which Gantt uses',
             'Set it to ROW or MIXED',
-        )  # fmt: skip
+        )
     if said['sync_binlog'] != '1':
         yield warning(
-            'sync_binlog', said['sync_binlog'],
+            'sync_binlog',
+            said['sync_binlog'],
             'replicas may miss the last claims when this server stops hard, and differ from it '
             'from then on',
             'Set it to 1',
-        )  # fmt: skip
+        )
 
 
 def _read_only(option: str, value: object) -> Finding:
     return error(
-        option, value, 'this server takes no changes: nothing can be placed',
+        option,
+        value,
+        'this server takes no changes: nothing can be placed',
         'Name the primary in [database] connection',
-    )  # fmt: skip
+    )
 
 
 def _idle(option: str, value: str) -> Finding:
     return warning(
-        option, value,
+        option,
+        value,
         'connections that rest for a moment are ended by the server: each costs a statement '
         'that fails and is tried again',
         'Set it to 600 s or more, or off',
-    )  # fmt: skip
+    )
 
 
 def _enough(conf: Any, most: int) -> Iterator[Finding]:
@@ -224,12 +239,13 @@ def _enough(conf: Any, most: int) -> Iterator[Finding]:
     needed = workers * each + database.threads_of_the_api(conf)
     if needed > most:
         yield (error if workers * each > most else warning)(
-            'max_connections', f'{most} for roles like this one',
+            'max_connections',
+            f'{most} for roles like this one',
             f'this machine alone may want {needed}: {workers} scheduler processes with {each} '
             f'each, and gantt-api with {database.threads_of_the_api(conf)}. One that gets none '
             'cannot place',
             f'Set it to {2 * needed}, or lower [rpc] worker_threads and [api] threads',
-        )  # fmt: skip
+        )
 
 
 def shared(engine: sa.Engine, connection: sa.Connection, question: str) -> Iterator[Finding]:
@@ -241,11 +257,12 @@ def shared(engine: sa.Engine, connection: sa.Connection, question: str) -> Itera
         ours = connection.exec_driver_sql(question).scalar_one()
     if ours == theirs:
         yield error(
-            'proxy before the database', 'pools by transaction or statement',
+            'proxy before the database',
+            'pools by transaction or statement',
             'sessions share one of the server. Gantt sets isolation and time-outs once for a '
             'session and prepares statements in it: both get lost, or end up with others',
             'Pool by session (pool_mode = session of PgBouncer), or connect past the proxy',
-        )  # fmt: skip
+        )
 
 
 def _schema(conf: Any, engine: sa.Engine) -> Iterator[Finding]:
@@ -266,11 +283,12 @@ def _schema(conf: Any, engine: sa.Engine) -> Iterator[Finding]:
         yield from _alarms(connection)
     if known > conf.scheduler.report_queue_limit:
         yield warning(
-            '[scheduler] report_queue_limit', conf.scheduler.report_queue_limit,
+            '[scheduler] report_queue_limit',
+            conf.scheduler.report_queue_limit,
             f'{known} hosts are known: after an outage of the broker they report at once, and '
             'those beyond the limit are dropped until their next report',
             f'Set it to {2 * known}',
-        )  # fmt: skip
+        )
 
 
 def _alarms(connection: sa.Connection) -> Iterator[Finding]:
@@ -278,10 +296,12 @@ def _alarms(connection: sa.Connection) -> Iterator[Finding]:
     raised = sa.select(rows.name, rows.alarm).where(rows.alarm != '').order_by(rows.seen_at.desc())
     for row in connection.execute(raised.limit(ALARMS_MAX)):
         yield warning(
-            f'alarm of {row.name}', 'raised', row.alarm,
+            f'alarm of {row.name}',
+            'raised',
+            row.alarm,
             'See its log. Somebody else has credentials of the broker, or a host was installed '
             'anew: gantt-manage host key forget NAME',
-        )  # fmt: skip
+        )
 
 
 def _unsynced(found: str, problem: str) -> Finding:
@@ -303,12 +323,14 @@ def broker_says(broker: Broker) -> Iterator[Finding]:
             rabbit.rabbit_transient_quorum_queue,
             f'RabbitMQ {said} refuses classic queues that are not durable',
             'Set rabbit_quorum_queue, rabbit_transient_quorum_queue and use_queue_manager',
-        )  # fmt: skip
+        )
     elif version and version < (3, 8) and not classic:
         yield error(
-            '[oslo_messaging_rabbit] rabbit_quorum_queue', True,
-            f'RabbitMQ {said} has no quorum queues', 'Use RabbitMQ 3.8 or newer',
-        )  # fmt: skip
+            '[oslo_messaging_rabbit] rabbit_quorum_queue',
+            True,
+            f'RabbitMQ {said} has no quorum queues',
+            'Use RabbitMQ 3.8 or newer',
+        )
 
 
 def refused(what: str, problem: object, correct: str) -> Finding:
@@ -321,6 +343,8 @@ def refused(what: str, problem: object, correct: str) -> Finding:
 def not_asked(what: str, problem: object) -> Finding:
     """A server that could not be looked into."""
     return note(
-        what, 'not looked into', f'it does not answer: {problem}',
+        what,
+        'not looked into',
+        f'it does not answer: {problem}',
         'Run this again where it does',
-    )  # fmt: skip
+    )

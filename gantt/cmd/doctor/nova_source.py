@@ -33,12 +33,16 @@ def period(conf: Any, down_seconds: float) -> Iterator[Finding]:
     if not _is_used(conf) or 2 * seconds <= down_seconds:
         return
     yield (error if seconds >= down_seconds else warning)(
-        '[nova_source] interval_seconds', seconds,
+        '[nova_source] interval_seconds',
+        seconds,
         f'[filters] service_down_time is {down_seconds:g}: hosts of Nova report once in each pass, '
-        + ('and count as down between two' if seconds >= down_seconds
-           else 'and one pass that fails takes all of them out of service'),
+        + (
+            'and count as down between two'
+            if seconds >= down_seconds
+            else 'and one pass that fails takes all of them out of service'
+        ),
         f'Set it to {int(down_seconds // 3)} or less, or service_down_time to {3 * seconds}',
-    )  # fmt: skip
+    )
 
 
 def cells(conf: Any) -> Iterator[Finding]:
@@ -52,9 +56,11 @@ def cells(conf: Any) -> Iterator[Finding]:
         yield error(option, value, str(e.kwargs['problem']), str(e.kwargs['fix']))
     except exceptions.InvalidMessage as e:
         yield error(
-            '[nova_source] cells_file', own.cells_file, e.message,
+            '[nova_source] cells_file',
+            own.cells_file,
+            e.message,
             'Make it with: nova-manage cell_v2 list_hosts > FILE',
-        )  # fmt: skip
+        )
 
 
 def apis(conf: Any) -> Iterator[Finding]:
@@ -73,9 +79,11 @@ def apis(conf: Any) -> Iterator[Finding]:
         url = conf[section].auth_url if 'auth_url' in conf[section] else None
         if url is not None and not _is_http(url):
             yield error(
-                f'[{section}] auth_url', url, 'it is no address of keystone',
+                f'[{section}] auth_url',
+                url,
+                'it is no address of keystone',
                 'Expected e.g. https://keystone.example.org/v3',
-            )  # fmt: skip
+            )
 
 
 def devices(conf: Any) -> Iterator[Finding]:
@@ -113,11 +121,12 @@ def agents(conf: Any, connection: sa.Connection) -> Iterator[Finding]:
     if silent:
         shown = ', '.join(silent[:SHOWN]) + (', ...' if len(silent) > SHOWN else '')
         yield warning(
-            'gantt-compute --facts-only', f'silent on {len(silent)} of {heard} hosts',
+            'gantt-compute --facts-only',
+            f'silent on {len(silent)} of {heard} hosts',
             f'for more than [filters] service_down_time, {most:g}, nothing was told of {shown}: '
             'their cells and devices are taken as they were then',
             'Start it there, or see in its log why it is not heard',
-        )  # fmt: skip
+        )
 
 
 def _is_used(conf: Any) -> bool:

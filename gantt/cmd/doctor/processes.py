@@ -27,24 +27,27 @@ def doors(conf: Any) -> Iterator[Finding]:
     api = conf.api
     if api.auth_strategy == 'noauth' and not is_here(api.host):
         yield warning(
-            '[api] host', api.host,
+            '[api] host',
+            api.host,
             'auth_strategy is noauth: whoever reaches this address may place, release and remove',
             'Listen on 127.0.0.1 behind a proxy that knows its callers, or on a management network',
-        )  # fmt: skip
+        )
     if api.behind_proxy and not is_here(api.host):
         yield warning(
-            '[api] behind_proxy', True,
+            '[api] behind_proxy',
+            True,
             f'{api.host} can be reached past the proxy: the headers that are believed then are '
             'whatever a caller writes',
             'Listen on 127.0.0.1, or let a firewall admit the proxy alone',
-        )  # fmt: skip
+        )
     if api.table_age_seconds >= api.table_age_unhealthy_seconds:
         yield error(
-            '[api] table_age_unhealthy_seconds', api.table_age_unhealthy_seconds,
+            '[api] table_age_unhealthy_seconds',
+            api.table_age_unhealthy_seconds,
             f'the table may be table_age_seconds old, {api.table_age_seconds:g}, before it is '
             'read again: a sound process says that it is not well',
             'Set it to 60',
-        )  # fmt: skip
+        )
     yield from clashes(conf)
     yield from exposed(clear_text.of_api(conf))
     if any(listeners.metrics(conf, g).first for g in PROGRAMS):
@@ -52,15 +55,18 @@ def doors(conf: Any) -> Iterator[Finding]:
     port, workers = conf.metrics_port, conf.scheduler.workers
     if not port:
         yield note(
-            '[DEFAULT] metrics_port', 0,
+            '[DEFAULT] metrics_port',
+            0,
             'gantt-scheduler shows neither metrics nor health: nobody hears that it cannot place',
             'Set it to 9790',
-        )  # fmt: skip
+        )
     elif port + workers - 1 > 65_535:
         yield error(
-            '[DEFAULT] metrics_port', port,
-            f'{workers} workers need the ports up to {port + workers - 1}', 'Set it to 9790',
-        )  # fmt: skip
+            '[DEFAULT] metrics_port',
+            port,
+            f'{workers} workers need the ports up to {port + workers - 1}',
+            'Set it to 9790',
+        )
 
 
 def clashes(conf: Any) -> Iterator[Finding]:
@@ -68,11 +74,12 @@ def clashes(conf: Any) -> Iterator[Finding]:
     for one, other, port in listeners.clashes(conf):
         option, first = one.option, one.first
         yield error(
-            option, first,
+            option,
+            first,
             f'{one.program} would listen on port {port}, and so would {other.program} '
             f'({other.option} = {other.first}): the one of them that starts later ends',
             f'Set it to {first + 1000}, or leave it out where {one.program} does not run',
-        )  # fmt: skip
+        )
 
 
 def rules(conf: Any) -> Iterator[Finding]:
@@ -84,16 +91,18 @@ def rules(conf: Any) -> Iterator[Finding]:
             continue
         told = _NEEDED.get(name)
         yield (error if told else warning)(
-            '[filters] enabled_filters', ', '.join(enabled),
+            '[filters] enabled_filters',
+            ', '.join(enabled),
             f'{name} is missing: {told or "what requests ask of it is not looked at"}',
             f'Add {name}',
-        )  # fmt: skip
+        )
     if filters.skip_failing_plugins:
         yield warning(
-            '[filters] skip_failing_plugins', True,
+            '[filters] skip_failing_plugins',
+            True,
             'a filter that fails removes nobody: hosts are chosen that its rule forbids',
             'Remove it once the plugin is mended',
-        )  # fmt: skip
+        )
 
 
 def compute(conf: Any) -> Iterator[Finding]:
@@ -101,25 +110,28 @@ def compute(conf: Any) -> Iterator[Finding]:
     c = conf.compute
     if c.guest_start_command and not c.guest_stop_command:
         yield error(
-            '[compute] guest_stop_command', '(none)',
+            '[compute] guest_stop_command',
+            '(none)',
             'this host starts guests and cannot stop them: every delete fails',
             'Name the command that stops a guest',
-        )  # fmt: skip
+        )
     if c.guest_start_command and not c.guest_list_command:
         yield warning(
-            '[compute] guest_list_command', '(none)',
+            '[compute] guest_list_command',
+            '(none)',
             'the journal is believed: a guest that crashed, or was started by hand, is not seen, '
             'and its room is told wrongly',
             'Name the command that lists what runs',
-        )  # fmt: skip
+        )
     for option, path in (('[compute] journal', c.journal), ('[DEFAULT] state_path', _slash(conf))):
         if path.startswith(_RAM_DISKS):
             yield warning(
-                option, path.rstrip('/'),
+                option,
+                path.rstrip('/'),
                 'it may be empty after a restart of the machine: an agent forgets what it was '
                 'told to build, and SQLite its database',
                 'Choose a directory on a disk, such as /var/lib/gantt',
-            )  # fmt: skip
+            )
 
 
 def _slash(conf: Any) -> str:
@@ -135,12 +147,12 @@ def files(conf: Any) -> Iterator[Finding]:
             continue
         if stat.S_ISREG(mode) and mode & (stat.S_IROTH | stat.S_IWOTH):
             yield warning(
-                path, oct(stat.S_IMODE(mode)),
+                path,
+                oct(stat.S_IMODE(mode)),
                 'every user of this machine may read the passwords of the broker and of the '
-                'database'
-                + (', and change them' if mode & stat.S_IWOTH else ''),
+                'database' + (', and change them' if mode & stat.S_IWOTH else ''),
                 f'chown root:gantt {path}; chmod 0640 {path}',
-            )  # fmt: skip
+            )
 
 
 def unread(conf: Any) -> Iterator[Finding]:

@@ -252,8 +252,11 @@ class Agent:
         self.trust.disagreed(problem.text)
         LOG.warning(
             'Host %s and the scheduler disagree about claim %s: %s: %s',
-            self.name, build.claim_id, problem.views, problem.text,
-        )  # fmt: skip
+            self.name,
+            build.claim_id,
+            problem.views,
+            problem.text,
+        )
 
     def _confirm_and_start(self, entry: Entry) -> Outcome:
         build = entry.build
@@ -353,9 +356,11 @@ class Agent:
             problem = self._stop(guest, delete.reason) or problem
         self._on_change(False)
         return Outcome(
-            consumer=delete.consumer, claim_id=delete.claim_id,
-            outcome='failed' if problem else 'deleted', reason=problem,
-        )  # fmt: skip
+            consumer=delete.consumer,
+            claim_id=delete.claim_id,
+            outcome='failed' if problem else 'deleted',
+            reason=problem,
+        )
 
     def _targets(self, delete: Delete) -> list[Guest]:
         """The guests of the consumer that are here or on their way."""
@@ -415,8 +420,12 @@ class Agent:
         :raises GuestError: it cannot be said what runs here; try again
         """
         for entry in running_guests.settle(self._driver, self._journal, self._starting):
-            LOG.warning('Host %s: claim %s was %s when the agent ended and is given back',
-                        self.name, entry.claim_id, entry.state)  # fmt: skip
+            LOG.warning(
+                'Host %s: claim %s was %s when the agent ended and is given back',
+                self.name,
+                entry.claim_id,
+                entry.state,
+            )
             self._release([entry.claim_id], f'was {entry.state} when the agent ended')
         self._journal.purge(self._terms.tombstone_seconds)
         self._recovered.set()

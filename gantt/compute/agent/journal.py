@@ -31,8 +31,12 @@ from gantt.compute.agent.session import Stamp
 from gantt.core.messages.build import Build
 
 PENDING, STARTING, RUNNING, STOPPING, FINISHED = (
-    'pending', 'starting', 'running', 'stopping', 'finished',
-)  # fmt: skip
+    'pending',
+    'starting',
+    'running',
+    'stopping',
+    'finished',
+)
 
 TOMBSTONE_SECONDS_MIN = 86_400.0
 PURGE_ROWS = 1000
@@ -122,9 +126,13 @@ class Journal(Protocol):
         """Note the question about a pending claim; False where it is not pending."""
 
     def move(
-        self, claim_id: str, states: Iterable[str], to: str, reason: str = '',
+        self,
+        claim_id: str,
+        states: Iterable[str],
+        to: str,
+        reason: str = '',
         asked: Stamp | None = None,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """From one of ``states`` to ``to``, if ``asked`` is still the question; whether it did."""
 
     def live(self) -> list[Entry]:
@@ -193,8 +201,9 @@ class SqliteJournal:
         with self._lock:
             self._db.execute(
                 'INSERT INTO epochs VALUES (1, ?) ON CONFLICT (id) DO UPDATE'
-                ' SET last = max(last, excluded.last)', (epoch,),
-            )  # fmt: skip
+                ' SET last = max(last, excluded.last)',
+                (epoch,),
+            )
 
     def get(self, claim_id: str) -> Entry | None:
         rows = self._select(_SELECT + 'WHERE claim_id = ?', claim_id)
@@ -205,21 +214,37 @@ class SqliteJournal:
         return self._changed(
             'INSERT OR IGNORE INTO builds (claim_id, consumer, state, asked_epoch, asked_sequence,'
             ' lease_until, reason, body, created_at, updated_at) VALUES (?,?,?,?,?,?,?,?,?,?)',
-            entry.claim_id, entry.consumer, entry.state, entry.asked.epoch, entry.asked.sequence,
-            entry.lease_until, entry.reason, msgspec.msgpack.encode(entry.build), now, now,
-        )  # fmt: skip
+            entry.claim_id,
+            entry.consumer,
+            entry.state,
+            entry.asked.epoch,
+            entry.asked.sequence,
+            entry.lease_until,
+            entry.reason,
+            msgspec.msgpack.encode(entry.build),
+            now,
+            now,
+        )
 
     def ask(self, claim_id: str, asked: Stamp) -> bool:
         return self._changed(
             'UPDATE builds SET asked_epoch = ?, asked_sequence = ?, updated_at = ?'
             ' WHERE claim_id = ? AND state = ?',
-            asked.epoch, asked.sequence, self._wall(), claim_id, PENDING,
-        )  # fmt: skip
+            asked.epoch,
+            asked.sequence,
+            self._wall(),
+            claim_id,
+            PENDING,
+        )
 
     def move(
-        self, claim_id: str, states: Iterable[str], to: str, reason: str = '',
+        self,
+        claim_id: str,
+        states: Iterable[str],
+        to: str,
+        reason: str = '',
         asked: Stamp | None = None,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         sql = (
             'UPDATE builds SET state = ?, reason = ?, updated_at = ? WHERE claim_id = ?'
             ' AND state IN (SELECT value FROM json_each(?))'
@@ -275,11 +300,15 @@ class SqliteJournal:
             rows = self._db.execute(sql, values).fetchall()
         return [
             Entry(
-                build=msgspec.msgpack.decode(body, type=Build), state=state,
-                asked=Stamp(epoch, sequence), lease_until=until, reason=reason, updated_at=updated,
+                build=msgspec.msgpack.decode(body, type=Build),
+                state=state,
+                asked=Stamp(epoch, sequence),
+                lease_until=until,
+                reason=reason,
+                updated_at=updated,
             )
             for body, state, epoch, sequence, until, reason, updated in rows
-        ]  # fmt: skip
+        ]
 
 
 class MemoryJournal:
@@ -330,9 +359,13 @@ class MemoryJournal:
         return True
 
     def move(
-        self, claim_id: str, states: Iterable[str], to: str, reason: str = '',
+        self,
+        claim_id: str,
+        states: Iterable[str],
+        to: str,
+        reason: str = '',
         asked: Stamp | None = None,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         with self._lock:
             entry = self._entries.get(claim_id)
             if entry is None or entry.state not in states:
@@ -361,8 +394,9 @@ class MemoryJournal:
     def purge(self, older_than_seconds: float) -> int:
         before = self._wall() - max(older_than_seconds, TOMBSTONE_SECONDS_MIN)
         with self._lock:
-            old = [c for c, e in self._entries.items() if e.state == FINISHED
-                   and e.updated_at < before][:PURGE_ROWS]  # fmt: skip
+            old = [
+                c for c, e in self._entries.items() if e.state == FINISHED and e.updated_at < before
+            ][:PURGE_ROWS]
             for claim_id in old:
                 del self._entries[claim_id], self._finished[claim_id]
         return len(old)

@@ -46,10 +46,15 @@ def check(
         except exceptions.InvalidMessage as e:
             return fit.Fit(False, [fit.Problem('', 'inside', 0, 0, str(e))])
     return fit.fit(
-        build.resources, facts.inventories, used, foreign,
-        numa=facts.numa or None, devices=facts.devices or None,
-        layout=layout, taken=taken(entries, build.claim_id),
-    )  # fmt: skip
+        build.resources,
+        facts.inventories,
+        used,
+        foreign,
+        numa=facts.numa or None,
+        devices=facts.devices or None,
+        layout=layout,
+        taken=taken(entries, build.claim_id),
+    )
 
 
 def outside(facts: Facts, entries: Iterable[Entry]) -> Facts:

@@ -200,8 +200,10 @@ class Session:
             self._epoch = 0
         LOG.warning(
             'Host %s: the scheduler takes reports of epoch %d for old ones, and nothing was said '
-            'after them; registering again', self.name, stamp.epoch,
-        )  # fmt: skip
+            'after them; registering again',
+            self.name,
+            stamp.epoch,
+        )
 
     def unproven(self, stamp: Stamp, error: exceptions.NotProven) -> None:
         """The scheduler does not know our key: registering proves it, and what came before it."""
@@ -232,5 +234,8 @@ class Session:
         if self.fence is not None:
             LOG.error('%s', self.fence)
         else:
-            LOG.warning('Host %s is not known to the scheduler any more (%s); registering again',
-                        self.name, error)  # fmt: skip
+            LOG.warning(
+                'Host %s is not known to the scheduler any more (%s); registering again',
+                self.name,
+                error,
+            )

@@ -28,9 +28,12 @@ class Trust:
     """
 
     def __init__(
-        self, host: str, journal: Journal, seconds: float | None,
+        self,
+        host: str,
+        journal: Journal,
+        seconds: float | None,
         wall: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._host = host
         self._journal = journal
         self._seconds = seconds
@@ -56,8 +59,9 @@ class Trust:
         if off and not self._was_off:
             LOG.warning(
                 'Host %s: its own check of builds is off: it has not disagreed since %s',
-                self._host, time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime(since)),
-            )  # fmt: skip
+                self._host,
+                time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime(since)),
+            )
         self._was_off = off
         return off
 

@@ -60,9 +60,10 @@ class BesideNova:
         self._specs = pci.parse(conf.device_spec)
         if len(self._pools(())) > POOLS_MAX:
             raise exceptions.Misconfigured(
-                option='[compute] device_spec', problem=f'it makes more than {POOLS_MAX} pools',
+                option='[compute] device_spec',
+                problem=f'it makes more than {POOLS_MAX} pools',
                 fix='Name fewer devices: one of many functions is one pool',
-            )  # fmt: skip
+            )
         self._problem = ''
 
     def look(self) -> Seen:

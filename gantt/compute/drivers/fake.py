@@ -28,9 +28,14 @@ class FakeDriver:
     """
 
     def __init__(
-        self, name: str, shape: Shape, zone: str | None, rng: random.Random,
-        start_seconds: float = 0.0, failures: float = 0.0,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        shape: Shape,
+        zone: str | None,
+        rng: random.Random,
+        start_seconds: float = 0.0,
+        failures: float = 0.0,
+    ) -> None:
         self.disagrees = False
         self.started = 0
         self._facts = shape.facts(name, zone)
@@ -46,12 +51,18 @@ class FakeDriver:
         load = taken / max(1, inventory.cap if inventory else 1)
         measured = Metric(value=round(load * self._rng.uniform(0.6, 1.0), 3), source='fake')
         return Facts(
-            inventories=self._facts.inventories, foreign=self._facts.foreign,
-            node=self._facts.node, zone=self._facts.zone, location=self._facts.location,
-            traits=self._facts.traits, aggregates=self._facts.aggregates, numa=self._facts.numa,
-            devices=self._facts.devices, hypervisor=self._facts.hypervisor,
+            inventories=self._facts.inventories,
+            foreign=self._facts.foreign,
+            node=self._facts.node,
+            zone=self._facts.zone,
+            location=self._facts.location,
+            traits=self._facts.traits,
+            aggregates=self._facts.aggregates,
+            numa=self._facts.numa,
+            devices=self._facts.devices,
+            hypervisor=self._facts.hypervisor,
             metrics={'load': measured},
-        )  # fmt: skip
+        )
 
     def guests(self) -> list[Guest] | None:
         with self._lock:

@@ -15,14 +15,26 @@ from gantt.core.messages.report import NumaPages
 
 #: CPU flag as the kernel names it -> trait.
 TRAITS = {
-    'sse': 'HW_CPU_X86_SSE', 'sse2': 'HW_CPU_X86_SSE2', 'pni': 'HW_CPU_X86_SSE3',
-    'ssse3': 'HW_CPU_X86_SSSE3', 'sse4_1': 'HW_CPU_X86_SSE41', 'sse4_2': 'HW_CPU_X86_SSE42',
-    'sse4a': 'HW_CPU_X86_SSE4A', 'avx': 'HW_CPU_X86_AVX', 'avx2': 'HW_CPU_X86_AVX2',
-    'avx512f': 'HW_CPU_X86_AVX512F', 'aes': 'HW_CPU_X86_AESNI', 'sha_ni': 'HW_CPU_X86_SHA',
-    'fma': 'HW_CPU_X86_FMA3', 'f16c': 'HW_CPU_X86_F16C', 'bmi1': 'HW_CPU_X86_BMI',
-    'bmi2': 'HW_CPU_X86_BMI2', 'pclmulqdq': 'HW_CPU_X86_CLMUL', 'vmx': 'HW_CPU_X86_VMX',
+    'sse': 'HW_CPU_X86_SSE',
+    'sse2': 'HW_CPU_X86_SSE2',
+    'pni': 'HW_CPU_X86_SSE3',
+    'ssse3': 'HW_CPU_X86_SSSE3',
+    'sse4_1': 'HW_CPU_X86_SSE41',
+    'sse4_2': 'HW_CPU_X86_SSE42',
+    'sse4a': 'HW_CPU_X86_SSE4A',
+    'avx': 'HW_CPU_X86_AVX',
+    'avx2': 'HW_CPU_X86_AVX2',
+    'avx512f': 'HW_CPU_X86_AVX512F',
+    'aes': 'HW_CPU_X86_AESNI',
+    'sha_ni': 'HW_CPU_X86_SHA',
+    'fma': 'HW_CPU_X86_FMA3',
+    'f16c': 'HW_CPU_X86_F16C',
+    'bmi1': 'HW_CPU_X86_BMI',
+    'bmi2': 'HW_CPU_X86_BMI2',
+    'pclmulqdq': 'HW_CPU_X86_CLMUL',
+    'vmx': 'HW_CPU_X86_VMX',
     'svm': 'HW_CPU_X86_SVM',
-}  # fmt: skip
+}
 
 #: A memory limit of a control group at or above this is no limit.
 _NO_LIMIT = 1 << 60
@@ -101,9 +113,13 @@ class Machine:
             cpus = [n for n in parse_cpus(self._text(f'{cell}/cpulist')) if n in online]
             if cpus or memory:
                 found.append(
-                    Cell(id=_number(folder), cpus=cpus, memory_kb=memory or None,
-                         pages=self._pages(f'{cell}/hugepages'))
-                )  # fmt: skip
+                    Cell(
+                        id=_number(folder),
+                        cpus=cpus,
+                        memory_kb=memory or None,
+                        pages=self._pages(f'{cell}/hugepages'),
+                    )
+                )
         if found:
             return found
         pages = self._pages('sys/kernel/mm/hugepages')

@@ -115,9 +115,10 @@ def _parts(text: str, address: str) -> tuple[str, ...]:
 
 def _wrong(text: str, problem: str) -> exceptions.Misconfigured:
     return exceptions.Misconfigured(
-        option='[compute] device_spec', problem=f'{text}: {problem}',
+        option='[compute] device_spec',
+        problem=f'{text}: {problem}',
         fix='Write it as [pci] device_spec of Nova: {"vendor_id": "10de", "product_id": "1eb8"}',
-    )  # fmt: skip
+    )
 
 
 def devices(root: pathlib.Path = pathlib.Path('/')) -> list[Device]:
@@ -162,8 +163,13 @@ def pools(
         if spec is None:
             continue
         pool = _pool(device, spec)
-        key = (pool.vendor_id, pool.product_id, pool.address, pool.numa_node,
-               tuple(sorted(pool.tags.items())))  # fmt: skip
+        key = (
+            pool.vendor_id,
+            pool.product_id,
+            pool.address,
+            pool.numa_node,
+            tuple(sorted(pool.tags.items())),
+        )
         known = made.get(key, pool)
         free = device.address not in busy and device.parent not in taken
         made[key] = msgspec.structs.replace(
@@ -177,9 +183,12 @@ def _pool(device: Device, spec: Spec) -> DevicePool:
     if device.dev_type != 'type-PCI':
         tags.setdefault('remote_managed', 'false')  # as Nova has it where nobody says
     return DevicePool(
-        vendor_id=device.vendor_id, product_id=device.product_id,
-        address=device.parent or device.address, numa_node=device.numa_node, tags=tags,
-    )  # fmt: skip
+        vendor_id=device.vendor_id,
+        product_id=device.product_id,
+        address=device.parent or device.address,
+        numa_node=device.numa_node,
+        tags=tags,
+    )
 
 
 def _text(path: pathlib.Path) -> str:

@@ -39,8 +39,11 @@ NAMED_MAX = 5
 STRANGERS_MAX = 100
 #: What runs guests, and as whom, where nothing else is configured.
 EXECUTABLES = (
-    '/usr/bin/qemu-system-*', '/usr/bin/qemu-kvm', '/usr/libexec/qemu-kvm', '/usr/bin/kvm',
-)  # fmt: skip
+    '/usr/bin/qemu-system-*',
+    '/usr/bin/qemu-kvm',
+    '/usr/libexec/qemu-kvm',
+    '/usr/bin/kvm',
+)
 USERS = ('libvirt-qemu', 'qemu', 'root')
 
 _NAMES = ('qemu', 'kvm')
@@ -80,9 +83,12 @@ class Qemu:
     """
 
     def __init__(
-        self, root: pathlib.Path = pathlib.Path('/'), executables: Iterable[str] = EXECUTABLES,
-        users: Iterable[str] = USERS, readlink: Callable[[pathlib.Path], str] = os.readlink,
-    ) -> None:  # fmt: skip
+        self,
+        root: pathlib.Path = pathlib.Path('/'),
+        executables: Iterable[str] = EXECUTABLES,
+        users: Iterable[str] = USERS,
+        readlink: Callable[[pathlib.Path], str] = os.readlink,
+    ) -> None:
         self._root = root
         self._executables = tuple(executables)
         self._users = frozenset(itertools.chain.from_iterable(map(_uid, users)))
@@ -183,13 +189,19 @@ class Qemu:
         self._strangers.add(key)
         LOG.warning(
             'Process %s of user %s looks like a guest (%.200r) and counts as none: see [compute] '
-            'hypervisor_executables and hypervisor_users', folder.name, max(owners), executable,
-        )  # fmt: skip
+            'hypervisor_executables and hypervisor_users',
+            folder.name,
+            max(owners),
+            executable,
+        )
 
     def _guest(
-        self, folder: pathlib.Path, words: list[str], numa: Sequence[NumaCell],
+        self,
+        folder: pathlib.Path,
+        words: list[str],
+        numa: Sequence[NumaCell],
         huge: Mapping[str, int],
-    ) -> Guest | None:  # fmt: skip
+    ) -> Guest | None:
         said: dict[str, list[str]] = {name: [] for name in _OPTIONS}
         for name, value in itertools.pairwise(words):
             if name in said:
@@ -303,11 +315,15 @@ def _cells(
             found[home[vcpu]].vcpus.add(vcpu)  # it floats over the shared ones
     return [
         CellLayout(
-            cell=number, memory_mb=cell.memory_mb, page_kb=cell.page_kb,
-            vcpus=sorted(cell.vcpus), pins=sorted(cell.pins), emulator=sorted(cell.emulator),
+            cell=number,
+            memory_mb=cell.memory_mb,
+            page_kb=cell.page_kb,
+            vcpus=sorted(cell.vcpus),
+            pins=sorted(cell.pins),
+            emulator=sorted(cell.emulator),
         )
         for number, cell in sorted(found.items())
-    ]  # fmt: skip
+    ]
 
 
 def _hold(

@@ -68,8 +68,9 @@ class ThisMachine:
         if limits:
             LOG.warning(
                 'This process runs under limits that the inventories do not know of: %s. Guests '
-                'that it starts itself share them.', limits,
-            )  # fmt: skip
+                'that it starts itself share them.',
+                limits,
+            )
 
     # -- what the machine is ---------------------------------------------------------
     def facts(self, guests: Sequence[Guest]) -> Facts:
@@ -235,10 +236,13 @@ class ThisMachine:
                 raise GuestError(consumer='-', problem=str(e)) from None
             found.append(
                 Guest(
-                    consumer=one.consumer, claim_id=one.claim, resources=one.resources,
-                    cells=one.cells, devices=one.devices,
+                    consumer=one.consumer,
+                    claim_id=one.claim,
+                    resources=one.resources,
+                    cells=one.cells,
+                    devices=one.devices,
                 )
-            )  # fmt: skip
+            )
         return found
 
     def objection(self, build: Build) -> str:
@@ -267,9 +271,13 @@ class ThisMachine:
         return self._locks.wait(claim_id, seconds, self._conf.guest_command_seconds)
 
     def _run(
-        self, words: list[str], done: str, consumer: str, environment: dict[str, str],
+        self,
+        words: list[str],
+        done: str,
+        consumer: str,
+        environment: dict[str, str],
         lock: int | None = None,
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         """Run a command to its end; what it wrote.
 
         :param lock: a descriptor that the command keeps open as long as it runs
@@ -280,10 +288,14 @@ class ThisMachine:
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             try:
                 process = subprocess.Popen(  # nosec B603 # no shell, the operator's command
-                    words, env=os.environ | environment, stdin=subprocess.DEVNULL,
-                    stdout=output, stderr=errors, start_new_session=True,
+                    words,
+                    env=os.environ | environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=errors,
+                    start_new_session=True,
                     pass_fds=() if lock is None else (lock,),
-                )  # fmt: skip
+                )
             except OSError as e:
                 raise GuestError(
                     consumer=consumer, problem=f'cannot be {done}: {words[0]}: {e.strerror}'
@@ -329,9 +341,10 @@ def _words(option: str, command: str) -> list[str]:
         return shlex.split(command)
     except ValueError as e:
         raise exceptions.Misconfigured(
-            option=f'[compute] {option}', problem=f'{command!r} cannot be split into words: {e}',
+            option=f'[compute] {option}',
+            problem=f'{command!r} cannot be split into words: {e}',
             fix='Close every quote; no shell is involved',
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _kill_group(process: 'subprocess.Popen[bytes]') -> None:

@@ -55,8 +55,11 @@ class Claimed(Turns):
             builds = {build.claim_id: build for build in self._reserved()}
         except exceptions.Unavailable as e:
             # Told once for each time that it is away.
-            LOG.log(logging.DEBUG if self._is_away else logging.WARNING,
-                    'It cannot be said what is claimed: %s; trying again', e)  # fmt: skip
+            LOG.log(
+                logging.DEBUG if self._is_away else logging.WARNING,
+                'It cannot be said what is claimed: %s; trying again',
+                e,
+            )
             self._is_away = True
             return RETRY_SECONDS
         self._is_away = False
@@ -74,5 +77,6 @@ class Claimed(Turns):
             LOG.info('Claim %s is not built on %s: %s', build.claim_id, build.host, e)
             return
         self.started += outcome.outcome == 'running'
-        LOG.info('Guest %s on %s: %s %s',
-                 outcome.consumer, build.host, outcome.outcome, outcome.reason)  # fmt: skip
+        LOG.info(
+            'Guest %s on %s: %s %s', outcome.consumer, build.host, outcome.outcome, outcome.reason
+        )

@@ -60,9 +60,13 @@ class FakeHost:
         self.part: Part = deal(plan.shapes, plan.seed, number)
         self.uuid = base.derived_id('fake host', plan.seed, self.name)
         self.driver = FakeDriver(
-            self.name, self.part.shape, self.part.zone, self.part.rng,
-            plan.start_seconds, plan.start_failures,
-        )  # fmt: skip
+            self.name,
+            self.part.shape,
+            self.part.zone,
+            self.part.rng,
+            plan.start_seconds,
+            plan.start_failures,
+        )
         self.journal: Journal = MemoryJournal()
         self.member: Member | None = None  # None: dead
 
@@ -78,8 +82,12 @@ class FakeHost:
     def boot(self, port: SchedulerPort, settings: Settings) -> Member:
         """Come to life, with whatever journal and guests there are."""
         announcement = RegisterHost(
-            name=self.name, node=self.name, uuid=self.uuid, boot_nonce='-', zone=self.zone,
-        )  # fmt: skip
+            name=self.name,
+            node=self.name,
+            uuid=self.uuid,
+            boot_nonce='-',
+            zone=self.zone,
+        )
         self.member = with_agent(
             announcement, port, self.driver, self.journal, settings, self.part.rng
         )
@@ -101,9 +109,13 @@ class Farm:
     """
 
     def __init__(
-        self, plan: Plan, port: SchedulerPort, settings: Settings | None = None,
-        events: Sequence[Order] = (), clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self,
+        plan: Plan,
+        port: SchedulerPort,
+        settings: Settings | None = None,
+        events: Sequence[Order] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.plan = plan
         self.hosts = {host.name: host for host in (FakeHost(plan, i) for i in range(plan.count))}
         self._port = port

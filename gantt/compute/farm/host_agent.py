@@ -43,9 +43,13 @@ class Settings:
     """
 
     def __init__(
-        self, report_seconds: float = 0.0, full_every: int = 10, change_seconds: float = 1.0,
-        terms: Terms | None = None, level: int = logging.INFO,
-    ) -> None:  # fmt: skip
+        self,
+        report_seconds: float = 0.0,
+        full_every: int = 10,
+        change_seconds: float = 1.0,
+        terms: Terms | None = None,
+        level: int = logging.INFO,
+    ) -> None:
         self.level = level
         self.report_seconds = report_seconds
         self.full_every = full_every
@@ -60,9 +64,13 @@ class Member(Turns):
     """
 
     def __init__(
-        self, session: Session, port: SchedulerPort, look: Callable[[], tuple[Census, Facts]],
-        settings: Settings, rng: random.Random,
-    ) -> None:  # fmt: skip
+        self,
+        session: Session,
+        port: SchedulerPort,
+        look: Callable[[], tuple[Census, Facts]],
+        settings: Settings,
+        rng: random.Random,
+    ) -> None:
         self.name = session.name
         self.session = session
         self.agent: Agent | None = None
@@ -91,8 +99,10 @@ class Member(Turns):
             self.failures += 1
             LOG.log(
                 logging.WARNING if self._wait <= RETRY_FIRST else logging.INFO,
-                'Host %s: %s; trying again', self.name, e,
-            )  # fmt: skip
+                'Host %s: %s; trying again',
+                self.name,
+                e,
+            )
             return self._later()
         self._wait = RETRY_FIRST
         if soon:
@@ -124,8 +134,9 @@ class Member(Turns):
         first = not self.session.is_registered
         if first:
             registered = self.session.register()
-            LOG.log(self._settings.level, 'Host %s is registered: epoch %d',
-                    self.name, registered.epoch)  # fmt: skip
+            LOG.log(
+                self._settings.level, 'Host %s is registered: epoch %d', self.name, registered.epoch
+            )
         if self.agent is not None and not self._settled:
             self.agent.recover()
         self._settled = True
@@ -146,9 +157,14 @@ class Member(Turns):
 
 
 def with_agent(
-    announcement: RegisterHost, port: SchedulerPort, driver: GuestDriver, journal: Journal,
-    settings: Settings, rng: random.Random, wall: Callable[[], float] = time.time,
-) -> Member:  # fmt: skip
+    announcement: RegisterHost,
+    port: SchedulerPort,
+    driver: GuestDriver,
+    journal: Journal,
+    settings: Settings,
+    rng: random.Random,
+    wall: Callable[[], float] = time.time,
+) -> Member:
     """A host that builds: its member, with ``member.agent`` set.
 
     :param wall: the clock of its journal
@@ -167,18 +183,24 @@ def with_agent(
 
     member = Member(session, port, look, settings, rng)
     member.agent = Agent(
-        session, port, driver, journal,
-        on_change=member.changed, terms=settings.terms, wall=wall,
-    )  # fmt: skip
+        session,
+        port,
+        driver,
+        journal,
+        on_change=member.changed,
+        terms=settings.terms,
+        wall=wall,
+    )
     return member
 
 
 def counted(facts: Facts, seen: Census, failed_builds: int, unchecked_days: float = 0.0) -> Facts:
     """The facts with what the agent itself counts, where that is not 0."""
     counts = {
-        IO_WORKLOAD: len(seen.pending or ()), FAILED_BUILDS: failed_builds,
+        IO_WORKLOAD: len(seen.pending or ()),
+        FAILED_BUILDS: failed_builds,
         UNCHECKED_DAYS: unchecked_days,
-    }  # fmt: skip
+    }
     own = {name: Metric(value=n, source='agent') for name, n in counts.items() if n}
     if not own:
         return facts

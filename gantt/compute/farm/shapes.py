@@ -76,11 +76,12 @@ class Shape(Message, frozen=True, kw_only=True, dict=True):
         made = {
             'VCPU': Inventory(total=self.vcpus, allocation_ratio=self.cpu_allocation_ratio),
             'MEMORY_MB': Inventory(
-                total=self.memory_mb, reserved=self.reserved_memory_mb,
+                total=self.memory_mb,
+                reserved=self.reserved_memory_mb,
                 allocation_ratio=self.ram_allocation_ratio,
             ),
             'DISK_GB': Inventory(total=self.disk_gb, allocation_ratio=self.disk_allocation_ratio),
-        }  # fmt: skip
+        }
         if self.pcpus:
             made['PCPU'] = Inventory(total=self.pcpus)
         return made | self.inventories
@@ -91,7 +92,10 @@ class Shape(Message, frozen=True, kw_only=True, dict=True):
         pinned = _split(range(self.vcpus, self.vcpus + self.pcpus), self.numa_cells)
         return [
             NumaCell(
-                id=cell, cpus=shared[cell], pinned_cpus=pinned[cell], socket=cell,
+                id=cell,
+                cpus=shared[cell],
+                pinned_cpus=pinned[cell],
+                socket=cell,
                 siblings=_groups(shared[cell] + pinned[cell], self.threads_per_core),
                 memory_mb=self.memory_mb // self.numa_cells,
                 pages=[
@@ -100,17 +104,22 @@ class Shape(Message, frozen=True, kw_only=True, dict=True):
                 ],
             )
             for cell in range(self.numa_cells)
-        ]  # fmt: skip
+        ]
 
     def facts(self, host: str, zone: str | None) -> Facts:
         """What a host of this shape is; what can be shared between hosts is."""
         return Facts(
-            inventories=self._inventories, foreign=self.foreign, node=host, zone=zone,
+            inventories=self._inventories,
+            foreign=self.foreign,
+            node=host,
+            zone=zone,
             location=f'{self.location}.{host}' if self.location else '',
-            traits=self.traits, numa=self._numa, devices=self.devices,
+            traits=self.traits,
+            numa=self._numa,
+            devices=self.devices,
             aggregates=UNSET if self.aggregates is None else self.aggregates,
             hypervisor=Hypervisor(type=self.hypervisor_type, hostname=host),
-        )  # fmt: skip
+        )
 
 
 class ShapeFile(Message, frozen=True, kw_only=True):
@@ -121,15 +130,40 @@ class ShapeFile(Message, frozen=True, kw_only=True):
 
 #: What is played where no file says otherwise.
 DEFAULT = [
-    Shape(name='general', weight=7, vcpus=32, memory_mb=131_072, disk_gb=2000, numa_cells=2,
-          zones=['az-1', 'az-2', 'az-3'], traits=['HW_CPU_X86_AVX2']),
-    Shape(name='large', weight=2, vcpus=64, pcpus=32, memory_mb=524_288, disk_gb=4000,
-          numa_cells=2, pages={'1048576': 64}, zones=['az-1', 'az-2', 'az-3'],
-          traits=['HW_CPU_X86_AVX2', 'HW_CPU_X86_AVX512F']),
-    Shape(name='gpu', weight=1, vcpus=32, memory_mb=262_144, disk_gb=2000, numa_cells=2,
-          zones=['az-1', 'az-2'], traits=['HW_CPU_X86_AVX2', 'CUSTOM_GPU'],
-          inventories={'VGPU': Inventory(total=8)}),
-]  # fmt: skip
+    Shape(
+        name='general',
+        weight=7,
+        vcpus=32,
+        memory_mb=131_072,
+        disk_gb=2000,
+        numa_cells=2,
+        zones=['az-1', 'az-2', 'az-3'],
+        traits=['HW_CPU_X86_AVX2'],
+    ),
+    Shape(
+        name='large',
+        weight=2,
+        vcpus=64,
+        pcpus=32,
+        memory_mb=524_288,
+        disk_gb=4000,
+        numa_cells=2,
+        pages={'1048576': 64},
+        zones=['az-1', 'az-2', 'az-3'],
+        traits=['HW_CPU_X86_AVX2', 'HW_CPU_X86_AVX512F'],
+    ),
+    Shape(
+        name='gpu',
+        weight=1,
+        vcpus=32,
+        memory_mb=262_144,
+        disk_gb=2000,
+        numa_cells=2,
+        zones=['az-1', 'az-2'],
+        traits=['HW_CPU_X86_AVX2', 'CUSTOM_GPU'],
+        inventories={'VGPU': Inventory(total=8)},
+    ),
+]
 
 
 class Part(msgspec.Struct, frozen=True):

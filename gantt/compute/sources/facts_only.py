@@ -40,9 +40,14 @@ class FactsOnly(Turns):
     """
 
     def __init__(
-        self, name: str, look: Callable[[], Seen], port: FactsPort, report_seconds: float,
-        rng: random.Random, wall: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        look: Callable[[], Seen],
+        port: FactsPort,
+        report_seconds: float,
+        rng: random.Random,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self.name = name
         self.told = 0
         self.failures = 0
@@ -91,16 +96,22 @@ class FactsOnly(Turns):
         self._sequence = max(self._sequence + 1, int(self._wall() * 1_000_000))
         sequence, seen = self._sequence, self._look()
         return TellFacts(
-            host=self.name, sequence=sequence, guests=seen.guests, numa=seen.numa,
-            devices=seen.devices, metrics=seen.metrics,
-        )  # fmt: skip
+            host=self.name,
+            sequence=sequence,
+            guests=seen.guests,
+            numa=seen.numa,
+            devices=seen.devices,
+            metrics=seen.metrics,
+        )
 
     def status(self) -> dict[str, object]:
         """How things stand, for the log."""
         return {
-            'host': self.name, 'told': self.told, 'failures': self.failures,
+            'host': self.name,
+            'told': self.told,
+            'failures': self.failures,
             'problem': self.problem,
-        }  # fmt: skip
+        }
 
     def _catch_up(self, heard: FactsHeard) -> float:
         self._sequence = max(self._sequence, heard.sequence)

@@ -135,10 +135,14 @@ def _said(entry: Entry, shapes: dict[str, Shape], inside: str) -> Said:
         base = shapes[entry.shape].facts(entry.name, entry.zone)
     facts = _facts(entry, base, inside)
     announcement = RegisterHost(
-        name=entry.name, node=entry.node or entry.name, uuid=entry.uuid, boot_nonce='-',
-        cell=entry.cell, zone=entry.zone,
+        name=entry.name,
+        node=entry.node or entry.name,
+        uuid=entry.uuid,
+        boot_nonce='-',
+        cell=entry.cell,
+        zone=entry.zone,
         speaks_for=None if entry.running is None else 'host',
-    )  # fmt: skip
+    )
     _check(entry, facts, inside)
     return Said(announcement, facts, entry.running)
 
@@ -161,11 +165,18 @@ def _facts(entry: Entry, base: Facts | None, inside: str) -> Facts:
         inventories=inventories,
         foreign=UNSET if entry.used is not UNSET else over('foreign', {}),
         used=entry.used,
-        node=entry.node or entry.name, cell=entry.cell, zone=entry.zone,
-        location=entry.location, traits=over('traits', []), aggregates=over('aggregates', UNSET),
-        numa=over('numa', []), devices=over('devices', []), hypervisor=over('hypervisor', UNSET),
-        metrics=entry.metrics, disabled=entry.disabled,
-    )  # fmt: skip
+        node=entry.node or entry.name,
+        cell=entry.cell,
+        zone=entry.zone,
+        location=entry.location,
+        traits=over('traits', []),
+        aggregates=over('aggregates', UNSET),
+        numa=over('numa', []),
+        devices=over('devices', []),
+        hypervisor=over('hypervisor', UNSET),
+        metrics=entry.metrics,
+        disabled=entry.disabled,
+    )
 
 
 def _check(entry: Entry, facts: Facts, inside: str) -> None:
@@ -178,12 +189,18 @@ def _check(entry: Entry, facts: Facts, inside: str) -> None:
     try:
         reports.check(
             HostReport(
-                name=entry.name, epoch=1, sequence=1, full=True, running=entry.running,
+                name=entry.name,
+                epoch=1,
+                sequence=1,
+                full=True,
+                running=entry.running,
                 pending=None if entry.running is None else [],
-                inventories=facts.inventories, foreign=facts.foreign, used=facts.used,
+                inventories=facts.inventories,
+                foreign=facts.foreign,
+                used=facts.used,
             ),
             frozenset(custom),
-        )  # fmt: skip
+        )
     except exceptions.UnknownResourceClass as e:
         field = str(e.kwargs['field']).removeprefix('stats')
         raise exceptions.UnknownResourceClass(

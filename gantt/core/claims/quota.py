@@ -78,9 +78,10 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
         return Usage(
             claims_in_flight=self.claims_in_flight + other.claims_in_flight,
             live_claims=self.live_claims + other.live_claims,
-            amounts={name: self.amounts.get(name, 0) + other.amounts.get(name, 0)
-                     for name in names},
-        )  # fmt: skip
+            amounts={
+                name: self.amounts.get(name, 0) + other.amounts.get(name, 0) for name in names
+            },
+        )
 
 
 class Excess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -282,6 +283,9 @@ class Bucket:
             return None
         wait = 60.0 if limit <= 0 else (1 - self._left) * 60 / limit
         return Excess(
-            name=REQUESTS_PER_MINUTE, limit=limit, used=limit, asked=1,
+            name=REQUESTS_PER_MINUTE,
+            limit=limit,
+            used=limit,
+            asked=1,
             retry_after_ms=max(1, round(min(wait, 60.0) * 1000)),
-        )  # fmt: skip
+        )

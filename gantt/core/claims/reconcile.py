@@ -144,8 +144,10 @@ def check_number(words: ClaimWords, last: int, boot_nonce: str) -> None:
         raise exceptions.StaleEpoch(
             f'host {words.name!r}: sequence {words.sequence} is too far beyond the last one that '
             f'was heard ({last}); the host must register again',
-            host=words.name, epoch=words.epoch, current=words.epoch,
-        )  # fmt: skip
+            host=words.name,
+            epoch=words.epoch,
+            current=words.epoch,
+        )
 
 
 def fold_facts(

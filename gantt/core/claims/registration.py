@@ -27,9 +27,14 @@ _replace = msgspec.structs.replace
 
 
 def register(
-    row: HostRow | None, said: RegisterHost, *, provider_id: int, last_epoch: int = 0,
-    now: float = 0.0, report_seconds: float = 60.0,
-) -> HostRow:  # fmt: skip
+    row: HostRow | None,
+    said: RegisterHost,
+    *,
+    provider_id: int,
+    last_epoch: int = 0,
+    now: float = 0.0,
+    report_seconds: float = 60.0,
+) -> HostRow:
     """The row after a registration; another nonce begins a new epoch.
 
     A new epoch begins at sequence 0 and needs a full report first.  What is
@@ -109,9 +114,12 @@ def is_elsewhere(row: HostRow | None, said: RegisterHost, now: float, held: floa
     speaks who is not the host.
     """
     return (
-        row is not None and None not in (row.journal, said.journal) and row.journal != said.journal
-        and bool(row.reported_at) and now - row.reported_at < held
-    )  # fmt: skip
+        row is not None
+        and None not in (row.journal, said.journal)
+        and row.journal != said.journal
+        and bool(row.reported_at)
+        and now - row.reported_at < held
+    )
 
 
 def begins_lists_anew(before: HostRow, row: HostRow) -> bool:
@@ -124,6 +132,8 @@ def _check_free(row: HostRow, now: float, held: float) -> None:
     is_agents = row.speaks_for != 'nova' and row.boot_nonce not in ('', DICTIONARY_NONCE)
     if is_agents and row.reported_at and now - row.reported_at < held:
         raise exceptions.HostHeld(
-            host=row.name, epoch=row.epoch, seconds=max(0, round(now - row.reported_at)),
+            host=row.name,
+            epoch=row.epoch,
+            seconds=max(0, round(now - row.reported_at)),
             held=round(held),
-        )  # fmt: skip
+        )

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 SCOPE = 'aggregate_instance_extra_specs:'
 AS_NOVA = Option(
-    'extra_specs_as_nova', bool, False,
+    'extra_specs_as_nova',
+    bool,
+    False,
     'Read extra specs in all as Nova does: of <or> a b c only every other word counts, and <in> '
     'and <all-in> look into the printed form of a list instead of for members of it',
-)  # fmt: skip
+)
 
 
 class AggregateInstanceExtraSpecsFilter(Filter):

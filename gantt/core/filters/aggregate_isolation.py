@@ -76,15 +76,27 @@ class AggregateImagePropertiesIsolation(Filter):
     fields = ('image',)
     purposes = EVERY_PURPOSE
     options = (
-        Option('aggregate_image_properties_isolation_namespace', str, '',
-               'Only keys of aggregates that begin with this and the separator keep images '
-               'apart; empty: all keys. The key is compared whole with the names of properties'),
-        Option('aggregate_image_properties_isolation_separator', str, '.',
-               'What stands between the namespace and the rest of a key'),
-        Option('aggregate_image_properties_isolation_as_nova', bool, False,
-               'Compare the text of a property as Nova does: True is not the same as true or '
-               'yes, and a property that is False or 0 keeps nobody out'),
-    )  # fmt: skip
+        Option(
+            'aggregate_image_properties_isolation_namespace',
+            str,
+            '',
+            'Only keys of aggregates that begin with this and the separator keep images '
+            'apart; empty: all keys. The key is compared whole with the names of properties',
+        ),
+        Option(
+            'aggregate_image_properties_isolation_separator',
+            str,
+            '.',
+            'What stands between the namespace and the rest of a key',
+        ),
+        Option(
+            'aggregate_image_properties_isolation_as_nova',
+            bool,
+            False,
+            'Compare the text of a property as Nova does: True is not the same as true or '
+            'yes, and a property that is False or 0 keeps nobody out',
+        ),
+    )
     aggregate_image_properties_isolation_namespace: str
     aggregate_image_properties_isolation_separator: str
     aggregate_image_properties_isolation_as_nova: bool

@@ -28,9 +28,15 @@ class ComputeFilter(Filter):
     columns = ('open', 'enabled', 'over_committed', 'reported_at')
     always = True
     options = (
-        Option('service_down_time', int, 180, 'Seconds since the last report of a host after '
-               'which it counts as down and nothing new is placed there', min=1),
-    )  # fmt: skip
+        Option(
+            'service_down_time',
+            int,
+            180,
+            'Seconds since the last report of a host after '
+            'which it counts as down and nothing new is placed there',
+            min=1,
+        ),
+    )
     service_down_time: int
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:

@@ -35,9 +35,22 @@ class ComputeCapabilitiesFilter(Filter):
     reason = 'does not have the capabilities of the extra specs'
     public_reason = 'the extra specs of the flavor'
     columns = (
-        'platform', 'metrics', 'hypervisor', 'names', 'nodes', 'cell', 'enabled', 'total',
-        'reserved', 'ratio', 'cap', 'free', 'instances', 'io_ops', 'placed',
-    )  # fmt: skip
+        'platform',
+        'metrics',
+        'hypervisor',
+        'names',
+        'nodes',
+        'cell',
+        'enabled',
+        'total',
+        'reserved',
+        'ratio',
+        'cap',
+        'free',
+        'instances',
+        'io_ops',
+        'placed',
+    )
     options = (AS_NOVA,)
     extra_specs_as_nova: bool
 

@@ -21,10 +21,13 @@ _INSTANCES = Option(
     'max_instances_per_host', int, 50, 'Guests that a host may have, at most', min=1
 )
 _IO_OPS = Option(
-    'max_io_ops_per_host', int, 8,
+    'max_io_ops_per_host',
+    int,
+    8,
     'Operations that load its disks (builds, resizes, snapshots, migrations, rescues, '
-    'unshelvings) that may be at work on a host for another one to begin', min=0,
-)  # fmt: skip
+    'unshelvings) that may be at work on a host for another one to begin',
+    min=0,
+)
 
 
 class _Counted(Filter):
@@ -89,9 +92,10 @@ class _ByAggregate(_Counted):
     def limits(self, hosts: 'HostTable') -> tuple[IntArray | int, list[str]]:
         otherwise = int(getattr(self, self.key))
         return hosts.kept.get(
-            ('limits', self.key, otherwise), ('aggregates',),
+            ('limits', self.key, otherwise),
+            ('aggregates',),
             lambda: least(hosts, self.key, otherwise, _limit_of),
-        )  # fmt: skip
+        )
 
 
 class NumInstancesFilter(_Counted):

@@ -141,12 +141,15 @@ def _inventory(host: HostState, name: str, field: str, default: Any) -> Any:
 def _aggregates(host: HostState) -> list[SimpleNamespace]:
     return [
         SimpleNamespace(
-            id=a.id, uuid=a.uuid, name=a.name, hosts=list(a.hosts),
+            id=a.id,
+            uuid=a.uuid,
+            name=a.name,
+            hosts=list(a.hosts),
             metadata=MappingProxyType(a.metadata),
             availability_zone=a.metadata.get('availability_zone'),
         )
         for a in host.aggregates
-    ]  # fmt: skip
+    ]
 
 
 def _metrics(host: HostState) -> list[SimpleNamespace]:
@@ -168,23 +171,37 @@ def _updated(host: HostState) -> datetime.datetime | None:
 
 def _service(host: HostState) -> Mapping[str, Any]:
     return {
-        'id': None, 'uuid': None, 'version': None, 'report_count': None,
-        'host': host.service, 'binary': 'nova-compute', 'topic': 'compute',
-        'disabled': not host.is_enabled, 'disabled_reason': host.disabled_reason,
-        'forced_down': False, 'availability_zone': host.zone,
-        'last_seen_up': _updated(host), 'updated_at': _updated(host),
-    }  # fmt: skip
+        'id': None,
+        'uuid': None,
+        'version': None,
+        'report_count': None,
+        'host': host.service,
+        'binary': 'nova-compute',
+        'topic': 'compute',
+        'disabled': not host.is_enabled,
+        'disabled_reason': host.disabled_reason,
+        'forced_down': False,
+        'availability_zone': host.zone,
+        'last_seen_up': _updated(host),
+        'updated_at': _updated(host),
+    }
 
 
 def _numa(host: HostState) -> SimpleNamespace | None:
     cells = [
         SimpleNamespace(
-            id=c.id, cpuset=set(c.cpus), pcpuset=set(c.pinned_cpus), memory=c.memory_mb,
-            memory_usage=c.memory_used_mb, cpu_usage=c.cpu_used, socket=c.socket,
-            pinned_cpus=set(c.used_pinned_cpus), siblings=[set(s) for s in c.siblings],
+            id=c.id,
+            cpuset=set(c.cpus),
+            pcpuset=set(c.pinned_cpus),
+            memory=c.memory_mb,
+            memory_usage=c.memory_used_mb,
+            cpu_usage=c.cpu_used,
+            socket=c.socket,
+            pinned_cpus=set(c.used_pinned_cpus),
+            siblings=[set(s) for s in c.siblings],
         )
         for c in host.numa
-    ]  # fmt: skip
+    ]
     return SimpleNamespace(cells=cells) if cells else None
 
 
@@ -251,10 +268,18 @@ class SpecView(_View):
     __slots__ = ('_spec',)
     _unknown = frozenset(
         {
-            'id', 'instance_uuid', 'limits', 'retry', 'pci_requests', 'numa_topology',
-            'network_metadata', 'requested_networks', 'security_groups', 'num_instances',
+            'id',
+            'instance_uuid',
+            'limits',
+            'retry',
+            'pci_requests',
+            'numa_topology',
+            'network_metadata',
+            'requested_networks',
+            'security_groups',
+            'num_instances',
         }
-    )  # fmt: skip
+    )
 
     def __init__(self, spec: RequestSpec) -> None:
         object.__setattr__(self, '_spec', spec)
@@ -327,10 +352,13 @@ def _group(spec: RequestSpec) -> SimpleNamespace | None:
         return None
     policy = group.policy.value if group.policy else None
     return SimpleNamespace(
-        uuid=group.uuid, policy=policy, policies=[policy] if policy else [],
-        members=list(group.members), hosts=list(group.hosts),
+        uuid=group.uuid,
+        policy=policy,
+        policies=[policy] if policy else [],
+        members=list(group.members),
+        hosts=list(group.hosts),
         rules={'max_server_per_host': group.max_per_host},
-    )  # fmt: skip
+    )
 
 
 def _destination(spec: RequestSpec) -> SimpleNamespace | None:
@@ -338,10 +366,12 @@ def _destination(spec: RequestSpec) -> SimpleNamespace | None:
     if wanted is None:
         return None
     return SimpleNamespace(
-        host=wanted.host, node=wanted.node, cell=wanted.cell,
+        host=wanted.host,
+        node=wanted.node,
+        cell=wanted.cell,
         aggregates=[','.join(names) for names in wanted.aggregates],
         forbidden_aggregates=list(wanted.forbidden_aggregates),
-    )  # fmt: skip
+    )
 
 
 def _hints(spec: RequestSpec) -> dict[str, list[str]]:

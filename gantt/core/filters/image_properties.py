@@ -25,25 +25,67 @@ if TYPE_CHECKING:
 
 #: Spellings of one thing, by position in [architecture, hypervisor type, vm mode].
 ALIASES: 'tuple[Mapping[str, str], ...]' = (
-    {'i386': 'i686', 'i486': 'i686', 'i586': 'i686', 'x86_32': 'i686', 'x86_32p': 'i686',
-     'amd64': 'x86_64'},
+    {
+        'i386': 'i686',
+        'i486': 'i686',
+        'i586': 'i686',
+        'x86_32': 'i686',
+        'x86_32p': 'i686',
+        'amd64': 'x86_64',
+    },
     {'xapi': 'xen'},
     {'pv': 'xen', 'hv': 'hvm', 'baremetal': 'hvm'},
-)  # fmt: skip
+)
 PROPERTIES = ('hw_architecture', 'img_hv_type', 'hw_vm_mode')
 WORDS = ('architecture', 'hypervisor type', 'vm mode')
-ARCHITECTURES = frozenset({
-    'alpha', 'armv6', 'armv7l', 'armv7b', 'aarch64', 'cris', 'i686', 'ia64', 'lm32', 'm68k',
-    'microblaze', 'microblazeel', 'mips', 'mipsel', 'mips64', 'mips64el', 'openrisc', 'parisc',
-    'parisc64', 'ppc', 'ppcle', 'ppc64', 'ppc64le', 'ppcemb', 's390', 's390x', 'sh4', 'sh4eb',
-    'sparc', 'sparc64', 'unicore32', 'x86_64', 'xtensa', 'xtensaeb',
-})  # fmt: skip
+ARCHITECTURES = frozenset(
+    {
+        'alpha',
+        'armv6',
+        'armv7l',
+        'armv7b',
+        'aarch64',
+        'cris',
+        'i686',
+        'ia64',
+        'lm32',
+        'm68k',
+        'microblaze',
+        'microblazeel',
+        'mips',
+        'mipsel',
+        'mips64',
+        'mips64el',
+        'openrisc',
+        'parisc',
+        'parisc64',
+        'ppc',
+        'ppcle',
+        'ppc64',
+        'ppc64le',
+        'ppcemb',
+        's390',
+        's390x',
+        'sh4',
+        'sh4eb',
+        'sparc',
+        'sparc64',
+        'unicore32',
+        'x86_64',
+        'xtensa',
+        'xtensaeb',
+    }
+)
 
 _PREDICATE = re.compile(r'\s*(<=|>=|<|>|!=|==)\s*(\d{1,9}(?:\.\d{1,9}){0,7})\s*')
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    '<': operator.lt, '<=': operator.le, '==': operator.eq,
-    '>': operator.gt, '>=': operator.ge, '!=': operator.ne,
-}  # fmt: skip
+    '<': operator.lt,
+    '<=': operator.le,
+    '==': operator.eq,
+    '>': operator.gt,
+    '>=': operator.ge,
+    '!=': operator.ne,
+}
 #: Conditions of one version at most.
 _CONDITIONS_MAX = 16
 
@@ -81,13 +123,21 @@ class ImagePropertiesFilter(Filter):
     fields = ('image',)
     purposes = EVERY_PURPOSE
     options = (
-        Option('image_properties_default_architecture', str, '',
-               'Architecture of images that do not name one, for example x86_64; empty: any'),
-        Option('image_properties_as_nova', bool, False,
-               'Match images as Nova does: each of architecture, hypervisor type and vm mode '
-               'may stand anywhere in what the host supports, and version and address bits '
-               'count only where one of the three is asked'),
-    )  # fmt: skip
+        Option(
+            'image_properties_default_architecture',
+            str,
+            '',
+            'Architecture of images that do not name one, for example x86_64; empty: any',
+        ),
+        Option(
+            'image_properties_as_nova',
+            bool,
+            False,
+            'Match images as Nova does: each of architecture, hypervisor type and vm mode '
+            'may stand anywhere in what the host supports, and version and address bits '
+            'count only where one of the three is asked',
+        ),
+    )
     image_properties_default_architecture: str
     image_properties_as_nova: bool
 

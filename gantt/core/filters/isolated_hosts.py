@@ -21,13 +21,20 @@ class IsolatedHostsFilter(Filter):
     fields = ('image',)
     purposes = EVERY_PURPOSE
     options = (
-        Option('isolated_images', list, [],
-               'Uuids of images that run on isolated_hosts only'),
-        Option('isolated_hosts', list, [],
-               'Names of hosts that are kept for isolated_images; case matters'),
-        Option('restrict_isolated_hosts_to_isolated_images', bool, True,
-               'Keep other images off isolated_hosts'),
-    )  # fmt: skip
+        Option('isolated_images', list, [], 'Uuids of images that run on isolated_hosts only'),
+        Option(
+            'isolated_hosts',
+            list,
+            [],
+            'Names of hosts that are kept for isolated_images; case matters',
+        ),
+        Option(
+            'restrict_isolated_hosts_to_isolated_images',
+            bool,
+            True,
+            'Keep other images off isolated_hosts',
+        ),
+    )
     isolated_images: list[str]
     isolated_hosts: list[str]
     restrict_isolated_hosts_to_isolated_images: bool

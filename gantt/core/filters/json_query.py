@@ -22,14 +22,31 @@ class JsonFilter(Filter):
     reason = 'does not fit the query'
     public_reason = 'the hint query'
     columns = (
-        'platform', 'metrics', 'hypervisor', 'names', 'nodes', 'cell', 'enabled', 'total',
-        'reserved', 'ratio', 'cap', 'free', 'instances', 'io_ops', 'placed',
-    )  # fmt: skip
+        'platform',
+        'metrics',
+        'hypervisor',
+        'names',
+        'nodes',
+        'cell',
+        'enabled',
+        'total',
+        'reserved',
+        'ratio',
+        'cap',
+        'free',
+        'instances',
+        'io_ops',
+        'placed',
+    )
     options = (
-        Option('json_filter_as_nova', bool, False,
-               'In queries take not within and and or for true wherever it has an argument, as '
-               'Nova does'),
-    )  # fmt: skip
+        Option(
+            'json_filter_as_nova',
+            bool,
+            False,
+            'In queries take not within and and or for true wherever it has an argument, as '
+            'Nova does',
+        ),
+    )
     json_filter_as_nova: bool
 
     def check_request(self, spec: RequestSpec) -> None:

@@ -27,12 +27,16 @@ class LocationFilter(Filter):
     reason = 'not in {spec.hints[location]}'
     columns = ('location',)
     options = (
-        Option('location_order', str, EITHER,
-               'How places in the hint are written: "site first" (site1.room2.rack3, as hosts '
-               'report them), "site last" (rack3.room2.site1), or "either": site first, and the '
-               'other way round where no host is there.',
-               choices=(EITHER, SITE_FIRST, SITE_LAST)),
-    )  # fmt: skip
+        Option(
+            'location_order',
+            str,
+            EITHER,
+            'How places in the hint are written: "site first" (site1.room2.rack3, as hosts '
+            'report them), "site last" (rack3.room2.site1), or "either": site first, and the '
+            'other way round where no host is there.',
+            choices=(EITHER, SITE_FIRST, SITE_LAST),
+        ),
+    )
     location_order: str
 
     def check_request(self, spec: RequestSpec) -> None:

@@ -24,11 +24,15 @@ class MetricsFilter(Filter):
     reason = 'does not report every metric that is weighed'
     columns = ('metrics',)
     options = (
-        Option('metrics_weight_setting', str, '',
-               'Metrics as name=ratio, separated by commas, as in [weighers] '
-               'metrics_weight_setting; only the names count here. Hosts without one of them '
-               'are left out by MetricsFilter'),
-    )  # fmt: skip
+        Option(
+            'metrics_weight_setting',
+            str,
+            '',
+            'Metrics as name=ratio, separated by commas, as in [weighers] '
+            'metrics_weight_setting; only the names count here. Hosts without one of them '
+            'are left out by MetricsFilter',
+        ),
+    )
     metrics_weight_setting: str
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:

@@ -110,10 +110,12 @@ class NUMATopologyFilter(InsideFilter):
     reason = 'its NUMA cells do not have what was asked for'
     options = (
         Option(
-            'packing_host_numa_cells_allocation_strategy', bool, False,
+            'packing_host_numa_cells_allocation_strategy',
+            bool,
+            False,
             'Lay guests out on the fullest NUMA cells that will do, and not on the emptiest.',
         ),
-    )  # fmt: skip
+    )
 
     packing_host_numa_cells_allocation_strategy: bool
 

@@ -28,14 +28,16 @@ class PciPassthroughFilter(InsideFilter):
     reason = 'too few free devices'
     options = (
         Option(
-            'pci_aliases', str, '',
+            'pci_aliases',
+            str,
+            '',
             'Names of devices that flavors may ask for in pci_passthrough:alias, as a JSON list: '
             '[{"name": "gpu", "vendor_id": "10de", "product_id": "1eb8"}]. Further keys are '
             'device_type (type-PCI, type-PF, type-VF, vdpa), numa_policy (required, preferred, '
             'legacy, socket), resource_class, traits, live_migratable and tags (an object). '
             'Of several objects with one name any will do.',
         ),
-    )  # fmt: skip
+    )
     pci_aliases: str
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:

@@ -83,10 +83,14 @@ class _ByRatio(_Physical):
 
     def _kept(self, hosts: 'HostTable') -> tuple[IntArray, int]:
         """That amount, and the least total of all hosts."""
-        return hosts.kept.get(self, _RATIOS_READ, lambda: (
-            self.beyond(hosts),
-            int(facts.total_amount(hosts, self.resource).min(initial=AMOUNT_MAX)),
-        ))  # fmt: skip
+        return hosts.kept.get(
+            self,
+            _RATIOS_READ,
+            lambda: (
+                self.beyond(hosts),
+                int(facts.total_amount(hosts, self.resource).min(initial=AMOUNT_MAX)),
+            ),
+        )
 
     def fits(self, hosts: 'HostTable', amount: int) -> BoolArray:
         (beyond, least_total), code = self._kept(hosts), hosts.class_code(self.resource)
@@ -152,10 +156,13 @@ class _Exact(_Physical):
     def _wanted(self, hosts: 'HostTable', amount: int) -> IntArray | int:
         """What has to be free by the ratio, that the amount is free without."""
         promised = hosts.kept.get(
-            (self.resource, 'promised beyond'), ('total', 'reserved', 'cap'),
-            lambda: facts.promised_amount(hosts, self.resource)
-            - facts.total_amount(hosts, self.resource),
-        )  # fmt: skip
+            (self.resource, 'promised beyond'),
+            ('total', 'reserved', 'cap'),
+            lambda: (
+                facts.promised_amount(hosts, self.resource)
+                - facts.total_amount(hosts, self.resource)
+            ),
+        )
         return amount + promised
 
     def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:

@@ -33,12 +33,17 @@ class RulesFilter(ClosingFilter):
     public_reason = 'rules of the request, its flavor or the operator'
     columns = tuple(sorted({column for fact in FACTS.values() for column in fact.reads}))
     options = (
-        Option('operator_rules', str, '',
-               'Rules for every request, hard or to be dropped in order, separated by semicolons. '
-               'No user can relax them.'),
-        Option('user_facts', list, [],
-               'Facts of hosts that rules of users may be about. Empty: all.'),
-    )  # fmt: skip
+        Option(
+            'operator_rules',
+            str,
+            '',
+            'Rules for every request, hard or to be dropped in order, separated by semicolons. '
+            'No user can relax them.',
+        ),
+        Option(
+            'user_facts', list, [], 'Facts of hosts that rules of users may be about. Empty: all.'
+        ),
+    )
     operator_rules: str
     user_facts: list[str]
 
@@ -111,9 +116,8 @@ class RulesFilter(ClosingFilter):
         if not ladder.steadfast(found):
             return False  # others may be the better ones now
         return all(
-            rule.is_met(hosts, spec, row)
-            for layer in found for rule in layer.hard if rule.volatile
-        )  # fmt: skip
+            rule.is_met(hosts, spec, row) for layer in found for rule in layer.hard if rule.volatile
+        )
 
     def given_up(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> list[tuple[int, str]]:
         return ladder.given_up(hosts, spec, row, self._layers(hosts, spec))
@@ -143,8 +147,9 @@ class RulesFilter(ClosingFilter):
         binding = [
             rule
             for layer in self._layers(hosts, spec)
-            for rules in (layer.hard, *layer.steps) for rule in rules
-        ]  # fmt: skip
+            for rules in (layer.hard, *layer.steps)
+            for rule in rules
+        ]
         return [
             f'{"meets" if rule.is_met(hosts, spec, row) else "does not meet"} {rule}'
             for rule in binding

@@ -37,10 +37,14 @@ class TypeAffinityFilter(Filter):
     columns = ('placed',)
     local = True
     options = (
-        Option('type_affinity_ignores_unknown', bool, False,
-               'Guests of which nobody said the flavor are no obstacle to TypeAffinityFilter, and '
-               'requests that name none meet none. False: they are of another flavor than any'),
-    )  # fmt: skip
+        Option(
+            'type_affinity_ignores_unknown',
+            bool,
+            False,
+            'Guests of which nobody said the flavor are no obstacle to TypeAffinityFilter, and '
+            'requests that name none meet none. False: they are of another flavor than any',
+        ),
+    )
     type_affinity_ignores_unknown: bool
 
     def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:

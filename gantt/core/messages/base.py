@@ -55,9 +55,13 @@ _AT = re.compile(r'^(.*?) - at `(.*)`\Z', re.S)
 #: Types as msgspec calls them, between back quotes, in words of JSON.
 _TYPE = re.compile(r'`([a-z]+(?: \| [a-z]+)*)`')
 _TYPES = {
-    'int': 'a whole number', 'float': 'a number', 'str': 'text', 'bool': 'true or false',
-    'array': 'a list', 'object': 'an object',
-}  # fmt: skip
+    'int': 'a whole number',
+    'float': 'a number',
+    'str': 'text',
+    'bool': 'true or false',
+    'array': 'a list',
+    'object': 'an object',
+}
 
 
 class Misfit(ValueError):

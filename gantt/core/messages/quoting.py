@@ -15,12 +15,19 @@ SENTENCE_MAX = 300
 #: terminal obeys them as it obeys control characters.
 _OBEYED = frozenset(
     [
-        *map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)),
-        '\u061c', '\u200e', '\u200f', '\u2028', '\u2029',
-        *map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A)), '\ufeff',
+        *map(chr, range(0x20)),
+        *map(chr, range(0x7F, 0xA0)),
+        '\u061c',
+        '\u200e',
+        '\u200f',
+        '\u2028',
+        '\u2029',
+        *map(chr, range(0x202A, 0x202F)),
+        *map(chr, range(0x2066, 0x206A)),
+        '\ufeff',
         *map(chr, range(0xFFF9, 0xFFFC)),
     ]
-)  # fmt: skip
+)
 _ESCAPED = {ord(c): c.encode('unicode_escape').decode() for c in _OBEYED}
 
 

@@ -216,9 +216,21 @@ class HostReport(Message, frozen=True, kw_only=True):
 
     #: Fields that a delta may leave out.
     FACTS = (
-        'node', 'cell', 'zone', 'location', 'inventories', 'foreign', 'used', 'traits',
-        'aggregates', 'numa', 'devices', 'hypervisor', 'metrics', 'disabled',
-    )  # fmt: skip
+        'node',
+        'cell',
+        'zone',
+        'location',
+        'inventories',
+        'foreign',
+        'used',
+        'traits',
+        'aggregates',
+        'numa',
+        'devices',
+        'hypervisor',
+        'metrics',
+        'disabled',
+    )
 
 
 class ClaimWords(Message, frozen=True, kw_only=True):

@@ -356,7 +356,21 @@ def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -
 
 
 __all__ = [
-    'Amount', 'CancelClaims', 'Destination', 'DeviceKind', 'DeviceRequest', 'ExtendClaims',
-    'Flavor', 'GetRequest', 'GroupRef', 'Image', 'Lifecycle', 'Networks', 'Policy', 'Purpose',
-    'RequestSpec', 'SelectDestinations', 'check',
-]  # fmt: skip
+    'Amount',
+    'CancelClaims',
+    'Destination',
+    'DeviceKind',
+    'DeviceRequest',
+    'ExtendClaims',
+    'Flavor',
+    'GetRequest',
+    'GroupRef',
+    'Image',
+    'Lifecycle',
+    'Networks',
+    'Policy',
+    'Purpose',
+    'RequestSpec',
+    'SelectDestinations',
+    'check',
+]

@@ -252,19 +252,29 @@ _FACTS: dict[str, Callable[['HostTable'], Fact]] = {
     'cpu_allocation_ratio': lambda hosts: Fact(ratio_of(hosts, 'VCPU')),
     'ram_allocation_ratio': lambda hosts: Fact(ratio_of(hosts, 'MEMORY_MB')),
     'disk_allocation_ratio': lambda hosts: Fact(ratio_of(hosts, 'DISK_GB')),
-}  # fmt: skip
+}
 
 #: Columns that facts which only news of a host changes follow from.
 _READS: dict[str, tuple[str, ...]] = {
-    'host': ('names',), 'nodename': ('nodes',), 'hypervisor_hostname': ('nodes',),
-    'cell_uuid': ('cell',), 'host_ip': ('hypervisor',), 'service': ('enabled',),
-    'hypervisor_type': ('platform',), 'cpu_info': ('platform',), 'stats': ('platform',),
-    'supported_instances': ('platform',), 'hypervisor_version': ('hypervisor_version',),
-    'failed_builds': ('metrics',), 'vcpus_total': ('total',),
-    'total_usable_ram_mb': ('total',), 'total_usable_disk_gb': ('total',),
-    'cpu_allocation_ratio': ('ratio',), 'ram_allocation_ratio': ('ratio',),
+    'host': ('names',),
+    'nodename': ('nodes',),
+    'hypervisor_hostname': ('nodes',),
+    'cell_uuid': ('cell',),
+    'host_ip': ('hypervisor',),
+    'service': ('enabled',),
+    'hypervisor_type': ('platform',),
+    'cpu_info': ('platform',),
+    'stats': ('platform',),
+    'supported_instances': ('platform',),
+    'hypervisor_version': ('hypervisor_version',),
+    'failed_builds': ('metrics',),
+    'vcpus_total': ('total',),
+    'total_usable_ram_mb': ('total',),
+    'total_usable_disk_gb': ('total',),
+    'cpu_allocation_ratio': ('ratio',),
+    'ram_allocation_ratio': ('ratio',),
     'disk_allocation_ratio': ('ratio',),
-}  # fmt: skip
+}
 #: And those that a name of ``stats`` does.
 STATS_READ = ('platform', 'metrics')
 

@@ -171,9 +171,13 @@ def update(
 
 
 def delete(
-    host: HostRow, claims: Sequence[Claim], consumer: str, now: float,
-    asked_at: float | None = None, skew: float = 0.0,
-) -> NovaEffect:  # fmt: skip
+    host: HostRow,
+    claims: Sequence[Claim],
+    consumer: str,
+    now: float,
+    asked_at: float | None = None,
+    skew: float = 0.0,
+) -> NovaEffect:
     """The host no longer has this guest.
 
     Of a move within one host only the old claim ends.  A claim that is only

@@ -307,8 +307,13 @@ class Survey:
 
     def _keep_prefix(self, k: int, counts: list[FilterCount]) -> None:
         self._prefix = (
-            k, self.alive.copy(), self.verdict.copy(), self._level, self.left, list(counts),
-        )  # fmt: skip
+            k,
+            self.alive.copy(),
+            self.verdict.copy(),
+            self._level,
+            self.left,
+            list(counts),
+        )
 
     def _raise_to(self, level: int) -> None:
         """Bring the verdict of those alive to ``level``."""

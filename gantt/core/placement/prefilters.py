@@ -27,23 +27,81 @@ TRAIT_KEY = 'trait:'
 
 #: Property of an image -> (what its trait begins with, the values that have one).
 IMAGE_TRAITS: dict[str, tuple[str, frozenset[str]]] = {
-    'hw_disk_bus': ('COMPUTE_STORAGE_BUS_', frozenset(
-        {'FDC', 'IDE', 'LXC', 'SATA', 'SCSI', 'USB', 'VIRTIO', 'UML', 'XEN'})),
-    'hw_video_model': ('COMPUTE_GRAPHICS_MODEL_', frozenset(
-        {'BOCHS', 'CIRRUS', 'GOP', 'NONE', 'QXL', 'VGA', 'VIRTIO', 'VMVGA', 'XEN'})),
-    'hw_vif_model': ('COMPUTE_NET_VIF_MODEL_', frozenset(
-        {'E1000', 'E1000E', 'IGB', 'LAN9118', 'NETFRONT', 'NE2K_PCI', 'PCNET', 'RTL8139',
-         'SPAPR_VLAN', 'SRIOV', 'VIRTIO', 'VMXNET', 'VMXNET3'})),
-    'hw_architecture': ('HW_ARCH_', frozenset(
-        {'ALPHA', 'ARMV6', 'ARMV7', 'ARMV7B', 'AARCH64', 'CRIS', 'I686', 'IA64', 'LM32', 'M68K',
-         'MICROBLAZE', 'MICROBLAZEEL', 'MIPS', 'MIPSEL', 'MIPS64', 'MIPS64EL', 'OPENRISC',
-         'PARISC', 'PARISC64', 'PPC', 'PPCLE', 'PPC64', 'PPC64LE', 'PPCEMB', 'S390', 'S390X',
-         'SH4', 'SH4EB', 'SPARC', 'SPARC64', 'UNICORE32', 'X86_64', 'XTENSA', 'XTENSAEB'})),
-    'hw_emulation_architecture': ('COMPUTE_ARCH_', frozenset(
-        {'AARCH64', 'PPC64LE', 'MIPSEL', 'S390X', 'RISCV64', 'X86_64'})),
-    'hw_viommu_model': ('COMPUTE_VIOMMU_MODEL_', frozenset(
-        {'INTEL', 'SMMUV3', 'VIRTIO', 'AUTO'})),
-}  # fmt: skip
+    'hw_disk_bus': (
+        'COMPUTE_STORAGE_BUS_',
+        frozenset({'FDC', 'IDE', 'LXC', 'SATA', 'SCSI', 'USB', 'VIRTIO', 'UML', 'XEN'}),
+    ),
+    'hw_video_model': (
+        'COMPUTE_GRAPHICS_MODEL_',
+        frozenset({'BOCHS', 'CIRRUS', 'GOP', 'NONE', 'QXL', 'VGA', 'VIRTIO', 'VMVGA', 'XEN'}),
+    ),
+    'hw_vif_model': (
+        'COMPUTE_NET_VIF_MODEL_',
+        frozenset(
+            {
+                'E1000',
+                'E1000E',
+                'IGB',
+                'LAN9118',
+                'NETFRONT',
+                'NE2K_PCI',
+                'PCNET',
+                'RTL8139',
+                'SPAPR_VLAN',
+                'SRIOV',
+                'VIRTIO',
+                'VMXNET',
+                'VMXNET3',
+            }
+        ),
+    ),
+    'hw_architecture': (
+        'HW_ARCH_',
+        frozenset(
+            {
+                'ALPHA',
+                'ARMV6',
+                'ARMV7',
+                'ARMV7B',
+                'AARCH64',
+                'CRIS',
+                'I686',
+                'IA64',
+                'LM32',
+                'M68K',
+                'MICROBLAZE',
+                'MICROBLAZEEL',
+                'MIPS',
+                'MIPSEL',
+                'MIPS64',
+                'MIPS64EL',
+                'OPENRISC',
+                'PARISC',
+                'PARISC64',
+                'PPC',
+                'PPCLE',
+                'PPC64',
+                'PPC64LE',
+                'PPCEMB',
+                'S390',
+                'S390X',
+                'SH4',
+                'SH4EB',
+                'SPARC',
+                'SPARC64',
+                'UNICORE32',
+                'X86_64',
+                'XTENSA',
+                'XTENSAEB',
+            }
+        ),
+    ),
+    'hw_emulation_architecture': (
+        'COMPUTE_ARCH_',
+        frozenset({'AARCH64', 'PPC64LE', 'MIPSEL', 'S390X', 'RISCV64', 'X86_64'}),
+    ),
+    'hw_viommu_model': ('COMPUTE_VIOMMU_MODEL_', frozenset({'INTEL', 'SMMUV3', 'VIRTIO', 'AUTO'})),
+}
 IMAGE_TRAITS['hw_cdrom_bus'] = IMAGE_TRAITS['hw_disk_bus']
 _DISK_FORMATS = frozenset(
     {'AKI', 'AMI', 'ARI', 'ISO', 'QCOW2', 'RAW', 'VDI', 'VHD', 'VHDX', 'VMDK', 'PLOOP'}

@@ -286,7 +286,9 @@ class Run:
         """No selection is returned and nothing stays taken."""
         self.give_back()
         self.decisions = [
-            d if d.selection is None else replace(
+            d
+            if d.selection is None
+            else replace(
                 d,
                 selection=None,
                 alternates=[],
@@ -295,7 +297,7 @@ class Run:
                 verdicts=d.verdicts.replace(bytes([CHOSEN]), bytes([PASSED])),
             )
             for d in self.decisions
-        ]  # fmt: skip
+        ]
 
 
 def _mix(seed: int, member: int) -> int:

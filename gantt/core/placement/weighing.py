@@ -23,9 +23,7 @@ class Weighing:
         self.names = [w.name for w in self.weighers]
         self.normalizations = [w.normalized_by(normalization) for w in self.weighers]
         self.locally = all(type(w).multipliers is Weigher.multipliers for w in self.weighers)
-        self.whole = [
-            k for k, w in enumerate(self.weighers) if not w.local and not w.is_steady
-        ]  # fmt: skip
+        self.whole = [k for k, w in enumerate(self.weighers) if not w.local and not w.is_steady]
 
 
 class Weighings:

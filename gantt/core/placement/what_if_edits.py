@@ -188,9 +188,16 @@ def _added(table: 'HostTable', name: str, number: int, edit: HostEdit) -> HostRo
     else:
         row = HostRow(id=number, uuid='', name=name)
     row = replace(
-        row, id=number, uuid=f'what-if-{number}', name=name, version=0, disabled=None,
-        service_disabled=None, over_committed=False, reported_at=table.now,
-    )  # fmt: skip
+        row,
+        id=number,
+        uuid=f'what-if-{number}',
+        name=name,
+        version=0,
+        disabled=None,
+        service_disabled=None,
+        over_committed=False,
+        reported_at=table.now,
+    )
     return _edited(table, row, edit, f'add.{name}')
 
 
@@ -252,8 +259,10 @@ def _words(edit: HostEdit) -> str:
         'empty': 'empty' if edit.empty else '',
     }
     said = [text for text in states.values() if text]
-    said += [resources.format_amount(n, amount) + f' {n}' * (n in ('MEMORY_MB', 'DISK_GB'))
-             for n, amount in edit.resources.items()]  # fmt: skip
+    said += [
+        resources.format_amount(n, amount) + f' {n}' * (n in ('MEMORY_MB', 'DISK_GB'))
+        for n, amount in edit.resources.items()
+    ]
     said += [f'trait {name}' for name in edit.traits]
     said += [f'no trait {name}' for name in edit.without_traits]
     said += [f'in aggregate {name}' for name in edit.aggregates]

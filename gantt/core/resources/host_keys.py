@@ -225,9 +225,10 @@ def admitted(
     if kept is None or not kept.public:
         if proven.key in revoked:
             raise exceptions.NotProven(
-                host=said.name, problem='it comes with a key that was revoked',
+                host=said.name,
+                problem='it comes with a key that was revoked',
                 fix='Let the host make another one: remove the key file there, restart the agent',
-            )  # fmt: skip
+            )
         beside = '' if kept is None else kept.beside
         return HostKey(
             public=proven.key, beside=beside, number=proven.number, since=now, revoked=revoked
@@ -235,9 +236,11 @@ def admitted(
     if proven.key == kept.public:
         if proven.number <= kept.number and not is_repeat:
             raise exceptions.NotProven(
-                host=said.name, problem=f'its registration {proven.number} comes after number '
-                f'{kept.number}', fix='Is its clock right?', current=kept.number,
-            )  # fmt: skip
+                host=said.name,
+                problem=f'its registration {proven.number} comes after number {kept.number}',
+                fix='Is its clock right?',
+                current=kept.number,
+            )
         return _replace(kept, number=max(proven.number, kept.number))
     if kept.public in proven.older and proven.key not in revoked:
         return _replace(kept, public=proven.key, number=proven.number, since=now)
@@ -270,10 +273,11 @@ def admitted_beside(
 
 def _another(host: str) -> exceptions.NotProven:
     return exceptions.NotProven(
-        host=host, problem='it comes with another key than it had',
+        host=host,
+        problem='it comes with another key than it had',
         fix='Was the host installed anew, or its key file lost, run "gantt-manage host key '
         f'forget {host}"',
-    )  # fmt: skip
+    )
 
 
 def unsigned(host: str, kept: HostKey | None) -> exceptions.NotProven:
@@ -285,10 +289,11 @@ def unsigned(host: str, kept: HostKey | None) -> exceptions.NotProven:
             fix='Let it register with one: [compute] sign_messages of its agent',
         )
     return exceptions.NotProven(
-        host=host, problem='the message is not signed, and the host has a key',
+        host=host,
+        problem='the message is not signed, and the host has a key',
         fix='Is its agent older than its key, or without [compute] sign_messages, run '
         f'"gantt-manage host key forget {host}"',
-    )  # fmt: skip
+    )
 
 
 def was_revoked(host: str) -> exceptions.NotProven:

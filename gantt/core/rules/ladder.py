@@ -118,9 +118,11 @@ def _bound(
         if layer.steps and at + 1 < len(layers) and left.any():
             row = int(np.flatnonzero(left)[0])
             bound += [
-                rule for step in layer.steps
-                if all(one.is_met(hosts, spec, row) for one in step) for rule in step
-            ]  # fmt: skip
+                rule
+                for step in layer.steps
+                if all(one.is_met(hosts, spec, row) for one in step)
+                for rule in step
+            ]
         rules += bound
         masks += [rule.mask(hosts, spec) for rule in bound]
     return rules, masks

@@ -27,12 +27,31 @@ _YES, _NO = tree.Always(value=True), tree.Always(value=False)
 _REMEMBERED_MAX = tree.TEXT_MAX
 
 #: Facts that every host has.
-EVERYWHERE = frozenset({
-    'host', 'nodename', 'hypervisor_hostname', 'uuid', 'hypervisor_version', 'supported_instances',
-    'stats', 'service', 'num_instances', 'num_io_ops', 'failed_builds', 'vcpus_total', 'vcpus_used',
-    'total_usable_ram_mb', 'free_ram_mb', 'total_usable_disk_gb', 'free_disk_mb', 'disk_mb_used',
-    'cpu_allocation_ratio', 'ram_allocation_ratio', 'disk_allocation_ratio',
-})  # fmt: skip
+EVERYWHERE = frozenset(
+    {
+        'host',
+        'nodename',
+        'hypervisor_hostname',
+        'uuid',
+        'hypervisor_version',
+        'supported_instances',
+        'stats',
+        'service',
+        'num_instances',
+        'num_io_ops',
+        'failed_builds',
+        'vcpus_total',
+        'vcpus_used',
+        'total_usable_ram_mb',
+        'free_ram_mb',
+        'total_usable_disk_gb',
+        'free_disk_mb',
+        'disk_mb_used',
+        'cpu_allocation_ratio',
+        'ram_allocation_ratio',
+        'disk_allocation_ratio',
+    }
+)
 
 
 def compiled(text: str, as_nova: bool = False) -> Expression | None:

@@ -14,8 +14,12 @@ if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable
 
 RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    '<': operator.lt, '<=': operator.le, '>': operator.gt, '>=': operator.ge, '==': operator.eq,
-}  # fmt: skip
+    '<': operator.lt,
+    '<=': operator.le,
+    '>': operator.gt,
+    '>=': operator.ge,
+    '==': operator.eq,
+}
 
 
 class Misfit(Exception):

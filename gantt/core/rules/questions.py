@@ -210,9 +210,9 @@ def _of_version(fact: Fact, key: str, op: str, value: Any) -> Question:
     one = 'a version such as v4.2.1'
     if op == 'in':
         if isinstance(value, tree.Range) and value != tree.Range():
-            value = tree.Range(*(
-                None if v is None else _as_number(fact, v, one) for v in (value.low, value.high)
-            ))  # fmt: skip
+            value = tree.Range(
+                *(None if v is None else _as_number(fact, v, one) for v in (value.low, value.high))
+            )
         elif isinstance(value, tuple):
             value = tuple(_as_number(fact, v, one) for v in value)
         else:
@@ -279,7 +279,13 @@ def _of_path(fact: Fact, key: str, op: str, value: Any) -> Question:
 
 
 _CHECKS: dict[Kind, Callable[[Fact, str, str, Any], Question]] = {
-    Kind.NUMBER: _of_number, Kind.VERSION: _of_version, Kind.BOOL: _of_bool,
-    Kind.TEXT: _of_text, Kind.SET: _of_set, Kind.PATH: _of_path, Kind.VALUE: of_value,
-    Kind.WORD: of_word, Kind.WORDS: of_word,
-}  # fmt: skip
+    Kind.NUMBER: _of_number,
+    Kind.VERSION: _of_version,
+    Kind.BOOL: _of_bool,
+    Kind.TEXT: _of_text,
+    Kind.SET: _of_set,
+    Kind.PATH: _of_path,
+    Kind.VALUE: of_value,
+    Kind.WORD: of_word,
+    Kind.WORDS: of_word,
+}

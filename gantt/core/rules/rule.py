@@ -182,8 +182,9 @@ def _from_json(text: str) -> Rule | tuple[int, str]:
     if form.drop is not None:
         if not 0 < form.drop <= ORDER_MAX:
             return 0, f'drop: expected a number from 1 to {ORDER_MAX}'
-        return Rule(f'drop {form.drop}: {condition.text}', condition, Strength.DROP,
-                    order=form.drop)  # fmt: skip
+        return Rule(
+            f'drop {form.drop}: {condition.text}', condition, Strength.DROP, order=form.drop
+        )
     return Rule(condition.text, condition)
 
 

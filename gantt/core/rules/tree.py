@@ -167,14 +167,32 @@ class Contains(Comparison, frozen=True, tag='contains'):
 
 
 Expr = (
-    And | Or | Not | Always | Known | Some | Less | LessEqual | Greater | GreaterEqual | Equal
-    | NotEqual | In | Contains
-)  # fmt: skip
+    And
+    | Or
+    | Not
+    | Always
+    | Known
+    | Some
+    | Less
+    | LessEqual
+    | Greater
+    | GreaterEqual
+    | Equal
+    | NotEqual
+    | In
+    | Contains
+)
 
 RELATIONS: dict[str, type[Comparison]] = {
-    '<': Less, '<=': LessEqual, '>': Greater, '>=': GreaterEqual, '==': Equal, '!=': NotEqual,
-    'in': In, 'contains': Contains,
-}  # fmt: skip
+    '<': Less,
+    '<=': LessEqual,
+    '>': Greater,
+    '>=': GreaterEqual,
+    '==': Equal,
+    '!=': NotEqual,
+    'in': In,
+    'contains': Contains,
+}
 #: What a relation is from the other side.
 TURNED = {'<': '>', '<=': '>=', '>': '<', '>=': '<=', '==': '==', '!=': '!='}
 

@@ -120,9 +120,12 @@ def reads_of_extra_spec(key: str) -> tuple[str, ...] | None:
 
 
 def _of_rows(
-    hosts: 'HostTable', found: list[Fact], rows: IntArray | None,
-    prints: bool = False, whole: bool = False,
-) -> Values:  # fmt: skip
+    hosts: 'HostTable',
+    found: list[Fact],
+    rows: IntArray | None,
+    prints: bool = False,
+    whole: bool = False,
+) -> Values:
     if rows is None:
         return Values(found, len(hosts), prints, whole)
     return Values([fact.of_rows(rows) for fact in found], len(rows), prints, whole)

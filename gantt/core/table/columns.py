@@ -66,8 +66,17 @@ LAYOUT: dict[str, tuple[type, object, int]] = {
 
 #: Columns with one line per resource class.
 BY_CLASS = (
-    'cap', 'used', 'free', 'min_unit', 'largest', 'step', 'total', 'reserved', 'ratio', 'pool',
-)  # fmt: skip
+    'cap',
+    'used',
+    'free',
+    'min_unit',
+    'largest',
+    'step',
+    'total',
+    'reserved',
+    'ratio',
+    'pool',
+)
 
 #: Columns that a pick changes; the rest changes with news of the host only.
 TAKEN = frozenset(

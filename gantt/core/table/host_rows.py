@@ -202,8 +202,13 @@ class HostRows(UsageRows):
         if not self._shared_names:
             return
         for name in (
-            '_by_id', '_by_name', '_by_lower', '_by_node', '_service_of', '_nodes_of',
-        ):  # fmt: skip
+            '_by_id',
+            '_by_name',
+            '_by_lower',
+            '_by_node',
+            '_service_of',
+            '_nodes_of',
+        ):
             setattr(self, name, dict(getattr(self, name)))
         self._shared_names = False
 

@@ -331,8 +331,14 @@ class HostTable(HostRows):
         ):
             setattr(other, name, list(getattr(self, name)))
         for name in (
-            'classes', 'zones', 'cells', 'locations', 'trait_codes', 'platforms', 'aggregate_codes',
-        ):  # fmt: skip
+            'classes',
+            'zones',
+            'cells',
+            'locations',
+            'trait_codes',
+            'platforms',
+            'aggregate_codes',
+        ):
             setattr(other, name, getattr(self, name).copy())
         other.placed = self.placed.copy()
         other.pool_free = self.pool_free.copy()

@@ -17,8 +17,13 @@ CELLS = 8
 KINDS_MAX = 256
 #: Columns with one line per cell; no cell is there where they are below 0.
 BY_CELL = (
-    'cell_pinned', 'cell_isolated', 'cell_paired', 'cell_shared', 'cell_memory', 'cell_base',
-)  # fmt: skip
+    'cell_pinned',
+    'cell_isolated',
+    'cell_paired',
+    'cell_shared',
+    'cell_memory',
+    'cell_base',
+)
 #: The column that counts free processors by thread policy.
 BY_POLICY = {
     ThreadPolicy.PREFER: 'cell_pinned',

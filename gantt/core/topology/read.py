@@ -32,12 +32,28 @@ from gantt.core.topology.settings import (
 )
 
 #: Settings that are looked at here; anything else of the same form is others' business.
-NAMES = frozenset({
-    'numa_nodes', 'cpu_policy', 'cpu_dedicated_mask', 'cpu_thread_policy', 'cpu_realtime',
-    'cpu_realtime_mask', 'emulator_threads_policy', 'mem_page_size', 'pmem', 'mem_encryption',
-    'mem_encryption_model', 'cpu_sockets', 'cpu_cores', 'cpu_threads', 'cpu_max_sockets',
-    'cpu_max_cores', 'cpu_max_threads', 'pci_numa_affinity_policy',
-})  # fmt: skip
+NAMES = frozenset(
+    {
+        'numa_nodes',
+        'cpu_policy',
+        'cpu_dedicated_mask',
+        'cpu_thread_policy',
+        'cpu_realtime',
+        'cpu_realtime_mask',
+        'emulator_threads_policy',
+        'mem_page_size',
+        'pmem',
+        'mem_encryption',
+        'mem_encryption_model',
+        'cpu_sockets',
+        'cpu_cores',
+        'cpu_threads',
+        'cpu_max_sockets',
+        'cpu_max_cores',
+        'cpu_max_threads',
+        'pci_numa_affinity_policy',
+    }
+)
 _OF_A_CELL = re.compile(r'(?:hw:|hw_)(numa_cpus|numa_mem)\.(.{0,12})\Z', re.DOTALL)
 #: The last request read, with and without devices: several ask for the same one.
 _kept: dict[bool, tuple[tuple[object, ...], Wish | None]] = {}

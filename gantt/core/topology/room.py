@@ -60,10 +60,28 @@ class CellRoom:
     :ivar tunneled: whether the device of tunneled networks is there
     """
 
-    __slots__ = ('base_kb', 'base_left', 'base_mb', 'cores', 'cpu_cap', 'cpu_used', 'cpus',
-                 'dedicated', 'free', 'has_threads', 'id', 'index', 'lists_pages', 'memory_cap',
-                 'memory_mb', 'memory_used', 'networks', 'pages', 'socket',
-                 'tunneled')  # fmt: skip
+    __slots__ = (
+        'base_kb',
+        'base_left',
+        'base_mb',
+        'cores',
+        'cpu_cap',
+        'cpu_used',
+        'cpus',
+        'dedicated',
+        'free',
+        'has_threads',
+        'id',
+        'index',
+        'lists_pages',
+        'memory_cap',
+        'memory_mb',
+        'memory_used',
+        'networks',
+        'pages',
+        'socket',
+        'tunneled',
+    )
 
     def __init__(self, cell: NumaCell, index: int, cpu_ratio: float, ram_ratio: float) -> None:
         self.id = cell.id
@@ -147,8 +165,17 @@ class Pool:
     :ivar kind: what its devices are; those of other pools may be the same
     """
 
-    __slots__ = ('address', 'dev_type', 'free', 'key', 'kind', 'numa_node', 'product_id', 'tags',
-                 'vendor_id')  # fmt: skip
+    __slots__ = (
+        'address',
+        'dev_type',
+        'free',
+        'key',
+        'kind',
+        'numa_node',
+        'product_id',
+        'tags',
+        'vendor_id',
+    )
 
     def __init__(self, pool: DevicePool) -> None:
         self.key = key_of(pool)
@@ -165,9 +192,12 @@ class Pool:
 def key_of(pool: DevicePool) -> str:
     """What layouts know a pool by: the same as long as its devices are."""
     said = (
-        pool.vendor_id.lower(), pool.product_id.lower(), pool.address, pool.numa_node,
+        pool.vendor_id.lower(),
+        pool.product_id.lower(),
+        pool.address,
+        pool.numa_node,
         sorted((key.lower(), value.lower()) for key, value in pool.tags.items()),
-    )  # fmt: skip
+    )
     return hashlib.blake2b(repr(said).encode(errors='replace'), digest_size=8).hexdigest()
 
 

@@ -132,8 +132,10 @@ class _Search:
             device = int(bool(there))
         sign = 1 if pack else -1
         left = (
-            cell.free.bit_count(), cell.cpu_cap - cell.cpu_used, cell.memory_cap - cell.memory_used
-        )  # fmt: skip
+            cell.free.bit_count(),
+            cell.cpu_cap - cell.cpu_used,
+            cell.memory_cap - cell.memory_used,
+        )
         return (device, *(sign * amount for amount in left), cell.index)
 
     def find(self) -> Layout | None:

@@ -62,8 +62,9 @@ class Settings:
     def number(self, name: str, most: int) -> int:
         """A setting of 1 to ``most`` that the flavor makes, or else the image; 0: neither does."""
         for value, field in (
-            (self.of_flavor(name), in_flavor(name)), (self.of_image(name), in_image(name)),
-        ):  # fmt: skip
+            (self.of_flavor(name), in_flavor(name)),
+            (self.of_image(name), in_image(name)),
+        ):
             if value:
                 return positive(value, field, most)
         return 0
@@ -73,10 +74,11 @@ class Settings:
         said = [
             truth(value, field)
             for value, field in (
-                (self.of_flavor(name), in_flavor(name)), (self.of_image(name), in_image(name)),
+                (self.of_flavor(name), in_flavor(name)),
+                (self.of_image(name), in_image(name)),
             )
             if value
-        ]  # fmt: skip
+        ]
         return any(said)
 
     def is_on(self, name: str) -> bool:

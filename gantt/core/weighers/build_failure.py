@@ -24,10 +24,14 @@ class BuildFailureWeigher(Weigher):
     negated = True
     multiplier_option = 'build_failure_weight_multiplier'
     options = (
-        Option('build_failure_weight_multiplier', float, 1_000_000.0,
-               'Multiplier for recent failed builds; it counts with its sign turned, so that '
-               'positive avoids hosts with failures'),
-    )  # fmt: skip
+        Option(
+            'build_failure_weight_multiplier',
+            float,
+            1_000_000.0,
+            'Multiplier for recent failed builds; it counts with its sign turned, so that '
+            'positive avoids hosts with failures',
+        ),
+    )
     build_failure_weight_multiplier: float
 
     def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> FloatArray | None:

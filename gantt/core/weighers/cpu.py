@@ -11,7 +11,11 @@ class CPUWeigher(FreeWeigher):
     resource_class = 'VCPU'
     multiplier_option = 'cpu_weight_multiplier'
     options = (
-        Option('cpu_weight_multiplier', float, 1.0,
-               'Multiplier for free virtual CPUs; negative packs guests together'),
-    )  # fmt: skip
+        Option(
+            'cpu_weight_multiplier',
+            float,
+            1.0,
+            'Multiplier for free virtual CPUs; negative packs guests together',
+        ),
+    )
     cpu_weight_multiplier: float

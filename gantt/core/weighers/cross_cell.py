@@ -24,9 +24,13 @@ class CrossCellWeigher(Weigher):
     local = True
     multiplier_option = 'cross_cell_move_weight_multiplier'
     options = (
-        Option('cross_cell_move_weight_multiplier', float, 1_000_000.0,
-               'Multiplier for hosts in the preferred cell of a move that may leave it'),
-    )  # fmt: skip
+        Option(
+            'cross_cell_move_weight_multiplier',
+            float,
+            1_000_000.0,
+            'Multiplier for hosts in the preferred cell of a move that may leave it',
+        ),
+    )
     cross_cell_move_weight_multiplier: float
 
     def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:

@@ -12,11 +12,19 @@ class DiskWeigher(FreeWeigher):
     multiplier_option = 'disk_weight_multiplier'
     physical_option = 'disk_weight_physical'
     options = (
-        Option('disk_weight_multiplier', float, 1.0,
-               'Multiplier for free disk; negative packs guests together'),
-        Option('disk_weight_physical', bool, False,
-               'Count only what the hardware has as free disk, without the allocation ratio, as '
-               'Nova does: over-committed hosts are all equal'),
-    )  # fmt: skip
+        Option(
+            'disk_weight_multiplier',
+            float,
+            1.0,
+            'Multiplier for free disk; negative packs guests together',
+        ),
+        Option(
+            'disk_weight_physical',
+            bool,
+            False,
+            'Count only what the hardware has as free disk, without the allocation ratio, as '
+            'Nova does: over-committed hosts are all equal',
+        ),
+    )
     disk_weight_physical: bool
     disk_weight_multiplier: float

@@ -25,9 +25,13 @@ class HypervisorVersionWeigher(Weigher):
     normalization = 'fraction'
     multiplier_option = 'hypervisor_version_weight_multiplier'
     options = (
-        Option('hypervisor_version_weight_multiplier', float, 1.0,
-               'Multiplier for the version of the hypervisor; negative prefers older ones'),
-    )  # fmt: skip
+        Option(
+            'hypervisor_version_weight_multiplier',
+            float,
+            1.0,
+            'Multiplier for the version of the hypervisor; negative prefers older ones',
+        ),
+    )
     hypervisor_version_weight_multiplier: float
 
     def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:

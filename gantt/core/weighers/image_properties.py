@@ -27,13 +27,21 @@ class ImagePropertiesWeigher(Weigher):
     local = True
     multiplier_option = 'image_props_weight_multiplier'
     options = (
-        Option('image_props_weight_multiplier', float, 0.0,
-               'Multiplier for guests with the same image properties; positive packs them '
-               'together, negative spreads them, 0 does not look'),
-        Option('image_props_weight_setting', str, '',
-               'Properties and their ratios, "os_distro=2.0, hw_machine_type=0"; others do not '
-               'count. Empty: every property counts 1'),
-    )  # fmt: skip
+        Option(
+            'image_props_weight_multiplier',
+            float,
+            0.0,
+            'Multiplier for guests with the same image properties; positive packs them '
+            'together, negative spreads them, 0 does not look',
+        ),
+        Option(
+            'image_props_weight_setting',
+            str,
+            '',
+            'Properties and their ratios, "os_distro=2.0, hw_machine_type=0"; others do not '
+            'count. Empty: every property counts 1',
+        ),
+    )
     image_props_weight_multiplier: float
     image_props_weight_setting: str
 

@@ -25,10 +25,14 @@ class IoOpsWeigher(Weigher):
     half = 8.0
     multiplier_option = 'io_ops_weight_multiplier'
     options = (
-        Option('io_ops_weight_multiplier', float, -1.0,
-               'Multiplier for the number of guests being built, resized, moved or copied on a '
-               'host; negative prefers idle hosts, positive busy ones'),
-    )  # fmt: skip
+        Option(
+            'io_ops_weight_multiplier',
+            float,
+            -1.0,
+            'Multiplier for the number of guests being built, resized, moved or copied on a '
+            'host; negative prefers idle hosts, positive busy ones',
+        ),
+    )
     io_ops_weight_multiplier: float
 
     def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:

@@ -34,20 +34,42 @@ class LoadWeigher(Weigher):
     columns = ('metrics',)
     multiplier_option = 'load_weight_multiplier'
     options = (
-        Option('load_weight_multiplier', float, -1.0,
-               'Multiplier for the load; negative prefers idle hosts'),
-        Option('load_weight_setting', str, '',
-               'Metrics of load and their ratios, "load_5m=1.0"; empty: no preference'),
-        Option('load_half_life_seconds', float, 60.0,
-               'A measurement of this age counts half: a/(a+age) of it counts. 0: however old, '
-               'it counts whole', min=0.0),
-        Option('load_stale_seconds', float, 180.0,
-               'A measurement older than this is stale. A metric may be declared with less',
-               min=0.0),
-        Option('load_when_stale', str, 'silent',
-               'What a host counts as whose measurement is stale or missing. silent: as what is '
-               'expected of anybody; worst: as the most loaded', choices=('silent', 'worst')),
-    )  # fmt: skip
+        Option(
+            'load_weight_multiplier',
+            float,
+            -1.0,
+            'Multiplier for the load; negative prefers idle hosts',
+        ),
+        Option(
+            'load_weight_setting',
+            str,
+            '',
+            'Metrics of load and their ratios, "load_5m=1.0"; empty: no preference',
+        ),
+        Option(
+            'load_half_life_seconds',
+            float,
+            60.0,
+            'A measurement of this age counts half: a/(a+age) of it counts. 0: however old, '
+            'it counts whole',
+            min=0.0,
+        ),
+        Option(
+            'load_stale_seconds',
+            float,
+            180.0,
+            'A measurement older than this is stale. A metric may be declared with less',
+            min=0.0,
+        ),
+        Option(
+            'load_when_stale',
+            str,
+            'silent',
+            'What a host counts as whose measurement is stale or missing. silent: as what is '
+            'expected of anybody; worst: as the most loaded',
+            choices=('silent', 'worst'),
+        ),
+    )
     load_weight_multiplier: float
     load_weight_setting: str
     load_half_life_seconds: float

@@ -28,19 +28,36 @@ class MetricsWeigher(Weigher):
     multiplier_option = 'metrics_weight_multiplier'
     options = (
         Option('metrics_weight_multiplier', float, 1.0, 'Multiplier for the sum of metrics'),
-        Option('metrics_weight_setting', str, '',
-               'Metrics and their ratios, "name1=1.0, name2=-1.0"; empty: no preference'),
-        Option('metrics_required', bool, True,
-               'A host without one of the metrics counts as the worst of those that have them '
-               'all. False: its sum is metrics_weight_of_unavailable instead, whatever the '
-               'others have'),
-        Option('metrics_weight_of_unavailable', float, -10_000.0,
-               'The sum of a host without one of the metrics, where metrics_required is false',
-               min=-1e15, max=1e15),
-        Option('metrics_fail_on_missing', bool, False,
-               'As Nova with a required metric: a request fails where one of several hosts that '
-               'are left does not report it'),
-    )  # fmt: skip
+        Option(
+            'metrics_weight_setting',
+            str,
+            '',
+            'Metrics and their ratios, "name1=1.0, name2=-1.0"; empty: no preference',
+        ),
+        Option(
+            'metrics_required',
+            bool,
+            True,
+            'A host without one of the metrics counts as the worst of those that have them '
+            'all. False: its sum is metrics_weight_of_unavailable instead, whatever the '
+            'others have',
+        ),
+        Option(
+            'metrics_weight_of_unavailable',
+            float,
+            -10_000.0,
+            'The sum of a host without one of the metrics, where metrics_required is false',
+            min=-1e15,
+            max=1e15,
+        ),
+        Option(
+            'metrics_fail_on_missing',
+            bool,
+            False,
+            'As Nova with a required metric: a request fails where one of several hosts that '
+            'are left does not report it',
+        ),
+    )
     metrics_weight_multiplier: float
     metrics_weight_setting: str
     metrics_required: bool

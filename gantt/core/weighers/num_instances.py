@@ -20,10 +20,14 @@ class NumInstancesWeigher(Weigher):
     half = 10.0
     multiplier_option = 'num_instances_weight_multiplier'
     options = (
-        Option('num_instances_weight_multiplier', float, 0.0,
-               'Multiplier for the number of guests on a host; positive packs, negative '
-               'spreads, 0 does not look'),
-    )  # fmt: skip
+        Option(
+            'num_instances_weight_multiplier',
+            float,
+            0.0,
+            'Multiplier for the number of guests on a host; positive packs, negative '
+            'spreads, 0 does not look',
+        ),
+    )
     num_instances_weight_multiplier: float
 
     def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:

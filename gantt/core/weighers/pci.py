@@ -28,9 +28,14 @@ class PCIWeigher(Weigher):
     local = True
     multiplier_option = 'pci_weight_multiplier'
     options = (
-        Option('pci_weight_multiplier', float, 1.0,
-               'Multiplier for having few free passthrough devices', min=0.0),
-    )  # fmt: skip
+        Option(
+            'pci_weight_multiplier',
+            float,
+            1.0,
+            'Multiplier for having few free passthrough devices',
+            min=0.0,
+        ),
+    )
     pci_weight_multiplier: float
 
     def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:

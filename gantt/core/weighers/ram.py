@@ -12,11 +12,19 @@ class RAMWeigher(FreeWeigher):
     multiplier_option = 'ram_weight_multiplier'
     physical_option = 'ram_weight_physical'
     options = (
-        Option('ram_weight_multiplier', float, 1.0,
-               'Multiplier for free memory; negative packs guests together'),
-        Option('ram_weight_physical', bool, False,
-               'Count only what the hardware has as free memory, without the allocation ratio, as '
-               'Nova does: over-committed hosts are all equal'),
-    )  # fmt: skip
+        Option(
+            'ram_weight_multiplier',
+            float,
+            1.0,
+            'Multiplier for free memory; negative packs guests together',
+        ),
+        Option(
+            'ram_weight_physical',
+            bool,
+            False,
+            'Count only what the hardware has as free memory, without the allocation ratio, as '
+            'Nova does: over-committed hosts are all equal',
+        ),
+    )
     ram_weight_physical: bool
     ram_weight_multiplier: float

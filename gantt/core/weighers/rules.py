@@ -39,9 +39,13 @@ class RulesWeigher(Weigher):
     local = True
     options = (
         Option('rules_weight_multiplier', float, 1.0, 'Multiplier for the soft rules of a request'),
-        Option('operator_preferences', str, '',
-               'Soft rules for every request, separated by semicolons.'),
-    )  # fmt: skip
+        Option(
+            'operator_preferences',
+            str,
+            '',
+            'Soft rules for every request, separated by semicolons.',
+        ),
+    )
     rules_weight_multiplier: float
     operator_preferences: str
 

@@ -42,9 +42,14 @@ class ServerGroupSoftAffinityWeigher(_ServerGroupWeigher):
     policy = Policy.SOFT_AFFINITY
     multiplier_option = 'soft_affinity_weight_multiplier'
     options = (
-        Option('soft_affinity_weight_multiplier', float, 1.0,
-               'Multiplier for members of a soft-affinity group on a host', min=0.0),
-    )  # fmt: skip
+        Option(
+            'soft_affinity_weight_multiplier',
+            float,
+            1.0,
+            'Multiplier for members of a soft-affinity group on a host',
+            min=0.0,
+        ),
+    )
     soft_affinity_weight_multiplier: float
 
     def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
@@ -58,9 +63,14 @@ class ServerGroupSoftAntiAffinityWeigher(_ServerGroupWeigher):
     sign = -1
     multiplier_option = 'soft_anti_affinity_weight_multiplier'
     options = (
-        Option('soft_anti_affinity_weight_multiplier', float, 1.0,
-               'Multiplier for members of a soft-anti-affinity group on a host', min=0.0),
-    )  # fmt: skip
+        Option(
+            'soft_anti_affinity_weight_multiplier',
+            float,
+            1.0,
+            'Multiplier for members of a soft-anti-affinity group on a host',
+            min=0.0,
+        ),
+    )
     soft_anti_affinity_weight_multiplier: float
 
     def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:

@@ -45,12 +45,21 @@ WRITE = (
         {
             name: sa.bindparam(name)
             for name in (
-                'state', 'live', 'lifecycle', 'consumer', 'lease_until', 'expires_at', 'move_id',
-                'adopted', 'absences', 'reason', 'updated_at',
+                'state',
+                'live',
+                'lifecycle',
+                'consumer',
+                'lease_until',
+                'expires_at',
+                'move_id',
+                'adopted',
+                'absences',
+                'reason',
+                'updated_at',
             )
         }
     )
-)  # fmt: skip
+)
 WRITE_LAYOUT = (
     _c.update().where(_c.c.id == sa.bindparam('b_id')).values(layout=sa.bindparam('layout'))
 )
@@ -75,8 +84,10 @@ def load_claims(
     """Claims with their allocations, ascending by id."""
     query = rows.CLAIMS.order_by(_c.c.id)
     for column, among in (
-        (_c.c.id, ids), (_c.c.request_id, request_ids), (_c.c.provider_id, provider_ids),
-    ):  # fmt: skip
+        (_c.c.id, ids),
+        (_c.c.request_id, request_ids),
+        (_c.c.provider_id, provider_ids),
+    ):
         if among is not None:
             query = query.where(column.in_(list(among)))
     if live:

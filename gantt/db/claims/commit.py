@@ -44,14 +44,21 @@ _i = models.inventories
 _ids: Any = sa.bindparam('ids', expanding=True)
 LOCK_REQUESTS = by_key(
     sa.select(
-        _r.c.id, _r.c.fingerprint, _r.c.state, _r.c.owner, _r.c.attempt, _r.c.deadline,
-        _r.c.token, _r.c.answer, _r.c.claims,
+        _r.c.id,
+        _r.c.fingerprint,
+        _r.c.state,
+        _r.c.owner,
+        _r.c.attempt,
+        _r.c.deadline,
+        _r.c.token,
+        _r.c.answer,
+        _r.c.claims,
     )
     .where(_r.c.id.in_(_ids))
     .order_by(_r.c.id)
     .with_for_update(),
     _r,
-)  # fmt: skip
+)
 TOKENS = sa.select(_r.c.id).where(_r.c.id.in_(_ids), _r.c.token == sa.bindparam('token'))
 DELETE_REQUESTS = _r.delete().where(_r.c.id.in_(_ids))
 CORRECT = (
@@ -61,11 +68,18 @@ CORRECT = (
         {
             name: sa.bindparam(name)
             for name in (
-                'state', 'attempt', 'owner', 'deadline', 'token', 'answer', 'updated_at', 'claims',
+                'state',
+                'attempt',
+                'owner',
+                'deadline',
+                'token',
+                'answer',
+                'updated_at',
+                'claims',
             )
         }
     )
-)  # fmt: skip
+)
 LOCK_GROUPS = by_key(
     groups.RULES.where(_g.c.uuid.in_(_ids)).order_by(_g.c.uuid).with_for_update(key_share=True),
     _g,

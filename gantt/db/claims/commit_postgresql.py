@@ -86,26 +86,50 @@ PROVIDERS = _sql(f"""
 """)  # noqa: S608
 
 _CLAIM = (
-    ('id', 'text'), ('request_id', 'text'), ('attempt', 'int'), ('member', 'int'),
-    ('consumer', 'text'), ('provider_id', 'bigint'), ('lifecycle', 'text'), ('purpose', 'text'),
-    ('lease_until', 'float8'), ('expires_at', 'float8'), ('group_uuid', 'text'),
-    ('move_id', 'text'), ('parent_key', 'text'), ('layout', 'text'),
-    ('image', 'text'), ('flavor', 'text'),
-)  # fmt: skip
+    ('id', 'text'),
+    ('request_id', 'text'),
+    ('attempt', 'int'),
+    ('member', 'int'),
+    ('consumer', 'text'),
+    ('provider_id', 'bigint'),
+    ('lifecycle', 'text'),
+    ('purpose', 'text'),
+    ('lease_until', 'float8'),
+    ('expires_at', 'float8'),
+    ('group_uuid', 'text'),
+    ('move_id', 'text'),
+    ('parent_key', 'text'),
+    ('layout', 'text'),
+    ('image', 'text'),
+    ('flavor', 'text'),
+)
 _ALLOCATION = (
-    ('claim_id', 'text'), ('provider_id', 'bigint'), *((c, 'bigint') for c in _hot),
+    ('claim_id', 'text'),
+    ('provider_id', 'bigint'),
+    *((c, 'bigint') for c in _hot),
     ('other', 'text'),
-)  # fmt: skip
+)
 _GROUP = (
-    ('uuid', 'text'), ('policy', 'text'), ('max_per_host', 'int'), ('project_id', 'text'),
+    ('uuid', 'text'),
+    ('policy', 'text'),
+    ('max_per_host', 'int'),
+    ('project_id', 'text'),
     ('generation', 'bigint'),
-)  # fmt: skip
+)
 _CONSUMER = (('uuid', 'text'), ('project_id', 'text'), ('user_id', 'text'), ('type', 'text'))
 _DECISION = (
-    ('id', 'text'), ('request_id', 'text'), ('outcome', 'text'), ('project_id', 'text'),
-    ('reason', 'text'), ('worker', 'text'), ('table_seq', 'bigint'), ('host_set', 'text'),
-    ('packed', 'bytea'), ('created_at', 'float8'), ('origin', 'text'),
-)  # fmt: skip
+    ('id', 'text'),
+    ('request_id', 'text'),
+    ('outcome', 'text'),
+    ('project_id', 'text'),
+    ('reason', 'text'),
+    ('worker', 'text'),
+    ('table_seq', 'bigint'),
+    ('host_set', 'text'),
+    ('packed', 'bytea'),
+    ('created_at', 'float8'),
+    ('origin', 'text'),
+)
 
 
 def _unnest(columns: Sequence[tuple[str, str]], name: str) -> str:

@@ -267,8 +267,9 @@ class Locks:
             'row locks: another process keeps %s locked; what needs them waits, everything else '
             'goes on. Held by %s (%s)',
             f'the rows of {len(names)} hosts ({shown})' if names else 'rows of other tables',
-            who or 'a transaction that the server does not name', problem,
-        )  # fmt: skip
+            who or 'a transaction that the server does not name',
+            problem,
+        )
 
 
 class _Seen(session.GivenUp):

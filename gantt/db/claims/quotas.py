@@ -42,14 +42,16 @@ _shares = _claims_of.join(_a, _a.c.claim_id == _c.c.id)
 #: Of each consumer: of each class the most that one of its claims takes.
 _by_claim = (
     sa.select(
-        _u.c.project_id, _c.c.consumer, _c.c.id,
+        _u.c.project_id,
+        _c.c.consumer,
+        _c.c.id,
         *[sa.func.sum(_a.c[c]).label(c) for c in HOT_COLUMNS.values()],
     )
     .select_from(_shares)
     .where(*_live)
     .group_by(_u.c.project_id, _c.c.consumer, _c.c.id)
     .subquery()
-)  # fmt: skip
+)
 _by_consumer = (
     sa.select(
         _by_claim.c.project_id,

@@ -87,10 +87,18 @@ def bar(changes: Changes, request_id: str, fingerprint: str, answer: bytes) -> S
     tx = changes.tx
     token = uuid.uuid4().hex
     row = {
-        'id': request_id, 'fingerprint': fingerprint, 'state': 'cancelled', 'owner': '',
-        'attempt': 0, 'deadline': 0.0, 'token': token, 'answer': answer,
-        'created_at': tx.now, 'updated_at': tx.now, 'claims': 0,
-    }  # fmt: skip
+        'id': request_id,
+        'fingerprint': fingerprint,
+        'state': 'cancelled',
+        'owner': '',
+        'attempt': 0,
+        'deadline': 0.0,
+        'token': token,
+        'answer': answer,
+        'created_at': tx.now,
+        'updated_at': tx.now,
+        'claims': 0,
+    }
     tx.insert_new(_r, [row], 'id')
     found = tx.first(LOCK, id=request_id)
     if found is None:
@@ -103,10 +111,18 @@ def cancel(changes: Changes, request_id: str, reason: str) -> tuple[StoredReques
     tx = changes.tx
     now = tx.now
     blank = {
-        'id': request_id, 'fingerprint': '', 'state': 'cancelled', 'owner': '', 'attempt': 0,
-        'deadline': 0.0, 'token': uuid.uuid4().hex, 'answer': None, 'created_at': now,
-        'updated_at': now, 'claims': 0,
-    }  # fmt: skip
+        'id': request_id,
+        'fingerprint': '',
+        'state': 'cancelled',
+        'owner': '',
+        'attempt': 0,
+        'deadline': 0.0,
+        'token': uuid.uuid4().hex,
+        'answer': None,
+        'created_at': now,
+        'updated_at': now,
+        'claims': 0,
+    }
     tx.insert_new(_r, [blank], 'id')
     if tx.first(LOCK, id=request_id) is None:
         raise Again('the request was purged meanwhile')

@@ -70,21 +70,31 @@ _NAME = 'the name of the database, or make one'
 _GRANTS = 'the user, or grant it SELECT, INSERT, UPDATE and DELETE on all tables there'
 #: A server that runs and refuses us: what is wrong with the url.  MariaDB: by its code.
 MYSQL_REFUSED = {
-    1044: 'the name of the database, or the rights of the user', 1045: _USER, 1049: _NAME,
-    1130: _RIGHTS, 1142: _GRANTS, 1143: _GRANTS, 1698: _USER,
-}  # fmt: skip
+    1044: 'the name of the database, or the rights of the user',
+    1045: _USER,
+    1049: _NAME,
+    1130: _RIGHTS,
+    1142: _GRANTS,
+    1143: _GRANTS,
+    1698: _USER,
+}
 #: PostgreSQL: by its code, or by its words where libpq gives no code.
 PG_REFUSED = {
-    '28P01': _USER, '28000': _RIGHTS, '3D000': _NAME, '42501': _GRANTS,
-}  # fmt: skip
+    '28P01': _USER,
+    '28000': _RIGHTS,
+    '3D000': _NAME,
+    '42501': _GRANTS,
+}
 PG_REFUSED_WORDS = (
-    (re.compile(r'FATAL: .*(authentication failed|role ".*" (does not exist|is not permitted))'),
-     _USER),
+    (
+        re.compile(r'FATAL: .*(authentication failed|role ".*" (does not exist|is not permitted))'),
+        _USER,
+    ),
     (re.compile(r'FATAL: .*no pg_hba.conf entry'), _RIGHTS),
     (re.compile(r'FATAL: .*database ".*" does not exist'), _NAME),
     (re.compile(r'FATAL: .*permission denied'), 'the rights of the user'),
     (re.compile(r'fe_sendauth: no password supplied'), _USER),
-)  # fmt: skip
+)
 _SYSTEM_FULL = re.compile(r'\b(error|errcode|errno):? 28\b', re.IGNORECASE)
 
 
@@ -100,9 +110,10 @@ def signal_of(error: BaseException | None) -> Signal | None:
         if found is not None:
             return found
         error = (
-            getattr(error, 'inner_exception', None) or getattr(error, 'orig', None)
+            getattr(error, 'inner_exception', None)
+            or getattr(error, 'orig', None)
             or error.__cause__
-        )  # fmt: skip
+        )
         seen += 1
     return None
 

@@ -31,9 +31,17 @@ from gantt.db.engine.engine import (
 )
 
 __all__ = [
-    'CLOCK', 'Database', 'Now', 'Tx', 'Waits', 'build_engine', 'engine_from_conf', 'family',
-    'unhurried', 'unwaiting',
-]  # fmt: skip
+    'CLOCK',
+    'Database',
+    'Now',
+    'Tx',
+    'Waits',
+    'build_engine',
+    'engine_from_conf',
+    'family',
+    'unhurried',
+    'unwaiting',
+]
 
 T = TypeVar('T')
 

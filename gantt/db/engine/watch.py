@@ -147,8 +147,10 @@ class Watch:
             if since and now - max(since, resumed) > most and one.give_up(since):
                 LOG.warning(
                     'the database %s did not answer for %.1f s on one connection, which is '
-                    'given up: what waited there is tried on another', self._shown, now - since,
-                )  # fmt: skip
+                    'given up: what waited there is tried on another',
+                    self._shown,
+                    now - since,
+                )
         self._say(self.silent_for(), now)
 
     def forget(self) -> None:

@@ -39,14 +39,19 @@ RECENT_LINES = (
 )
 RECENT_CLAIMS = (
     sa.select(
-        _p.c.name, _c.c.id, _c.c.consumer, _c.c.state, _c.c.reason, _c.c.created_at,
+        _p.c.name,
+        _c.c.id,
+        _c.c.consumer,
+        _c.c.state,
+        _c.c.reason,
+        _c.c.created_at,
         _c.c.updated_at,
     )
     .join(_p, _p.c.id == _c.c.provider_id)
     .where(_p.c.name.in_(sa.bindparam('hosts', expanding=True)), _c.c.updated_at >= SINCE)
     .order_by(_c.c.updated_at.desc())
     .limit(sa.bindparam('limit'))
-)  # fmt: skip
+)
 BEYOND = (
     sa.select(_e.c.number)
     .where(_e.c.host == sa.bindparam('host'))

@@ -317,12 +317,15 @@ class Hosts:
         self.tx.many(
             UPDATE_INVENTORY,
             [
-                {'b_provider': provider_id, 'b_class': value['class_id'],
-                 **{k: v for k, v in value.items() if k not in ('provider_id', 'class_id')}}
+                {
+                    'b_provider': provider_id,
+                    'b_class': value['class_id'],
+                    **{k: v for k, v in value.items() if k not in ('provider_id', 'class_id')},
+                }
                 for value in values
                 if value['class_id'] in before
             ],
-        )  # fmt: skip
+        )
         return sum(name not in HOT for name in names)
 
     def write_traits(self, provider_id: int, names: list[str]) -> None:
@@ -353,10 +356,18 @@ def inventory_values(
     """A row of ``inventories``."""
     inventory = facts.inventories.get(name)
     values: dict[str, Any] = {
-        'provider_id': provider_id, 'class_id': class_id, 'total': 0, 'reserved': 0,
-        'min_unit': 1, 'max_unit': None, 'step_size': 1, 'allocation_ratio': 1.0, 'cap': 0,
-        'used': other[1] if other else 0, 'foreign_use': other[2] if other else 0,
-    }  # fmt: skip
+        'provider_id': provider_id,
+        'class_id': class_id,
+        'total': 0,
+        'reserved': 0,
+        'min_unit': 1,
+        'max_unit': None,
+        'step_size': 1,
+        'allocation_ratio': 1.0,
+        'cap': 0,
+        'used': other[1] if other else 0,
+        'foreign_use': other[2] if other else 0,
+    }
     if inventory is not None:
         values.update(msgspec.structs.asdict(inventory), cap=inventory.cap)
     return values
@@ -366,19 +377,29 @@ def _registration(change: HostChange, incarnation: int, report_seconds: int) -> 
     row = change.row
     assert row is not None
     registered = Registered(
-        name=row.name, uuid=row.uuid, epoch=row.epoch, incarnation=incarnation,
+        name=row.name,
+        uuid=row.uuid,
+        epoch=row.epoch,
+        incarnation=incarnation,
         report_seconds=report_seconds,
-    )  # fmt: skip
+    )
     return registered, change
 
 
 def _said(row: HostRow) -> dict[str, Any]:
     """What a registration says beyond counters."""
     return {
-        'uuid': row.uuid, 'node': row.node, 'cell': row.cell, 'zone': row.zone,
-        'build_topic': row.build_topic, 'boot_nonce': row.boot_nonce, 'speaks_for': row.speaks_for,
-        'journal': row.journal, 'journal_count': row.journal_count, 'key': row.key,
-    }  # fmt: skip
+        'uuid': row.uuid,
+        'node': row.node,
+        'cell': row.cell,
+        'zone': row.zone,
+        'build_topic': row.build_topic,
+        'boot_nonce': row.boot_nonce,
+        'speaks_for': row.speaks_for,
+        'journal': row.journal,
+        'journal_count': row.journal_count,
+        'key': row.key,
+    }
 
 
 def facts_values(row: HostRow) -> dict[str, Any]:

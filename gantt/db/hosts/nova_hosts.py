@@ -141,9 +141,13 @@ class Hearing:
         _write(tx, heard)
         groups.bump(tx, {claim.group for claim in desk.made if claim.group is not None})
         return HeardResult(
-            confirmed=result.confirmed, released=result.released, adopted=result.adopted,
-            hosts=changes.result([]).hosts, not_novas=not_novas, locked=locked,
-        )  # fmt: skip
+            confirmed=result.confirmed,
+            released=result.released,
+            adopted=result.adopted,
+            hosts=changes.result([]).hosts,
+            not_novas=not_novas,
+            locked=locked,
+        )
 
     def _demand_locks(self, changes: Changes, desk: 'Desk', aside: Aside) -> None:
         needed = providers_of(desk.now[claim_id] for claim_id in desk.changed)
@@ -389,9 +393,11 @@ def _write(tx: session.Tx, heard: Mapping[str, Heard]) -> None:
 
 def _values(key: str, heard: Heard) -> dict[str, Any]:
     return {
-        'id': key, 'casts': rows.text(heard.casts), 'unclaimed': rows.text(heard.unclaimed),
+        'id': key,
+        'casts': rows.text(heard.casts),
+        'unclaimed': rows.text(heard.unclaimed),
         'synced_at': heard.synced_at,
-    }  # fmt: skip
+    }
 
 
 def _rewrite_amounts(tx: session.Tx, claim: Claim) -> None:

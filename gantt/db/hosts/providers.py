@@ -223,11 +223,19 @@ def save(tx: session.Tx, locked: Locked, touched: Iterable[int]) -> None:
 def counter_values(row: rows.Counters, version_read: int) -> dict[str, Any]:
     """Bound values of ``WRITE``."""
     values: dict[str, Any] = {
-        'b_id': row.id, 'b_version': version_read, 'generation': row.generation,
-        'version': row.version, 'claims_stamp': row.claims_stamp, 'facts_stamp': row.facts_stamp,
-        'epoch': row.epoch, 'sequence': row.sequence, 'full_sequence': row.full_sequence,
-        'reported_at': row.reported_at, 'over_committed': row.over_committed, 'cold': row.cold,
-    }  # fmt: skip
+        'b_id': row.id,
+        'b_version': version_read,
+        'generation': row.generation,
+        'version': row.version,
+        'claims_stamp': row.claims_stamp,
+        'facts_stamp': row.facts_stamp,
+        'epoch': row.epoch,
+        'sequence': row.sequence,
+        'full_sequence': row.full_sequence,
+        'reported_at': row.reported_at,
+        'over_committed': row.over_committed,
+        'cold': row.cold,
+    }
     values.update(zip(rows.COUNTERS[11:15], row.cap, strict=True))
     values.update(zip(rows.COUNTERS[15:19], row.used, strict=True))
     values.update(zip(rows.COUNTERS[19:23], row.foreign, strict=True))

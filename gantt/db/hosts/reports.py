@@ -283,12 +283,17 @@ class Desk:
             changes.locked,
             msgspec.structs.replace(
                 changes.locked.templates[row.id],
-                node=row.node, cell=row.cell, zone=row.zone, build_topic=row.build_topic,
-                boot_nonce=row.boot_nonce, speaks_for=row.speaks_for,
-                service_disabled=row.service_disabled, aggregates=row.aggregates,
+                node=row.node,
+                cell=row.cell,
+                zone=row.zone,
+                build_topic=row.build_topic,
+                boot_nonce=row.boot_nonce,
+                speaks_for=row.speaks_for,
+                service_disabled=row.service_disabled,
+                aggregates=row.aggregates,
                 facts=row.facts,
             ),
-        )  # fmt: skip
+        )
         if row.facts.traits != first.facts.traits:
             hosts.write_traits(row.id, row.facts.traits)
         if row.aggregates != first.aggregates:

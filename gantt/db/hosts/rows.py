@@ -27,19 +27,44 @@ from gantt.db.schema.models import HOT_COLUMNS
 
 #: The narrow part of a provider, in the order that ``Counters`` unpacks.
 COUNTERS = (
-    'id', 'generation', 'version', 'claims_stamp', 'facts_stamp', 'epoch', 'sequence',
-    'full_sequence', 'reported_at', 'over_committed', 'cold',
+    'id',
+    'generation',
+    'version',
+    'claims_stamp',
+    'facts_stamp',
+    'epoch',
+    'sequence',
+    'full_sequence',
+    'reported_at',
+    'over_committed',
+    'cold',
     *(f'cap_{c}' for c in HOT_COLUMNS.values()),
     *(f'used_{c}' for c in HOT_COLUMNS.values()),
     *(f'foreign_{c}' for c in HOT_COLUMNS.values()),
-)  # fmt: skip
+)
 
 #: Columns of ``Facts``: what a HostRow says that no claim changes.
 FACTS = (
-    'id', 'facts_stamp', 'uuid', 'name', 'kind', 'node', 'cell', 'zone', 'build_topic',
-    'boot_nonce', 'journal', 'journal_count', 'speaks_for', 'disabled', 'disabled_by',
-    'service_disabled', 'aggregates', 'facts', 'signing_key',
-)  # fmt: skip
+    'id',
+    'facts_stamp',
+    'uuid',
+    'name',
+    'kind',
+    'node',
+    'cell',
+    'zone',
+    'build_topic',
+    'boot_nonce',
+    'journal',
+    'journal_count',
+    'speaks_for',
+    'disabled',
+    'disabled_by',
+    'service_disabled',
+    'aggregates',
+    'facts',
+    'signing_key',
+)
 
 _names = msgspec.json.Decoder(list[str])
 _facts = msgspec.json.Decoder(HostFacts)

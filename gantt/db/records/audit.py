@@ -45,28 +45,38 @@ _sums = (
     .group_by(_a.c.provider_id)
     .subquery()
 )
-USAGE = sa.select(
-    _p.c.name, _p.c.over_committed,
-    *[_p.c[f'cap_{c}'] for c in HOT_COLUMNS.values()],
-    *[_p.c[f'used_{c}'] for c in HOT_COLUMNS.values()],
-    *[_p.c[f'foreign_{c}'] for c in HOT_COLUMNS.values()],
-    *[sa.func.coalesce(_sums.c[c], 0).label(f'sum_{c}') for c in HOT_COLUMNS.values()],
-).select_from(_p.outerjoin(_sums, _sums.c.provider_id == _p.c.id)).where(
-    sa.or_(
-        *[_p.c[f'used_{c}'] != sa.func.coalesce(_sums.c[c], 0) for c in HOT_COLUMNS.values()],
-        *[
-            sa.and_(
-                _p.c[f'used_{c}'] + _p.c[f'foreign_{c}'] > _p.c[f'cap_{c}'],
-                _p.c.over_committed == 0,
-            )
-            for c in HOT_COLUMNS.values()
-        ],
+USAGE = (
+    sa.select(
+        _p.c.name,
+        _p.c.over_committed,
+        *[_p.c[f'cap_{c}'] for c in HOT_COLUMNS.values()],
+        *[_p.c[f'used_{c}'] for c in HOT_COLUMNS.values()],
+        *[_p.c[f'foreign_{c}'] for c in HOT_COLUMNS.values()],
+        *[sa.func.coalesce(_sums.c[c], 0).label(f'sum_{c}') for c in HOT_COLUMNS.values()],
     )
-)  # fmt: skip
+    .select_from(_p.outerjoin(_sums, _sums.c.provider_id == _p.c.id))
+    .where(
+        sa.or_(
+            *[_p.c[f'used_{c}'] != sa.func.coalesce(_sums.c[c], 0) for c in HOT_COLUMNS.values()],
+            *[
+                sa.and_(
+                    _p.c[f'used_{c}'] + _p.c[f'foreign_{c}'] > _p.c[f'cap_{c}'],
+                    _p.c.over_committed == 0,
+                )
+                for c in HOT_COLUMNS.values()
+            ],
+        )
+    )
+)
 OTHERS = (
     sa.select(
-        _p.c.id, _p.c.name, _p.c.over_committed, models.resource_classes.c.name.label('class_name'),
-        _i.c.cap, _i.c.used, _i.c.foreign_use,
+        _p.c.id,
+        _p.c.name,
+        _p.c.over_committed,
+        models.resource_classes.c.name.label('class_name'),
+        _i.c.cap,
+        _i.c.used,
+        _i.c.foreign_use,
     )
     .select_from(
         _i.join(_p, _p.c.id == _i.c.provider_id).join(
@@ -74,7 +84,7 @@ OTHERS = (
         )
     )
     .where(models.resource_classes.c.name.not_in(HOT))
-)  # fmt: skip
+)
 OTHER_AMOUNTS = (
     sa.select(_a.c.provider_id, _a.c.other)
     .join(_c, _c.c.id == _a.c.claim_id)
@@ -99,10 +109,9 @@ STRANGE = sa.select(_c.c.id, _c.c.consumer, _c.c.state, _c.c.lifecycle, _c.c.pur
         _c.c.purpose.not_in([one.value for one in Purpose]),
     ),
 )
-EMPTY = (
-    sa.select(_c.c.id, _c.c.consumer)
-    .where(_live, _c.c.adopted == 0, ~sa.exists().where(_a.c.claim_id == _c.c.id))
-)  # fmt: skip
+EMPTY = sa.select(_c.c.id, _c.c.consumer).where(
+    _live, _c.c.adopted == 0, ~sa.exists().where(_a.c.claim_id == _c.c.id)
+)
 _made = (
     sa.select(_c.c.request_id, _c.c.attempt, sa.func.count().label('count'))
     .group_by(_c.c.request_id, _c.c.attempt)

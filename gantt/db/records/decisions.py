@@ -27,9 +27,18 @@ REFRESH_SECONDS = 600.0
 UNUSED_SECONDS = 3600.0
 
 _BRIEF = sa.select(
-    _d.c.number, _d.c.id, _d.c.request_id, _d.c.outcome, _d.c.project_id, _d.c.reason,
-    _d.c.worker, _d.c.table_seq, _d.c.host_set, _d.c.created_at, _d.c.origin,
-)  # fmt: skip
+    _d.c.number,
+    _d.c.id,
+    _d.c.request_id,
+    _d.c.outcome,
+    _d.c.project_id,
+    _d.c.reason,
+    _d.c.worker,
+    _d.c.table_seq,
+    _d.c.host_set,
+    _d.c.created_at,
+    _d.c.origin,
+)
 _WHOLE = sa.select(_d.c.packed, _s.c.provider_ids, _d.c.created_at).select_from(
     _d.outerjoin(_s, _s.c.digest == _d.c.host_set)
 )

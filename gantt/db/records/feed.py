@@ -194,8 +194,11 @@ class _News:
     def __init__(self, tx: session.Tx) -> None:
         self._tx = tx
         self.refs: dict[str, dict[str, int]] = {
-            'host': {}, 'aggregate': {}, 'group': {}, 'metric': {},
-        }  # fmt: skip
+            'host': {},
+            'aggregate': {},
+            'group': {},
+            'metric': {},
+        }
         self.rules: dict[str, GroupRule] = {}
         self.missing: list[tuple[int, int]] = []
         self.filled: set[int] = set()
@@ -296,9 +299,10 @@ def is_behind(tx: session.Tx, known: Mapping[int, int]) -> bool:
 
 def _behind(versions: Mapping[int, int | None], known: Mapping[int, int]) -> list[int]:
     return [
-        pid for pid, version in versions.items()
+        pid
+        for pid, version in versions.items()
         if version is not None and version < known.get(pid, -1)
-    ]  # fmt: skip
+    ]
 
 
 def _versions(tx: session.Tx, ids: Sequence[int]) -> dict[int, int | None]:

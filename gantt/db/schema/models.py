@@ -113,8 +113,11 @@ provider_facts = sa.Table(
     'provider_facts',
     metadata,
     sa.Column(
-        'provider_id', sa.BigInteger, sa.ForeignKey('providers.id', ondelete='CASCADE'),
-        primary_key=True, autoincrement=False,
+        'provider_id',
+        sa.BigInteger,
+        sa.ForeignKey('providers.id', ondelete='CASCADE'),
+        primary_key=True,
+        autoincrement=False,
     ),
     sa.Column('node', Name, nullable=False),
     sa.Column('cell', Id),
@@ -130,7 +133,7 @@ provider_facts = sa.Table(
     sa.Column('aggregates', LongText, nullable=False),  # uuids, JSON
     sa.Column('facts', LongText, nullable=False),  # HostFacts, JSON
     sa.Column('signing_key', LongText),  # HostKey, JSON
-)  # fmt: skip
+)
 
 # Of hosts that were removed: an epoch is never handed out twice.
 former_hosts = sa.Table(
@@ -151,12 +154,18 @@ inventories = sa.Table(
     'inventories',
     metadata,
     sa.Column(
-        'provider_id', sa.BigInteger, sa.ForeignKey('providers.id', ondelete='CASCADE'),
-        primary_key=True, autoincrement=False,
+        'provider_id',
+        sa.BigInteger,
+        sa.ForeignKey('providers.id', ondelete='CASCADE'),
+        primary_key=True,
+        autoincrement=False,
     ),
     sa.Column(
-        'class_id', Serial, sa.ForeignKey('resource_classes.id'),
-        primary_key=True, autoincrement=False,
+        'class_id',
+        Serial,
+        sa.ForeignKey('resource_classes.id'),
+        primary_key=True,
+        autoincrement=False,
     ),
     sa.Column('total', Amount, nullable=False),
     sa.Column('reserved', Amount, nullable=False),
@@ -168,7 +177,7 @@ inventories = sa.Table(
     # Of the hot classes both stand in the provider's row, and are 0 here.
     _count('used'),
     _count('foreign_use'),
-)  # fmt: skip
+)
 
 declared_metrics = sa.Table(
     'declared_metrics',
@@ -193,12 +202,21 @@ provider_traits = sa.Table(
     'provider_traits',
     metadata,
     sa.Column(
-        'provider_id', sa.BigInteger, sa.ForeignKey('providers.id', ondelete='CASCADE'),
-        primary_key=True, autoincrement=False,
+        'provider_id',
+        sa.BigInteger,
+        sa.ForeignKey('providers.id', ondelete='CASCADE'),
+        primary_key=True,
+        autoincrement=False,
     ),
-    sa.Column('trait_id', Serial, sa.ForeignKey('traits.id'), primary_key=True,
-              autoincrement=False, index=True),
-)  # fmt: skip
+    sa.Column(
+        'trait_id',
+        Serial,
+        sa.ForeignKey('traits.id'),
+        primary_key=True,
+        autoincrement=False,
+        index=True,
+    ),
+)
 
 aggregates = sa.Table(
     'aggregates',
@@ -213,20 +231,30 @@ aggregates = sa.Table(
 aggregate_metadata = sa.Table(
     'aggregate_metadata',
     metadata,
-    sa.Column('aggregate_id', Serial, sa.ForeignKey('aggregates.id', ondelete='CASCADE'),
-              primary_key=True, autoincrement=False),
+    sa.Column(
+        'aggregate_id',
+        Serial,
+        sa.ForeignKey('aggregates.id', ondelete='CASCADE'),
+        primary_key=True,
+        autoincrement=False,
+    ),
     sa.Column('key', Name, primary_key=True),
     sa.Column('value', LongText, nullable=False),
-)  # fmt: skip
+)
 
 # By name, so that a host may be put into an aggregate before it is known.
 aggregate_members = sa.Table(
     'aggregate_members',
     metadata,
-    sa.Column('aggregate_id', Serial, sa.ForeignKey('aggregates.id', ondelete='CASCADE'),
-              primary_key=True, autoincrement=False),
+    sa.Column(
+        'aggregate_id',
+        Serial,
+        sa.ForeignKey('aggregates.id', ondelete='CASCADE'),
+        primary_key=True,
+        autoincrement=False,
+    ),
     sa.Column('host', Name, primary_key=True, index=True),
-)  # fmt: skip
+)
 
 consumers = sa.Table(
     'consumers',
@@ -238,9 +266,14 @@ consumers = sa.Table(
     sa.Column('user_id', Note),
     sa.Column('type', Name, nullable=False),
     # Ids of projects are short; a hash takes one of any length.
-    sa.Index('ix_consumers_project_id', 'project_id', mysql_length=64, mariadb_length=64,
-             postgresql_using='hash'),
-)  # fmt: skip
+    sa.Index(
+        'ix_consumers_project_id',
+        'project_id',
+        mysql_length=64,
+        mariadb_length=64,
+        postgresql_using='hash',
+    ),
+)
 
 # project_id: of a project, or ``default``; see core.quota.
 quotas = sa.Table(
@@ -272,23 +305,33 @@ claims = sa.Table(
     sa.Column('move_id', Id),
     sa.Column('parent_key', Name),
     sa.Column('layout', LongText),
-    sa.Column('image', LongText), sa.Column('flavor', Name),  # the image's properties, JSON
+    sa.Column('image', LongText),
+    sa.Column('flavor', Name),  # the image's properties, JSON
     sa.Column('adopted', sa.SmallInteger, nullable=False, server_default='0'),
     sa.Column('absences', sa.Integer, nullable=False, server_default='0'),
     sa.Column('reason', Note, nullable=False),
     sa.Column('created_at', Seconds, nullable=False),
     sa.Column('updated_at', Seconds, nullable=False),
     sa.Index('ix_claims_provider_id_live', 'provider_id', 'live'),
-    sa.Index('ix_claims_expires_at', 'expires_at',
-             postgresql_where=sa.text('expires_at IS NOT NULL'),
-             sqlite_where=sa.text('expires_at IS NOT NULL')),
-    sa.Index('ix_claims_group_uuid', 'group_uuid',
-             postgresql_where=sa.text('group_uuid IS NOT NULL'),
-             sqlite_where=sa.text('group_uuid IS NOT NULL')),
-    sa.Index('ix_claims_move_id', 'move_id',
-             postgresql_where=sa.text('move_id IS NOT NULL'),
-             sqlite_where=sa.text('move_id IS NOT NULL')),
-)  # fmt: skip
+    sa.Index(
+        'ix_claims_expires_at',
+        'expires_at',
+        postgresql_where=sa.text('expires_at IS NOT NULL'),
+        sqlite_where=sa.text('expires_at IS NOT NULL'),
+    ),
+    sa.Index(
+        'ix_claims_group_uuid',
+        'group_uuid',
+        postgresql_where=sa.text('group_uuid IS NOT NULL'),
+        sqlite_where=sa.text('group_uuid IS NOT NULL'),
+    ),
+    sa.Index(
+        'ix_claims_move_id',
+        'move_id',
+        postgresql_where=sa.text('move_id IS NOT NULL'),
+        sqlite_where=sa.text('move_id IS NOT NULL'),
+    ),
+)
 
 allocations = sa.Table(
     'allocations',
@@ -314,11 +357,15 @@ decisions = sa.Table(
     sa.Column('packed', Blob, nullable=False),
     sa.Column('created_at', Seconds, nullable=False),
     sa.Column('origin', Id),  # the id that its request has elsewhere
-    sa.Index('ix_decisions_origin_number', 'origin', 'number',
-             postgresql_where=sa.text('origin IS NOT NULL'),
-             sqlite_where=sa.text('origin IS NOT NULL')),
+    sa.Index(
+        'ix_decisions_origin_number',
+        'origin',
+        'number',
+        postgresql_where=sa.text('origin IS NOT NULL'),
+        sqlite_where=sa.text('origin IS NOT NULL'),
+    ),
     sqlite_autoincrement=True,  # an id that is gone never comes again
-)  # fmt: skip
+)
 
 # Whom decisions were about that no commit made: of others the claims tell.
 decision_consumers = sa.Table(

@@ -52,15 +52,29 @@ class ShadowStore(StorePart):
 
 def _values(one: Compared, now: float) -> dict[str, object]:
     return {
-        'id': one.id, 'request_id': one.request_id, 'origin': one.origin,
-        'consumer': one.consumer, 'purpose': one.purpose, 'verdict': one.verdict.value,
-        'ours': one.ours, 'theirs': one.theirs, 'why': one.why[:1024], 'created_at': now,
-    }  # fmt: skip
+        'id': one.id,
+        'request_id': one.request_id,
+        'origin': one.origin,
+        'consumer': one.consumer,
+        'purpose': one.purpose,
+        'verdict': one.verdict.value,
+        'ours': one.ours,
+        'theirs': one.theirs,
+        'why': one.why[:1024],
+        'created_at': now,
+    }
 
 
 def _compared(row: sa.Row) -> Compared:
     return Compared(
-        id=row.id, request_id=row.request_id, origin=row.origin, consumer=row.consumer,
-        purpose=row.purpose, verdict=Verdict(row.verdict), ours=row.ours, theirs=row.theirs,
-        why=row.why, created_at=row.created_at,
-    )  # fmt: skip
+        id=row.id,
+        request_id=row.request_id,
+        origin=row.origin,
+        consumer=row.consumer,
+        purpose=row.purpose,
+        verdict=Verdict(row.verdict),
+        ours=row.ours,
+        theirs=row.theirs,
+        why=row.why,
+        created_at=row.created_at,
+    )

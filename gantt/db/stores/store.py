@@ -353,8 +353,10 @@ class SqlStore(NovaStore, HostStore, OperatorStore, ShadowStore):
         """See the port."""
         where: list[Any] = []
         for column, value in (
-            (_c.c.state, state), (_c.c.consumer, consumer), (_c.c.request_id, request_id),
-        ):  # fmt: skip
+            (_c.c.state, state),
+            (_c.c.consumer, consumer),
+            (_c.c.request_id, request_id),
+        ):
             if value is not None:
                 if not _is_id(value):
                     return []
@@ -426,9 +428,15 @@ class SqlStore(NovaStore, HostStore, OperatorStore, ShadowStore):
         return self.reads.read(history.count_claims, patient=True)
 
     def purge(
-        self, *, decisions: int, tombstone_seconds: float, request_seconds: float, limit: int,
-        again: bool = False, decision_bytes: int | None = None,
-    ) -> int:  # fmt: skip
+        self,
+        *,
+        decisions: int,
+        tombstone_seconds: float,
+        request_seconds: float,
+        limit: int,
+        again: bool = False,
+        decision_bytes: int | None = None,
+    ) -> int:
         """See the port."""
         return self.database.write(
             lambda tx: purge.run(

@@ -29,9 +29,12 @@ def list_decisions(world: World, caller: Caller, query: DecisionsQuery) -> Decis
     if query.marker and not world.insights.is_decision(query.marker, caller.only):
         raise unknown_marker(query.marker, 'decision')
     found = world.insights.decisions(
-        outcome=outcome, project=caller.only, limit=query.limit + 1, marker=query.marker,
+        outcome=outcome,
+        project=caller.only,
+        limit=query.limit + 1,
+        marker=query.marker,
         consumer=query.consumer,
-    )  # fmt: skip
+    )
     page = found[: query.limit]
     marker = page[-1].id if len(found) > len(page) else None
     if not world.policy.allows(WHOLE, caller):

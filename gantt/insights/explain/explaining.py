@@ -382,7 +382,11 @@ def wrap(text: str, indent: int = 2) -> list[str]:
         return [text]
     kept = len(text) - len(text.lstrip())
     lines = textwrap.wrap(
-        text.lstrip(), WIDTH, initial_indent=' ' * kept, subsequent_indent=' ' * indent,
-        break_on_hyphens=False, break_long_words=True,
-    )  # fmt: skip
+        text.lstrip(),
+        WIDTH,
+        initial_indent=' ' * kept,
+        subsequent_indent=' ' * indent,
+        break_on_hyphens=False,
+        break_long_words=True,
+    )
     return lines or ['']

@@ -135,6 +135,11 @@ def _reason(found: Explanation, words: Mapping[str, str]) -> str:
 
 def _member(member: MemberExplanation) -> MemberExplanation:
     return msgspec.structs.replace(
-        member, host=None, alternates=[], funnel=[], survivors=0, scores=[],
+        member,
+        host=None,
+        alternates=[],
+        funnel=[],
+        survivors=0,
+        scores=[],
         given_up=[told(rule) for rule in member.given_up],
-    )  # fmt: skip
+    )

@@ -208,9 +208,11 @@ class DeadLetters:
                 channel = own.default_channel
                 _, rabbit = driver.options(self._carrier)
                 channel.queue_declare(
-                    name, durable=True, auto_delete=False,
+                    name,
+                    durable=True,
+                    auto_delete=False,
                     arguments=queue_arguments(self._conf, rabbit.rabbit_quorum_queue),
-                )  # fmt: skip
+                )
                 while batch:
                     channel.basic_publish(_message(batch[0]), exchange='', routing_key=name)
                     batch.popleft()

@@ -33,13 +33,41 @@ from gantt import exceptions
 from gantt.rpc.amqp import least_privilege, refusals, straight, undecoded
 
 __all__ = [
-    'AWAY', 'RPCServer', 'ReplyQueueMissing', 'SharedQueue', 'acknowledge', 'answered_within',
-    'attachment', 'attachment_of', 'away', 'body_bytes', 'caller_seconds', 'connection_beside',
-    'consumers', 'drop_senders', 'envelope', 'forget', 'hear_no_more', 'hears_answers',
-    'is_in_process', 'let_go', 'masked', 'may_have_surrogates', 'new_connection', 'options',
-    'probe', 'ready_for_calls', 'renew', 'reply', 'send_again', 'sender', 'server_version',
-    'speaks_amqp', 'transport_url', 'wake_often',
-]  # fmt: skip
+    'AWAY',
+    'RPCServer',
+    'ReplyQueueMissing',
+    'SharedQueue',
+    'acknowledge',
+    'answered_within',
+    'attachment',
+    'attachment_of',
+    'away',
+    'body_bytes',
+    'caller_seconds',
+    'connection_beside',
+    'consumers',
+    'drop_senders',
+    'envelope',
+    'forget',
+    'hear_no_more',
+    'hears_answers',
+    'is_in_process',
+    'let_go',
+    'masked',
+    'may_have_surrogates',
+    'new_connection',
+    'options',
+    'probe',
+    'ready_for_calls',
+    'renew',
+    'reply',
+    'send_again',
+    'sender',
+    'server_version',
+    'speaks_amqp',
+    'transport_url',
+    'wake_often',
+]
 
 
 #: What the library and the ones below it raise when the broker is away.
@@ -418,11 +446,12 @@ def send_again(incoming: Any, exchange: str, topic: str, seconds: float) -> None
     :raises BrokerUnavailable: nobody has it
     """
     body = incoming.message | {
-        '_msg_id': incoming.msg_id, '_reply_q': incoming.reply_q,
+        '_msg_id': incoming.msg_id,
+        '_reply_q': incoming.reply_q,
         '_timeout': incoming.client_timeout,
         # The library takes a message that it has seen under this id for a copy.
         '_unique_id': uuid.uuid4().hex,
-    }  # fmt: skip
+    }
     envelope = {'oslo.version': '2.0', 'oslo.message': msgspec.json.encode(body).decode()}
     with sender(incoming.listener.driver) as connection:
         try:
@@ -445,9 +474,12 @@ def hears_answers(transport: Any, seconds: float) -> bool:
         return True
     msg_id = uuid.uuid4().hex
     body = {
-        'result': None, 'failure': None, 'ending': True, '_msg_id': msg_id,
+        'result': None,
+        'failure': None,
+        'ending': True,
+        '_msg_id': msg_id,
         '_unique_id': uuid.uuid4().hex,
-    }  # fmt: skip
+    }
     wrapped = {'oslo.version': '2.0', 'oslo.message': msgspec.json.encode(body).decode()}
     waiter.listen(msg_id)
     try:

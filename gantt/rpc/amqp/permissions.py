@@ -41,7 +41,7 @@ ROLES = {
     'source': 'gantt-nova-source and gantt-report-source: speak for many hosts',
     'shadow': 'gantt-shadow',
     'farm': 'gantt-compute --fake: plays any host',
-}  # fmt: skip
+}
 #: Roles that a site has without being asked; the others are for who runs such a process.
 USUAL = ('scheduler', 'conductor', 'api', 'operator')
 
@@ -121,10 +121,14 @@ def names_from(rpc: Any, prefix: str, vhost: str, nova_vhost: str | None) -> Nam
     :param rpc: the options of [rpc]
     """
     return Names(
-        prefix=prefix, vhost=vhost, nova_vhost=nova_vhost,
-        dead_letter_queue=rpc.dead_letter_queue, nova_exchange=rpc.nova_exchange,
-        nova_topic=rpc.nova_topic, notifications=(NOTIFICATIONS, *rpc.nova_versioned_topics),
-    )  # fmt: skip
+        prefix=prefix,
+        vhost=vhost,
+        nova_vhost=nova_vhost,
+        dead_letter_queue=rpc.dead_letter_queue,
+        nova_exchange=rpc.nova_exchange,
+        nova_topic=rpc.nova_topic,
+        notifications=(NOTIFICATIONS, *rpc.nova_versioned_topics),
+    )
 
 
 def users(names: Names, roles: Iterable[str], hosts: Iterable[str] = ()) -> list[User]:
@@ -163,14 +167,17 @@ def _of_nova(names: Names, name: str) -> Grant | None:
     parts = [exchange, rf'{topic}(\..+|_fanout.*)?', told, _replies(name)]
     return Grant(
         vhost=names.nova_vhost,
-        configure=_any(parts), write=_any([*parts, DEFAULT_EXCHANGE]), read=_any(parts),
+        configure=_any(parts),
+        write=_any([*parts, DEFAULT_EXCHANGE]),
+        read=_any(parts),
         topics=(
             Topics(
                 exchange=names.nova_exchange,
-                write=rf'^({topic}(\..+)?|{told})$', read=rf'^({topic}(\..+)?|{told})$',
+                write=rf'^({topic}(\..+)?|{told})$',
+                read=rf'^({topic}(\..+)?|{told})$',
             ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _caller(names: Names, role: str, *topics: str) -> User:
@@ -199,9 +206,12 @@ def _source(names: Names, role: str) -> User:
     name = f'{names.prefix}-{role}'
     answers, door = _replies(name), _plain(transport.HOSTS_EXCHANGE)
     own = Grant(
-        vhost=names.vhost, configure=_any([answers]), write=_any([door, answers]),
-        read=_any([answers]), topics=(_told(),),
-    )  # fmt: skip
+        vhost=names.vhost,
+        configure=_any([answers]),
+        write=_any([door, answers]),
+        read=_any([answers]),
+        topics=(_told(),),
+    )
     return User(name=name, about=role, own=own)
 
 
@@ -223,19 +233,23 @@ def _shadow(names: Names, role: str) -> User:
     heard = f'{_one_of(*names.notifications)}{PRIORITIES}'
     nova = Grant(
         vhost=names.vhost if names.nova_vhost is None else names.nova_vhost,
-        configure=_any([queue]), write=_any([queue]),
+        configure=_any([queue]),
+        write=_any([queue]),
         read=_any([queue, exchange, f'{topic}_fanout']),
         topics=(Topics(exchange=names.nova_exchange, write=NOTHING, read=f'^({topic}|{heard})$'),),
-    )  # fmt: skip
+    )
     return msgspec.structs.replace(user, nova=nova)
 
 
 def _compute(names: Names, host: str) -> User:
     """Tells of itself on the two topics of hosts, and listens to its own and no other."""
     return _builder(
-        names, f'{names.prefix}-compute.{host}', f'compute/{host}', _plain(topic_of(host)),
+        names,
+        f'{names.prefix}-compute.{host}',
+        f'compute/{host}',
+        _plain(topic_of(host)),
         rf'\.{_plain(host)}',
-    )  # fmt: skip
+    )
 
 
 def _farm(names: Names, role: str) -> User:
@@ -252,11 +266,13 @@ def _builder(names: Names, name: str, about: str, topic: str, server: str) -> Us
     door = _plain(transport.HOSTS_EXCHANGE)
     bound = Topics(exchange=transport.EXCHANGE, write=NOTHING, read=f'^{topic}({server})?$')
     own = Grant(
-        vhost=names.vhost, configure=_any([queues, answers]),
+        vhost=names.vhost,
+        configure=_any([queues, answers]),
         # Not the exchange of builds: it leads to the queues of others, whatever is said of keys.
-        write=_any([door, queues, answers]), read=_any([exchange, queues, answers]),
+        write=_any([door, queues, answers]),
+        read=_any([exchange, queues, answers]),
         topics=(bound, _told()),
-    )  # fmt: skip
+    )
     return User(name=name, about=about, own=own)
 
 
@@ -267,9 +283,14 @@ def _told() -> Topics:
 
 
 _MAKERS = {
-    'scheduler': _scheduler, 'conductor': _conductor, 'api': _api, 'operator': _operator,
-    'source': _source, 'shadow': _shadow, 'farm': _farm,
-}  # fmt: skip
+    'scheduler': _scheduler,
+    'conductor': _conductor,
+    'api': _api,
+    'operator': _operator,
+    'source': _source,
+    'shadow': _shadow,
+    'farm': _farm,
+}
 
 
 def _grant(
@@ -277,9 +298,12 @@ def _grant(
 ) -> Grant:
     topics = Topics(exchange=transport.EXCHANGE, write=keys, read=bound)
     return Grant(
-        vhost=vhost, configure=_any(configure), write=_any(write), read=_any(read),
+        vhost=vhost,
+        configure=_any(configure),
+        write=_any(write),
+        read=_any(read),
         topics=(topics,),
-    )  # fmt: skip
+    )
 
 
 def _replies(user: str) -> str:

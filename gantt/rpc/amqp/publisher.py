@@ -42,9 +42,14 @@ def frames(channel: int, queue: str, body: bytes, message_id: str, frame_bytes: 
     method = struct.pack('>HHHB', _BASIC, _PUBLISH, 0, 0) + bytes([len(key)]) + key
     header = _content(_BASIC, 0, len(body)) + _PROPERTIES + bytes([len(name)]) + name
     made = [
-        _frame(_METHOD, channel, len(method) + 1), method, bytes([_MANDATORY]), _END,
-        _frame(_HEADER, channel, len(header)), header, _END,
-    ]  # fmt: skip
+        _frame(_METHOD, channel, len(method) + 1),
+        method,
+        bytes([_MANDATORY]),
+        _END,
+        _frame(_HEADER, channel, len(header)),
+        header,
+        _END,
+    ]
     most = frame_bytes - 8
     for start in range(0, len(body), most):
         part = body[start : start + most]
@@ -118,9 +123,12 @@ class Outlet:
             self._number += 1
             self._open.add(self._number)
             made += frames(
-                self.channel.channel_id, queue, body, str(self._number),
+                self.channel.channel_id,
+                queue,
+                body,
+                str(self._number),
                 below.frame_max,
-            )  # fmt: skip
+            )
         below.transport.write(b''.join(made))
         # The library's heartbeats go by this.
         below.bytes_sent += len(made)

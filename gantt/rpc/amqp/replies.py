@@ -217,8 +217,9 @@ class StockReplies:
             wait, functools.partial(self._retry, reply, reason)
         ):
             self._count('gantt_rpc_replies_lost_total', 1, reason=reason)
-            LOG.info('The reply to %s of %s is lost (%s)', reply.call.method, reply.call.log_id,
-                     reason)  # fmt: skip
+            LOG.info(
+                'The reply to %s of %s is lost (%s)', reply.call.method, reply.call.log_id, reason
+            )
 
     def _retry(self, reply: Reply, reason: str) -> None:
         """In the timer thread: try, but knock only now and then where nobody is."""
@@ -328,8 +329,10 @@ class OwnReplies(StockReplies):
             if index not in stuck:
                 self._stuck.pop(queue, None)
                 continue
-            LOG.warning('Reply queue %s takes nothing although the broker works; its answers '
-                        'wait apart', queue)  # fmt: skip
+            LOG.warning(
+                'Reply queue %s takes nothing although the broker works; its answers wait apart',
+                queue,
+            )
             self._stuck[queue] = now + _STUCK_SECONDS
         for queue, at in list(self._stuck.items()):
             if at + 2 * self._retry_seconds < now:

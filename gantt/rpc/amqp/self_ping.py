@@ -52,9 +52,12 @@ class SelfPing:
     """
 
     def __init__(
-        self, conf: Any, topics: Callable[[], Iterable[Called]], rebuild: Callable[[], None],
+        self,
+        conf: Any,
+        topics: Callable[[], Iterable[Called]],
+        rebuild: Callable[[], None],
         count: Count,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._conf = conf
         self._topics = topics
         self._rebuild = rebuild
@@ -109,7 +112,7 @@ class SelfPing:
         self.failed += 1
         LOG.warning(
             'No answer to a call of this process to itself, %d in a row: %s', self.failed, met
-        )  # fmt: skip
+        )
         if self._broker_works() and self._stuck >= self._conf.self_ping_failures:
             self._repair()
 
@@ -135,8 +138,9 @@ class SelfPing:
     def _repair(self) -> None:
         if self._stopping.is_set() or time.monotonic() < self._not_before:
             return
-        LOG.error('The broker works and this process hears nothing of it: all connections are '
-                  'made anew')  # fmt: skip
+        LOG.error(
+            'The broker works and this process hears nothing of it: all connections are made anew'
+        )
         self._not_before = time.monotonic() + self._wait
         self._wait = min(2 * self._wait, PAUSE_SECONDS_MOST)
         try:
@@ -202,9 +206,12 @@ def call(topic: Called, seconds: float) -> None:
     """
     driver.ready_for_calls(topic.carrier)
     client = om.get_rpc_client(
-        topic.carrier, topic.target, timeout=seconds, retry=0,
+        topic.carrier,
+        topic.target,
+        timeout=seconds,
+        retry=0,
         transport_options=om.TransportOptions(at_least_once=True),
-    )  # fmt: skip
+    )
     try:
         client.call({}, METHOD)
     except driver.AWAY:

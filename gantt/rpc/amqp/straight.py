@@ -37,9 +37,16 @@ class Letter:
     """
 
     __slots__ = (
-        'client_timeout', 'ctxt', 'listener', 'message', 'msg_id', 'orig_msg_id', 'redelivered',
-        'reply_q', 'size',
-    )  # fmt: skip
+        'client_timeout',
+        'ctxt',
+        'listener',
+        'message',
+        'msg_id',
+        'orig_msg_id',
+        'redelivered',
+        'reply_q',
+        'size',
+    )
 
     def __init__(
         self, listener: Any, body: dict[str, Any], size: int, redelivered: bool = False

@@ -108,9 +108,10 @@ def _transport(conf: Any, url: str, option: str, guarded: bool) -> om.transport.
     if not driver.speaks_amqp(made):
         made.cleanup()
         raise exceptions.Misconfigured(
-            option=option, problem=f'{masked(url)} is none of RabbitMQ, the only broker of Gantt',
+            option=option,
+            problem=f'{masked(url)} is none of RabbitMQ, the only broker of Gantt',
             fix='Expected e.g. rabbit://user:password@host:5672/vhost',
-        )  # fmt: skip
+        )
     least_privilege.needs_little(made, DOORS)
     if guarded:
         try:

@@ -58,13 +58,16 @@ class SchedulerMethods:
     def __init__(self, scheduler: Any, replies: StockReplies) -> None:
         self._scheduler = scheduler
         self._replies = replies
-        self.interface = Interface({
-            'select_destinations': Method(
-                self.select_destinations, inline=True, takes={'request': SelectDestinations}
-            ),
-            'get_request': Method(self.get_request, takes={'request': GetRequest}),
-            'cancel_claims': Method(self.cancel_claims, takes={'request': CancelClaims}),
-        }, quick=frozenset({'select_destinations'}))  # fmt: skip
+        self.interface = Interface(
+            {
+                'select_destinations': Method(
+                    self.select_destinations, inline=True, takes={'request': SelectDestinations}
+                ),
+                'get_request': Method(self.get_request, takes={'request': GetRequest}),
+                'cancel_claims': Method(self.cancel_claims, takes={'request': CancelClaims}),
+            },
+            quick=frozenset({'select_destinations'}),
+        )
 
     def select_destinations(self, call: Call) -> object:
         request: SelectDestinations = wire.argument(call)
@@ -100,13 +103,17 @@ class ClaimsMethods:
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
         words = {'words': ClaimWords}
-        self.interface = Interface({
-            'register_host': Method(self.register_host, inline=True, takes={'host': RegisterHost}),
-            'confirm_claims': Method(self.confirm_claims, takes=words),
-            'refuse_claims': Method(self.refuse_claims, takes=words),
-            'release_claims': Method(self.release_claims, takes=words),
-            'extend_claims': Method(self.extend_claims, takes={'request': ExtendClaims}),
-        })  # fmt: skip
+        self.interface = Interface(
+            {
+                'register_host': Method(
+                    self.register_host, inline=True, takes={'host': RegisterHost}
+                ),
+                'confirm_claims': Method(self.confirm_claims, takes=words),
+                'refuse_claims': Method(self.refuse_claims, takes=words),
+                'release_claims': Method(self.release_claims, takes=words),
+                'extend_claims': Method(self.extend_claims, takes={'request': ExtendClaims}),
+            }
+        )
 
     def register_host(self, call: Call) -> object:
         host: RegisterHost = wire.argument(call)
@@ -143,13 +150,18 @@ class StatsMethods:
         self._scheduler = scheduler
         self._ratios = ratios
         self._foreign = stats.ForeignHosts(scheduler.register_host, scheduler.database_now)
-        self.interface = Interface({
-            'update_resource_stats': Method(
-                self.update_resource_stats, inline=True, bytes_max=None,
-                takes={'name': base.Name, 'stats': HostReport | stats.Dictionary},
-            ),
-            **report_source.methods(scheduler),
-        }, straight=self.straight)  # fmt: skip
+        self.interface = Interface(
+            {
+                'update_resource_stats': Method(
+                    self.update_resource_stats,
+                    inline=True,
+                    bytes_max=None,
+                    takes={'name': base.Name, 'stats': HostReport | stats.Dictionary},
+                ),
+                **report_source.methods(scheduler),
+            },
+            straight=self.straight,
+        )
 
     def straight(self, body: bytes | str) -> Callable[[], object] | None:
         """What to do with a body that is a report, cast; None for everything else."""

@@ -90,11 +90,21 @@ class Facts(msgspec.Struct, kw_only=True):
             inventories['PCPU'] = Inventory(total=pinned)
             used['PCPU'] = sum(len(cell.used_pinned_cpus) for cell in self.numa)
         return HostReport(
-            name=self.host, epoch=epoch, sequence=sequence, full=True, running=None, pending=None,
-            node=self.node or self.host, inventories=inventories, used=used, numa=self.numa,
-            devices=self.devices, hypervisor=self.hypervisor, metrics=self.metrics,
+            name=self.host,
+            epoch=epoch,
+            sequence=sequence,
+            full=True,
+            running=None,
+            pending=None,
+            node=self.node or self.host,
+            inventories=inventories,
+            used=used,
+            numa=self.numa,
+            devices=self.devices,
+            hypervisor=self.hypervisor,
+            metrics=self.metrics,
             disabled=self._disabled,
-        )  # fmt: skip
+        )
 
     @property
     def _disabled(self) -> str | None:
@@ -197,9 +207,11 @@ class ForeignHosts:
     """
 
     def __init__(
-        self, register: Callable[[RegisterHost], Registered],
-        wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self,
+        register: Callable[[RegisterHost], Registered],
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._register = register
         self._wall = wall
         self._monotonic = monotonic
@@ -219,7 +231,7 @@ class ForeignHosts:
                     node=facts.node,
                     uuid=facts.uuid,
                     boot_nonce=NONCE,
-                )  # fmt: skip
+                )
             ).epoch
             with self._lock:
                 self._epochs[facts.host] = (epoch, now)
@@ -249,8 +261,10 @@ class ForeignHosts:
             self._sequence = max(self._sequence, fate.current_sequence)
         LOG.warning(
             'host %s: its last report is numbered by a clock that was ahead by %.0f s; the '
-            'numbers go on from there', fate.name, fate.current_sequence / 1000 - self._wall(),
-        )  # fmt: skip
+            'numbers go on from there',
+            fate.name,
+            fate.current_sequence / 1000 - self._wall(),
+        )
         return True
 
     def _next(self) -> int:

@@ -141,9 +141,11 @@ def _from_specs(specs: dict[str, str], found: Asked) -> None:
 def _said_amount(name: str, text: str, field: str) -> int:
     said = text.strip()
     if not (
-        said.isascii() and said.isdigit() and len(said) <= _DIGITS_MAX
+        said.isascii()
+        and said.isdigit()
+        and len(said) <= _DIGITS_MAX
         and resource_classes.is_class_name(name)
-    ):  # fmt: skip
+    ):
         raise exceptions.InvalidMessage(
             field=field,
             problem=f'expected a resource class and an amount, got {text[:_DIGITS_MAX]!r}',

@@ -17,8 +17,12 @@ MEMBERS_MAX = 1000
 #: What the two dictionaries say under the name that a RequestSpec has for it.
 _OF_INSTANCE = ('project_id', 'user_id', 'availability_zone', 'pci_requests', 'numa_topology')
 _OF_FILTERS = (
-    'ignore_hosts', 'force_hosts', 'force_nodes', 'scheduler_hints', 'requested_destination',
-)  # fmt: skip
+    'ignore_hosts',
+    'force_hosts',
+    'force_nodes',
+    'scheduler_hints',
+    'requested_destination',
+)
 
 
 def arguments(args: dict[str, Any]) -> dict[str, Any]:

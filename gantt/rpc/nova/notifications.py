@@ -14,43 +14,114 @@ START, END = 'scheduler.select_destinations.start', 'scheduler.select_destinatio
 
 #: Fields of the payloads that are those of the objects.
 _FIELDS: dict[str, tuple[str, tuple[str, ...]]] = {
-    'FlavorPayload': ('1.4', (
-        'flavorid', 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb', 'name', 'swap',
-        'rxtx_factor', 'vcpu_weight', 'disabled', 'is_public', 'extra_specs', 'projects',
-        'description',
-    )),
-    'ImageMetaPayload': ('1.0', (
-        'id', 'name', 'status', 'visibility', 'protected', 'checksum', 'owner', 'size',
-        'virtual_size', 'container_format', 'disk_format', 'created_at', 'updated_at', 'tags',
-        'direct_url', 'min_ram', 'min_disk',
-    )),
-    'ServerGroupPayload': ('1.1', (
-        'uuid', 'name', 'user_id', 'project_id', 'policies', 'members', 'hosts', 'policy', 'rules',
-    )),
+    'FlavorPayload': (
+        '1.4',
+        (
+            'flavorid',
+            'memory_mb',
+            'vcpus',
+            'root_gb',
+            'ephemeral_gb',
+            'name',
+            'swap',
+            'rxtx_factor',
+            'vcpu_weight',
+            'disabled',
+            'is_public',
+            'extra_specs',
+            'projects',
+            'description',
+        ),
+    ),
+    'ImageMetaPayload': (
+        '1.0',
+        (
+            'id',
+            'name',
+            'status',
+            'visibility',
+            'protected',
+            'checksum',
+            'owner',
+            'size',
+            'virtual_size',
+            'container_format',
+            'disk_format',
+            'created_at',
+            'updated_at',
+            'tags',
+            'direct_url',
+            'min_ram',
+            'min_disk',
+        ),
+    ),
+    'ServerGroupPayload': (
+        '1.1',
+        (
+            'uuid',
+            'name',
+            'user_id',
+            'project_id',
+            'policies',
+            'members',
+            'hosts',
+            'policy',
+            'rules',
+        ),
+    ),
     'InstanceNUMATopologyPayload': ('1.0', ('instance_uuid', 'emulator_threads_policy')),
-    'InstanceNUMACellPayload': ('1.2', (
-        'id', 'cpuset', 'pcpuset', 'cpuset_reserved', 'memory', 'pagesize', 'cpu_pinning_raw',
-        'cpu_policy', 'cpu_thread_policy',
-    )),
+    'InstanceNUMACellPayload': (
+        '1.2',
+        (
+            'id',
+            'cpuset',
+            'pcpuset',
+            'cpuset_reserved',
+            'memory',
+            'pagesize',
+            'cpu_pinning_raw',
+            'cpu_policy',
+            'cpu_thread_policy',
+        ),
+    ),
     'VirtCPUTopologyPayload': ('1.0', ('sockets', 'cores', 'threads')),
     'InstancePCIRequestsPayload': ('1.0', ('instance_uuid',)),
-    'InstancePCIRequestPayload': ('1.1', (
-        'count', 'spec', 'alias_name', 'request_id', 'numa_policy',
-    )),
+    'InstancePCIRequestPayload': (
+        '1.1',
+        (
+            'count',
+            'spec',
+            'alias_name',
+            'request_id',
+            'numa_policy',
+        ),
+    ),
     'CellMappingPayload': ('2.0', ('uuid', 'name', 'disabled')),
     'DestinationPayload': ('1.0', ('aggregates',)),
     'SchedulerRetriesPayload': ('1.0', ('num_attempts',)),
-    'RequestSpecPayload': ('1.1', (
-        'ignore_hosts', 'instance_uuid', 'project_id', 'user_id', 'availability_zone',
-        'num_instances', 'scheduler_hints',
-    )),
-}  # fmt: skip
+    'RequestSpecPayload': (
+        '1.1',
+        (
+            'ignore_hosts',
+            'instance_uuid',
+            'project_id',
+            'user_id',
+            'availability_zone',
+            'num_instances',
+            'scheduler_hints',
+        ),
+    ),
+}
 
 #: Of an image, in the payload: all that are set, but this one.
 _NOT_TOLD = frozenset({'hw_ephemeral_encryption_secret_uuid'})
 _INSTANCE = (
-    'numa_topology', 'pci_requests', 'project_id', 'user_id', 'availability_zone',
-)  # fmt: skip
+    'numa_topology',
+    'pci_requests',
+    'project_id',
+    'user_id',
+    'availability_zone',
+)
 _AMOUNTS = ('root_gb', 'ephemeral_gb', 'memory_mb', 'vcpus')
 #: What a context has that is nobody else's business.
 _SECRET: dict[str, Any] = {'auth_token': None, 'service_catalog': []}  # nosec B105 # no password
@@ -101,18 +172,22 @@ def versioned(spec: dict[str, Any]) -> dict[str, Any]:
     """The payload of the versioned form."""
     data = _data(spec)
     groups = _data(data.get('security_groups')).get('objects') or []
-    return _payload('RequestSpecPayload', spec, {
-        'flavor': _payload('FlavorPayload', data.get('flavor')),
-        'force_hosts': _first(data.get('force_hosts')),
-        'force_nodes': _first(data.get('force_nodes')),
-        'image': _image(data.get('image')),
-        'instance_group': _group(data.get('instance_group')),
-        'numa_topology': _topology(data.get('numa_topology'), data.get('instance_uuid')),
-        'pci_requests': _devices(data.get('pci_requests'), data.get('instance_uuid')),
-        'requested_destination': _destination(data.get('requested_destination')),
-        'retry': _retry(data.get('retry')),
-        'security_groups': [_identifier(_data(one)) for one in groups],
-    })  # fmt: skip
+    return _payload(
+        'RequestSpecPayload',
+        spec,
+        {
+            'flavor': _payload('FlavorPayload', data.get('flavor')),
+            'force_hosts': _first(data.get('force_hosts')),
+            'force_nodes': _first(data.get('force_nodes')),
+            'image': _image(data.get('image')),
+            'instance_group': _group(data.get('instance_group')),
+            'numa_topology': _topology(data.get('numa_topology'), data.get('instance_uuid')),
+            'pci_requests': _devices(data.get('pci_requests'), data.get('instance_uuid')),
+            'requested_destination': _destination(data.get('requested_destination')),
+            'retry': _retry(data.get('retry')),
+            'security_groups': [_identifier(_data(one)) for one in groups],
+        },
+    )
 
 
 def _data(primitive: Any) -> dict[str, Any]:
@@ -172,9 +247,10 @@ def _image(image: Any) -> Any:
     properties = _data(_data(image).get('properties'))
     told = {name: value for name, value in properties.items() if name not in _NOT_TOLD}
     return _payload(
-        'ImageMetaPayload', image,
+        'ImageMetaPayload',
+        image,
         {'properties': _object('ImageMetaPropsPayload', '1.20', told)},
-    )  # fmt: skip
+    )
 
 
 def _group(group: Any) -> Any:
@@ -185,15 +261,17 @@ def _group(group: Any) -> Any:
 
 def _topology(numa: Any, instance: Any) -> Any:
     cells = [
-        _payload('InstanceNUMACellPayload', cell, {
-            'cpu_topology': _payload('VirtCPUTopologyPayload', _data(cell).get('cpu_topology')),
-        })
+        _payload(
+            'InstanceNUMACellPayload',
+            cell,
+            {
+                'cpu_topology': _payload('VirtCPUTopologyPayload', _data(cell).get('cpu_topology')),
+            },
+        )
         for cell in _data(numa).get('cells') or []
-    ]  # fmt: skip
+    ]
     uuid = _data(numa).get('instance_uuid') or instance
-    return _payload(
-        'InstanceNUMATopologyPayload', numa, {'cells': cells, 'instance_uuid': uuid}
-    )  # fmt: skip
+    return _payload('InstanceNUMATopologyPayload', numa, {'cells': cells, 'instance_uuid': uuid})
 
 
 def _devices(devices: Any, instance: Any) -> Any:
@@ -203,7 +281,7 @@ def _devices(devices: Any, instance: Any) -> Any:
     uuid = _data(devices).get('instance_uuid') or instance
     return _payload(
         'InstancePCIRequestsPayload', devices, {'requests': requests, 'instance_uuid': uuid}
-    )  # fmt: skip
+    )
 
 
 def _destination(wanted: Any) -> Any:

@@ -121,9 +121,11 @@ def _forms(
         found.append((legacy, notifications.unversioned))
     if form in ('versioned', 'both'):
         newer = om.Notifier(
-            carrier, publisher_id=f'nova-scheduler:{server}', retry=RETRIES,
+            carrier,
+            publisher_id=f'nova-scheduler:{server}',
+            retry=RETRIES,
             topics=conf.rpc.nova_versioned_topics,
-        )  # fmt: skip
+        )
         found.append((newer, notifications.versioned))
     # The library takes no driver at all for one that may send.
     return found if set(conf.oslo_messaging_notifications.driver) - {'noop'} else []

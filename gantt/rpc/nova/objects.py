@@ -76,9 +76,15 @@ NoValidHost.__module__ = 'nova.exception'
 
 
 _SELECTION_CHANGES = [
-    'compute_node_uuid', 'allocation_request', 'cell_uuid', 'limits',
-    'allocation_request_version', 'availability_zone', 'nodename', 'service_host',
-]  # fmt: skip
+    'compute_node_uuid',
+    'allocation_request',
+    'cell_uuid',
+    'limits',
+    'allocation_request_version',
+    'availability_zone',
+    'nodename',
+    'service_host',
+]
 
 
 def allocation_request(selection: Selection) -> str:
@@ -125,10 +131,14 @@ def selection(
 
 
 def destinations(
-    selections: list[list[Selection]], *, as_objects: bool, alternates: bool, claimed: bool = True,
+    selections: list[list[Selection]],
+    *,
+    as_objects: bool,
+    alternates: bool,
+    claimed: bool = True,
     topology: nova_limits.Topology | None = None,
     host: Callable[[int], HostRow | None] = lambda _: None,
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     """The result of ``select_destinations`` as Nova's callers expect it.
 
     :param selections: per instance the chosen host, then alternates; those of
@@ -143,12 +153,14 @@ def destinations(
     for hosts in selections:
         usable = [h for h in hosts if h.cell == hosts[0].cell] if alternates else hosts[:1]
         rows = [host(one.provider_id) for one in usable]
-        found.append([
-            selection(
-                one, nova_limits.scheduler_limits(topology, row), claimed=claimed, host=row
-            )
-            for one, row in zip(usable, rows, strict=True)
-        ])  # fmt: skip
+        found.append(
+            [
+                selection(
+                    one, nova_limits.scheduler_limits(topology, row), claimed=claimed, host=row
+                )
+                for one, row in zip(usable, rows, strict=True)
+            ]
+        )
     return found
 
 

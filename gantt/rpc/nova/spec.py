@@ -37,9 +37,13 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def translate(
-    args: dict[str, Any], context: dict[str, Any], *, budget_ms: int, lease_seconds: int,
+    args: dict[str, Any],
+    context: dict[str, Any],
+    *,
+    budget_ms: int,
+    lease_seconds: int,
     max_attempts: int,
-) -> Wanted:  # fmt: skip
+) -> Wanted:
     """The arguments of a call as a request.
 
     The request id derives from what is asked and from the context's request

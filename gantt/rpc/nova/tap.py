@@ -50,10 +50,15 @@ NOTIFICATIONS = tuple(
 ARRIVALS = frozenset(
     f'instance.{what}.end'
     for what in (
-        'create', 'rebuild', 'unshelve', 'resize_finish', 'live_migration_post_dest',
-        'finish_resize', 'live_migration.post.dest',
+        'create',
+        'rebuild',
+        'unshelve',
+        'resize_finish',
+        'live_migration_post_dest',
+        'finish_resize',
+        'live_migration.post.dest',
     )
-)  # fmt: skip
+)
 #: What the conductor notifies of when a task has failed begins so.
 TASK = 'compute_task.'
 _TOLD = re.compile('|'.join(map(re.escape, sorted({TASK, *ARRIVALS}))).encode()).search
@@ -61,8 +66,9 @@ _TOLD = re.compile('|'.join(map(re.escape, sorted({TASK, *ARRIVALS}))).encode())
 #: Its error, and how the conductor's copy of the scheduler's is called.
 _NO_HOST = ('NoValidHost', 'NoValidHost_Remote')
 _NOTICES: dict[str, type[Begun] | type[Ended]] = {
-    notifications.START: Begun, notifications.END: Ended,
-}  # fmt: skip
+    notifications.START: Begun,
+    notifications.END: Ended,
+}
 
 
 class _Envelope(msgspec.Struct):
@@ -169,9 +175,12 @@ def _request(said: dict[str, Any], args: dict[str, Any], origin: str, terms: Ter
         key.removeprefix(prefix): value for key, value in said.items() if key.startswith(prefix)
     }
     wanted = nova_spec.translate(
-        legacy.arguments(args), context, budget_ms=terms.budget_ms,
-        lease_seconds=LEASE_SECONDS, max_attempts=terms.max_attempts,
-    ).request  # fmt: skip
+        legacy.arguments(args),
+        context,
+        budget_ms=terms.budget_ms,
+        lease_seconds=LEASE_SECONDS,
+        max_attempts=terms.max_attempts,
+    ).request
     # Under an id of its own: the real request may come here one day.
     asked = msgspec.structs.replace(
         wanted, request_id=derived_id('shadow', wanted.request_id), dry_run=True
@@ -189,9 +198,14 @@ class Ears:
     """
 
     def __init__(
-        self, carrier: Any, exchange: str, topic: str, hear: Callable[[Heard], None],
-        count: Callable[..., None], terms: Terms,
-    ) -> None:  # fmt: skip
+        self,
+        carrier: Any,
+        exchange: str,
+        topic: str,
+        hear: Callable[[Heard], None],
+        count: Callable[..., None],
+        terms: Terms,
+    ) -> None:
         self._carrier = carrier
         self._exchange = exchange
         self._topic = topic
@@ -254,12 +268,16 @@ class Ears:
         name = f'gantt-shadow.{uuid.uuid4().hex}'
         channel = own.default_channel
         channel.queue_declare(
-            name, durable=False, exclusive=True, auto_delete=True,
+            name,
+            durable=False,
+            exclusive=True,
+            auto_delete=True,
             arguments={
-                'x-max-length': QUEUED_MOST, 'x-overflow': 'drop-head',
+                'x-max-length': QUEUED_MOST,
+                'x-overflow': 'drop-head',
                 'x-message-ttl': QUEUED_MS,
             },
-        )  # fmt: skip
+        )
         channel.queue_bind(name, self._exchange, self._topic)
         self._unbound = [(f'{self._topic}_fanout', '')]
         self._unbound += [(self._exchange, key) for key in NOTIFICATIONS]

@@ -73,9 +73,13 @@ class NovaHandle:
     __slots__ = ('_methods', '_spec', '_topology', '_wait_ms', 'call', 'deadline', 'wanted')
 
     def __init__(
-        self, methods: 'NovaMethods', call: Call, wanted: nova_spec.Wanted, deadline: float,
+        self,
+        methods: 'NovaMethods',
+        call: Call,
+        wanted: nova_spec.Wanted,
+        deadline: float,
         spec: dict[str, Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._methods = methods
         self._spec = spec
         self._topology = limits.asked(spec)
@@ -88,17 +92,23 @@ class NovaHandle:
         if answer.outcome is Outcome.PLACED:
             wanted = self.wanted
             self._methods.notifier.ended(
-                self.call.context, self._spec, wanted.request.consumers,
+                self.call.context,
+                self._spec,
+                wanted.request.consumers,
                 [chosen[0].host for chosen in answer.selections],
-            )  # fmt: skip
+            )
             claimed = wanted.request.spec.purpose is not Purpose.REBUILD
             return Reply(
                 self.call,
                 objects.destinations(
-                    answer.selections, as_objects=wanted.as_objects, alternates=wanted.alternates,
-                    claimed=claimed, topology=self._topology, host=self._methods.host,
+                    answer.selections,
+                    as_objects=wanted.as_objects,
+                    alternates=wanted.alternates,
+                    claimed=claimed,
+                    topology=self._topology,
+                    host=self._methods.host,
                 ),
-            )  # fmt: skip
+            )
         if answer.outcome is Outcome.BUSY and self._methods.gave_back(self):
             return None
         if answer.outcome in _PASSING and self._ask_again(answer.retry_after_ms):
@@ -122,10 +132,17 @@ class NovaMethods:
     """
 
     def __init__(
-        self, scheduler: Any, replies: StockReplies, later: Later, terms: Terms,
-        notifier: NovaNotifier, wall: Callable[[], float] = time.time,
-        *, heartbeat_seconds: float = 20.0, give_back: GiveBack | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        scheduler: Any,
+        replies: StockReplies,
+        later: Later,
+        terms: Terms,
+        notifier: NovaNotifier,
+        wall: Callable[[], float] = time.time,
+        *,
+        heartbeat_seconds: float = 20.0,
+        give_back: GiveBack | None = None,
+    ) -> None:
         self._scheduler = scheduler
         self._replies = replies
         self._terms = terms
@@ -148,15 +165,19 @@ class NovaMethods:
         # In the receiving thread: their order is that of the queue.
         methods = {
             name: Method(
-                functools.partial(self._cast, f), inline=True, bytes_max=None,
+                functools.partial(self._cast, f),
+                inline=True,
+                bytes_max=None,
                 takes={'event': typing.get_type_hints(f)['return']},
             )
             for name, f in casts.items()
-        }  # fmt: skip
+        }
         methods['select_destinations'] = Method(
-            self.select_destinations, inline=True, takes={'request': SelectDestinations},
+            self.select_destinations,
+            inline=True,
+            takes={'request': SelectDestinations},
             bytes_max=SELECT_BYTES_MAX,
-        )  # fmt: skip
+        )
         self.interface = Interface(
             methods, VERSION, exact=True, quick=frozenset({'select_destinations'})
         )
@@ -171,9 +192,12 @@ class NovaMethods:
             seconds = self._seconds_left(call)
             args = legacy.arguments(call.args)
             wanted = nova_spec.translate(
-                args, call.context, budget_ms=int(seconds * 1000),
-                lease_seconds=self._terms.lease_seconds, max_attempts=self._terms.max_attempts,
-            )  # fmt: skip
+                args,
+                call.context,
+                budget_ms=int(seconds * 1000),
+                lease_seconds=self._terms.lease_seconds,
+                max_attempts=self._terms.max_attempts,
+            )
         except exceptions.GanttError as e:
             raise _told(e) from None
         spec = args['spec_obj']

@@ -118,9 +118,11 @@ class Pausing:
         given_back = self._scheduler.give_back(reason) if names else 0
         LOG.warning(
             'The database has not answered for %.1f s: calls of %s are left to other schedulers, '
-            '%d that were not begun are given back', silent, ', '.join(names) or 'no topic',
+            '%d that were not begun are given back',
+            silent,
+            ', '.join(names) or 'no topic',
             given_back,
-        )  # fmt: skip
+        )
 
     def _leave(self) -> list[str]:
         """Pause the topics that others consume as well, and no other; names of the paused."""
@@ -144,8 +146,10 @@ class Pausing:
         self._question = None
         for topic in self._topics():
             topic.resume()
-        LOG.warning('The database answers again, after %.1f s: calls are taken again',
-                    time.monotonic() - since)  # fmt: skip
+        LOG.warning(
+            'The database answers again, after %.1f s: calls are taken again',
+            time.monotonic() - since,
+        )
 
 
 class _Question:

@@ -110,10 +110,19 @@ class CheckedServer(driver.RPCServer):
     """An RPC server that checks each message before anything else sees it."""
 
     def __init__(
-        self, transport: Any, target: om.Target, dispatcher: Any, executor: Any = None, *,
-        interface: Interface, replies: StockReplies, pool: WorkerPool, payload_bytes_max: int,
-        count: Count, letters: DeadLetters | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        transport: Any,
+        target: om.Target,
+        dispatcher: Any,
+        executor: Any = None,
+        *,
+        interface: Interface,
+        replies: StockReplies,
+        pool: WorkerPool,
+        payload_bytes_max: int,
+        count: Count,
+        letters: DeadLetters | None = None,
+    ) -> None:
         super().__init__(transport, target, dispatcher, executor)
         self._topic = target.topic
         #: Once it listens, over a broker.
@@ -222,9 +231,13 @@ class CheckedServer(driver.RPCServer):
             self._replies.result(call, result)
 
     def _kept(
-        self, call: Call, told: Callable[[Any], Any], open_: threading.Lock, timer: int,
+        self,
+        call: Call,
+        told: Callable[[Any], Any],
+        open_: threading.Lock,
+        timer: int,
         future: Future[Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Called by the thread that did the work, and has others to answer as well."""
         if not open_.acquire(blocking=False):
             return
@@ -316,9 +329,14 @@ class CheckedServer(driver.RPCServer):
         else:
             code = getattr(error, 'code', 'gantt.refused')
             if dead_letters.at_fault(error):
-                LOG.info('Refused %s of %s on %s: %s; it begins with %s', what, log_id,
-                         self._topic, quoting.plain(f'{error}', LOGGED_CHARACTERS),
-                         dead_letters.extract(body))  # fmt: skip
+                LOG.info(
+                    'Refused %s of %s on %s: %s; it begins with %s',
+                    what,
+                    log_id,
+                    self._topic,
+                    quoting.plain(f'{error}', LOGGED_CHARACTERS),
+                    dead_letters.extract(body),
+                )
             else:
                 said = quoting.plain(f'{error}', LOGGED_CHARACTERS)
                 LOG.info('Refused %s of %s: %s', what, log_id, said)
@@ -334,20 +352,35 @@ class Topic:
     """
 
     def __init__(
-        self, transport: Any, target: om.Target, interface: Interface, replies: StockReplies, *,
-        threads: int, queue: int, payload_bytes_max: int, count: Count,
+        self,
+        transport: Any,
+        target: om.Target,
+        interface: Interface,
+        replies: StockReplies,
+        *,
+        threads: int,
+        queue: int,
+        payload_bytes_max: int,
+        count: Count,
         letters: DeadLetters | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name = target.topic
         self.carrier, self.target = transport, target
         self._pool = WorkerPool(target.topic, threads, queue)
         self._server = om.get_rpc_server(
-            transport, target, [],
+            transport,
+            target,
+            [],
             server_cls=functools.partial(
-                CheckedServer, interface=interface, replies=replies, pool=self._pool,
-                payload_bytes_max=payload_bytes_max, count=count, letters=letters,
+                CheckedServer,
+                interface=interface,
+                replies=replies,
+                pool=self._pool,
+                payload_bytes_max=payload_bytes_max,
+                count=count,
+                letters=letters,
             ),
-        )  # fmt: skip
+        )
 
     def start(self) -> None:
         """Declare the queues and consume.  The broker must be there.

@@ -182,8 +182,9 @@ class NovaWords:
                 self._said_of[host] = now
                 LOG.warning(
                     'Nova speaks of guests on host %s, which an agent of its own speaks for: it '
-                    'has no say there. Stop one of them, or run the agent with --facts-only', host,
-                )  # fmt: skip
+                    'has no say there. Stop one of them, or run the agent with --facts-only',
+                    host,
+                )
 
     def _tell(self, result: HeardResult, how: str = 'by broadcasts') -> None:
         self._cache.offer(result.hosts)
@@ -197,13 +198,13 @@ class NovaWords:
         if result.adopted:
             LOG.warning(
                 '%d guests of Nova run without a claim: adopted %s, as claims %s',
-                len(result.adopted), how, ', '.join(result.adopted[:ADOPTED_SHOWN]),
-            )  # fmt: skip
+                len(result.adopted),
+                how,
+                ', '.join(result.adopted[:ADOPTED_SHOWN]),
+            )
 
     def _count(self, cast: Cast, fate: str) -> None:
-        self._recorder.count(
-            'gantt_nova_events_total', event=type(cast.word).__name__, fate=fate
-        )  # fmt: skip
+        self._recorder.count('gantt_nova_events_total', event=type(cast.word).__name__, fate=fate)
 
     # -- moves that nobody ended ---------------------------------------------------
     def look_for_moves(self) -> None:
@@ -217,6 +218,10 @@ class NovaWords:
             LOG.warning(
                 'instance %s has been moving from %s to %s for %.0f s: both claims are kept '
                 'until Nova says where it is; release the wrong one (%s or %s) by hand',
-                move.target.consumer, move.source.host, move.target.host, move.seconds,
-                move.source.id, move.target.id,
-            )  # fmt: skip
+                move.target.consumer,
+                move.source.host,
+                move.target.host,
+                move.seconds,
+                move.source.id,
+                move.target.id,
+            )

@@ -41,9 +41,14 @@ class NovaSource:
     """The verbs of a report source, and of the agents beside it.  All may wait for the database."""
 
     def __init__(
-        self, store: Store, cache: HostCache, words: NovaWords, recorder: Recorder,
-        settings: Settings, alarm: Alarm,
-    ) -> None:  # fmt: skip
+        self,
+        store: Store,
+        cache: HostCache,
+        words: NovaWords,
+        recorder: Recorder,
+        settings: Settings,
+        alarm: Alarm,
+    ) -> None:
         self._store = store
         self._cache = cache
         self._words = words
@@ -78,9 +83,10 @@ class NovaSource:
                 name=told.host,
             )
         return FactsHeard(
-            fate=result.fate, sequence=result.sequence,
+            fate=result.fate,
+            sequence=result.sequence,
             report_seconds=self._settings.report_seconds,
-        )  # fmt: skip
+        )
 
     def list_guests(self, listed: GuestList) -> GuestsHeard:
         """All guests of a host; nothing where the host is not registered."""
@@ -91,10 +97,13 @@ class NovaSource:
         )
         result = self._words.hear(
             Cast(
-                asked_at=listed.asked_at, skew=self._settings.nova_clock_skew_seconds,
-                begun=listed.begun, word=word, by_source=True,
+                asked_at=listed.asked_at,
+                skew=self._settings.nova_clock_skew_seconds,
+                begun=listed.begun,
+                word=word,
+                by_source=True,
             )
-        )  # fmt: skip
+        )
         return GuestsHeard(
             confirmed=len(result.confirmed),
             released=len(result.released),
@@ -121,10 +130,13 @@ class NovaSource:
             try:
                 self._store.save_group(
                     Group(
-                        uuid=said.uuid, name=said.name, policy=said.policy,
-                        max_per_host=said.max_per_host, project_id=said.project_id,
+                        uuid=said.uuid,
+                        name=said.name,
+                        policy=said.policy,
+                        max_per_host=said.max_per_host,
+                        project_id=said.project_id,
                     )
-                )  # fmt: skip
+                )
                 taken += 1
             except exceptions.Refused as e:
                 LOG.warning('server group %s of Nova is not taken over: %s', said.uuid, e)
@@ -136,13 +148,15 @@ class NovaSource:
         return Moves(
             moves=[
                 MoveAsked(
-                    consumer=move.target.consumer, source=move.source.host,
-                    target=move.target.host, seconds=round(move.seconds, 3),
+                    consumer=move.target.consumer,
+                    source=move.source.host,
+                    target=move.target.host,
+                    seconds=round(move.seconds, 3),
                 )
                 for move in self._store.open_moves(asked.seconds, asked.limit, asked.reserved)
             ],
             before=before,
-        )  # fmt: skip
+        )
 
     def settle_guests(self, told: GuestsSettled) -> None:
         """Nova knows where these guests are, and no migration of them is open."""

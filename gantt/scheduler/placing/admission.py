@@ -64,10 +64,24 @@ class Call:
     """
 
     __slots__ = (
-        'alone', 'attempt', 'bytes', 'charged', 'conflicts', 'continues', 'deadline', 'done',
-        'fingerprint', 'locked', 'project', 'repeats', 'request', 'takes_over', 'todo', 'tries',
+        'alone',
+        'attempt',
+        'bytes',
+        'charged',
+        'conflicts',
+        'continues',
+        'deadline',
+        'done',
+        'fingerprint',
+        'locked',
+        'project',
+        'repeats',
+        'request',
+        'takes_over',
+        'todo',
+        'tries',
         'waiters',
-    )  # fmt: skip
+    )
 
     def __init__(self, request: SelectDestinations, deadline: float, attempt: int = 1) -> None:
         self.request = request
@@ -114,9 +128,12 @@ class Admission:
     """
 
     def __init__(
-        self, limit: int, retry_after_ms: int, clock: Clock,
+        self,
+        limit: int,
+        retry_after_ms: int,
+        clock: Clock,
         weights: Mapping[str, float] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.limit = limit
         self.retry_after_ms = retry_after_ms
         self._clock = clock

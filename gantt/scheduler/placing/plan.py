@@ -39,8 +39,18 @@ class Plan:
     :ivar final_answer: the whole answer, valid where the draft completes the request
     """
 
-    __slots__ = ('call', 'completes', 'decision', 'drafts', 'final_answer', 'group', 'lease',
-                 'members', 'request', 'whole')  # fmt: skip
+    __slots__ = (
+        'call',
+        'completes',
+        'decision',
+        'drafts',
+        'final_answer',
+        'group',
+        'lease',
+        'members',
+        'request',
+        'whole',
+    )
 
     def __init__(
         self,

@@ -38,9 +38,13 @@ class HostEvents(Services):
         for claim in self._tables.claims.values():
             if claim.host == name:
                 found += of_claim(
-                    claim.id, claim.consumer, claim.state, claim.reason, claim.created_at,
+                    claim.id,
+                    claim.consumer,
+                    claim.state,
+                    claim.reason,
+                    claim.created_at,
                     claim.updated_at,
-                )  # fmt: skip
+                )
         return sorted(found, key=lambda one: -one.at)[:limit]
 
     @atomic

@@ -89,9 +89,15 @@ class MemoryStore(Shadows):
         known = self.load_request(request_id)
         if known is None:
             self._tables.requests[request_id] = RequestRow(
-                id=request_id, fingerprint=fingerprint, state='cancelled', owner='', attempt=0,
-                deadline=0.0, answer=answer, written_at=self._now,
-            )  # fmt: skip
+                id=request_id,
+                fingerprint=fingerprint,
+                state='cancelled',
+                owner='',
+                attempt=0,
+                deadline=0.0,
+                answer=answer,
+                written_at=self._now,
+            )
         return known
 
     @atomic

@@ -44,9 +44,7 @@ class NovaWords(Operators):
             about = set(host_words.consumers_of(cast))
             about |= {claim.consumer for claim in self._tables.live_on(host.id)}
             claims = self._claims_of(about)
-            heard, effect = host_words.fold(
-                host, self._heard(host.name), claims, cast, self._now
-            )  # fmt: skip
+            heard, effect = host_words.fold(host, self._heard(host.name), claims, cast, self._now)
             self._tables.heard[derived_id('nova host', host.name)] = heard
             if host.speaks_for != 'nova':
                 self._tables.hosts[host.id] = _replace(host, speaks_for='nova')

@@ -180,8 +180,11 @@ class Operators(Quotas):
         tables = self._tables
         news = itertools.takewhile(lambda item: item[1] > position, reversed(tables.news.items()))
         refs: dict[str, list[Any]] = {
-            'host': [], 'aggregate': [], 'group': [], 'metric': [],
-        }  # fmt: skip
+            'host': [],
+            'aggregate': [],
+            'group': [],
+            'metric': [],
+        }
         for (kind, ref), _ in news:
             refs[kind].append(ref)
         ids = {*refs['host'], *tables.hosts_of_groups(refs['group'])}
@@ -396,9 +399,15 @@ class Operators(Quotas):
 
     @atomic
     def purge(
-        self, *, decisions: int, tombstone_seconds: float, request_seconds: float, limit: int,
-        again: bool = False, decision_bytes: int | None = None,
-    ) -> int:  # fmt: skip
+        self,
+        *,
+        decisions: int,
+        tombstone_seconds: float,
+        request_seconds: float,
+        limit: int,
+        again: bool = False,
+        decision_bytes: int | None = None,
+    ) -> int:
         """Delete what is past its bound, at most ``limit`` rows of a kind; how many went.
 
         A request stays as long as one of its claims is live, and an open one until

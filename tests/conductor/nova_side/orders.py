@@ -41,10 +41,12 @@ def select(asked: dict[str, Any]) -> dict[str, Any]:
     api = _api(asked.get('cap'))
     try:
         found = api.select_destinations(
-            context, spec, asked['uuids'],
+            context,
+            spec,
+            asked['uuids'],
             return_objects=asked.get('objects', True),
             return_alternates=asked.get('alternates', False),
-        )  # fmt: skip
+        )
     except Exception as e:
         return {
             'error': {
@@ -66,9 +68,11 @@ def many(asked: dict[str, Any]) -> dict[str, Any]:
 
     def once(_: int) -> dict[str, Any]:
         order = {
-            'message': asked['message'], 'uuids': [str(uuid.uuid4())], 'alternates': True,
+            'message': asked['message'],
+            'uuids': [str(uuid.uuid4())],
+            'alternates': True,
             'request_id': f'req-{uuid.uuid4()}',
-        }  # fmt: skip
+        }
         return select(order)
 
     began = time.monotonic()
@@ -103,14 +107,16 @@ def notices(asked: dict[str, Any]) -> dict[str, Any]:
     primitive = spec.obj_to_primitive()
     del _impl_test.NOTIFICATIONS[:]
     rpc.get_notifier('scheduler').info(
-        context, 'scheduler.select_destinations.start',
+        context,
+        'scheduler.select_destinations.start',
         {'request_spec': spec.to_legacy_request_spec_dict()},
-    )  # fmt: skip
+    )
     compute_utils.notify_about_scheduler_action(
-        context=context, request_spec=spec,
+        context=context,
+        request_spec=spec,
         action=fields.NotificationAction.SELECT_DESTINATIONS,
         phase=fields.NotificationPhase.START,
-    )  # fmt: skip
+    )
     return {'spec': primitive, 'sent': [message for _, message, *_ in _impl_test.NOTIFICATIONS]}
 
 

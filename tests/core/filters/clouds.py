@@ -22,19 +22,50 @@ NAMES = tuple(f'cmp-{n}' for n in range(1, 9))
 KEYS = ('ssd', 'cpu', 'hypervisor_type', 'free_ram_mb', 'num_instances', 'cpu_arch', 'boot')
 VALUES = ('true', 'yes', 'True', 'False', '', '4', '16', 'QEMU', 'a,b', ' x , y ', 'gold')
 REQUIREMENTS = (
-    'true', 's== true', '>= 4', '<= 4', '= 2', '== 16', '!= 4', '<in> Q', '<in> aes', 's!= true',
-    '<all-in> aes avx', '<or> true <or> QEMU', '<or> a b c', '>= gold', '<or>', 's< b', 'QEMU',
-    '>= 2000', '<in> a', '', '4',
-)  # fmt: skip
+    'true',
+    's== true',
+    '>= 4',
+    '<= 4',
+    '= 2',
+    '== 16',
+    '!= 4',
+    '<in> Q',
+    '<in> aes',
+    's!= true',
+    '<all-in> aes avx',
+    '<or> true <or> QEMU',
+    '<or> a b c',
+    '>= gold',
+    '<or>',
+    's< b',
+    'QEMU',
+    '>= 2000',
+    '<in> a',
+    '',
+    '4',
+)
 SPEC_KEYS = (
-    *KEYS, 'hw:maxphysaddr_bits', 'hw:cpu_policy', 'capabilities:hypervisor_type',
-    'capabilities:cpu_info:features', 'capabilities:cpu_info:topology:cores', 'cpu_info',
-    'capabilities:stats:boot', 'capabilities:boot', 'capabilities:free_ram_mb', 'cpu_arch',
-    'capabilities:cpu_info:maxphysaddr:bits', 'capabilities:nothing', 'capabilities:',
-    'capabilities:vcpus_used', 'capabilities:service:disabled', 'capabilities:host',
-    'aggregate_instance_extra_specs:ssd', 'aggregate_instance_extra_specs:a:b',
+    *KEYS,
+    'hw:maxphysaddr_bits',
+    'hw:cpu_policy',
+    'capabilities:hypervisor_type',
+    'capabilities:cpu_info:features',
+    'capabilities:cpu_info:topology:cores',
+    'cpu_info',
+    'capabilities:stats:boot',
+    'capabilities:boot',
+    'capabilities:free_ram_mb',
+    'cpu_arch',
+    'capabilities:cpu_info:maxphysaddr:bits',
+    'capabilities:nothing',
+    'capabilities:',
+    'capabilities:vcpus_used',
+    'capabilities:service:disabled',
+    'capabilities:host',
+    'aggregate_instance_extra_specs:ssd',
+    'aggregate_instance_extra_specs:a:b',
     'capabilities:json:a',
-)  # fmt: skip
+)
 KINDS = (
     ['x86_64', 'kvm', 'hvm'],
     ['X86_64', 'xen', 'hvm'],
@@ -49,12 +80,18 @@ def some(rng: random.Random, items: Any, least: int = 0, most: int = 3) -> list[
 
 
 def a_hypervisor(rng: random.Random) -> Hypervisor:
-    cpu_info = rng.choice((
-        '', '{"arch": "x86_64", "features": ["aes"]}', 'not json', '[1]',
-        {'arch': 'x86_64', 'features': ['aes', 'avx2'], 'topology': {'cores': 4}},
-        {'features': ['aes', 'avx'], 'maxphysaddr': {'bits': 46}, 'topology': {'cores': '16'}},
-        {'maxphysaddr': {'bits': '39'}}, {'maxphysaddr': 5},
-    ))  # fmt: skip
+    cpu_info = rng.choice(
+        (
+            '',
+            '{"arch": "x86_64", "features": ["aes"]}',
+            'not json',
+            '[1]',
+            {'arch': 'x86_64', 'features': ['aes', 'avx2'], 'topology': {'cores': 4}},
+            {'features': ['aes', 'avx'], 'maxphysaddr': {'bits': 46}, 'topology': {'cores': '16'}},
+            {'maxphysaddr': {'bits': '39'}},
+            {'maxphysaddr': 5},
+        )
+    )
     return Hypervisor(
         type=rng.choice(('QEMU', 'ironic', '')),
         version=rng.choice((0, 2_010_000, 4_002_001, 2_005)),
@@ -76,29 +113,46 @@ def metrics(rng: random.Random) -> dict[str, Metric]:
 def an_inventory(rng: random.Random) -> Inventory:
     total = rng.choice((0, 4, 16, 64))
     return Inventory(
-        total=total, reserved=rng.choice((0, min(2, total))),
+        total=total,
+        reserved=rng.choice((0, min(2, total))),
         allocation_ratio=rng.choice((1.0, 1.5, 4.0)),
-    )  # fmt: skip
+    )
 
 
 def an_aggregate(rng: random.Random, number: int) -> Aggregate:
     keys = (
-        *KEYS, 'filter_tenant_id', 'filter_tenant_id_2', 'instance_type', 'hw_architecture',
-        'img.secure', 'max_instances_per_host', 'max_io_ops_per_host', 'ram_allocation_ratio',
-        'cpu_allocation_ratio', 'disk_allocation_ratio', 'hw_rescue', 'a:b',
-    )  # fmt: skip
+        *KEYS,
+        'filter_tenant_id',
+        'filter_tenant_id_2',
+        'instance_type',
+        'hw_architecture',
+        'img.secure',
+        'max_instances_per_host',
+        'max_io_ops_per_host',
+        'ram_allocation_ratio',
+        'cpu_allocation_ratio',
+        'disk_allocation_ratio',
+        'hw_rescue',
+        'a:b',
+    )
     special = {
-        'filter_tenant_id': ('red', 'blue, red', ''), 'filter_tenant_id_2': ('blue',),
+        'filter_tenant_id': ('red', 'blue, red', ''),
+        'filter_tenant_id_2': ('blue',),
         'instance_type': ('small', 'small, large', ''),
         'hw_architecture': ('x86_64', 'i686,x86_64'),
         'max_instances_per_host': ('2', ' 5 ', '5,7', '-1', 'x', '5.0', '9' * 30),
-        'max_io_ops_per_host': ('1', '4', 'many'), 'ram_allocation_ratio': ('0.5', '2', 'x', 'nan'),
-        'cpu_allocation_ratio': ('1.0', '0.25', '-1'), 'disk_allocation_ratio': ('1', 'inf'),
-    }  # fmt: skip
+        'max_io_ops_per_host': ('1', '4', 'many'),
+        'ram_allocation_ratio': ('0.5', '2', 'x', 'nan'),
+        'cpu_allocation_ratio': ('1.0', '0.25', '-1'),
+        'disk_allocation_ratio': ('1', 'inf'),
+    }
     return Aggregate(
-        id=number, uuid=an_id(number, 5), name=f'agg-{number}', hosts=some(rng, NAMES, most=8),
+        id=number,
+        uuid=an_id(number, 5),
+        name=f'agg-{number}',
+        hosts=some(rng, NAMES, most=8),
         metadata={k: rng.choice(special.get(k, VALUES)) for k in some(rng, keys, most=7)},
-    )  # fmt: skip
+    )
 
 
 def a_table(rng: random.Random) -> HostTable:
@@ -106,21 +160,26 @@ def a_table(rng: random.Random) -> HostTable:
     changes = []
     for number in range(1, rng.randint(0, 8) + 1):
         row = a_host(
-            number, hypervisor=a_hypervisor(rng), metrics=metrics(rng),
+            number,
+            hypervisor=a_hypervisor(rng),
+            metrics=metrics(rng),
             node=rng.choice(('', f'n{number}')),
-            cell=rng.choice((None, an_id(1, 9))), disabled=rng.choice((None, None, 'x')),
+            cell=rng.choice((None, an_id(1, 9))),
+            disabled=rng.choice((None, None, 'x')),
             used={name: rng.randint(0, 4) for name in some(rng, CLASSES)},
             foreign={name: rng.randint(0, 4) for name in some(rng, ('VCPU', 'DISK_GB'))},
-        )  # fmt: skip
+        )
         kinds = {n: an_inventory(rng) for n in some(rng, CLASSES, 1)}
         facts = msgspec.structs.replace(row.facts, inventories=kinds)
         placed = [
             Placed(
-                an_id(number * 10 + i, 6), an_id(i, 7), number,
+                an_id(number * 10 + i, 6),
+                an_id(i, 7),
+                number,
                 flavor=rng.choice((None, 'small', 'small', 'large')),
             )
             for i in range(rng.randint(0, 3))
-        ]  # fmt: skip
+        ]
         changes.append(
             HostChange(
                 provider_id=number, row=msgspec.structs.replace(row, facts=facts), placed=placed
@@ -135,10 +194,23 @@ def a_table(rng: random.Random) -> HostTable:
 
 
 LOOKS = (
-    '$free_ram_mb', '$vcpus_used', '$num_instances', '$host', '$hypervisor_type', '$nothing',
-    '$stats.boot', '$stats.ssd', '$stats.json.a', '$cpu_info.topology.cores', '$cpu_info.features',
-    '$service.disabled', '$host_ip', '$free_ram_mb.x', '$', '$cpu_allocation_ratio',
-)  # fmt: skip
+    '$free_ram_mb',
+    '$vcpus_used',
+    '$num_instances',
+    '$host',
+    '$hypervisor_type',
+    '$nothing',
+    '$stats.boot',
+    '$stats.ssd',
+    '$stats.json.a',
+    '$cpu_info.topology.cores',
+    '$cpu_info.features',
+    '$service.disabled',
+    '$host_ip',
+    '$free_ram_mb.x',
+    '$',
+    '$cpu_allocation_ratio',
+)
 LITERALS = (0, 1, 4, 12, 1.5, True, False, None, '', 'cmp-1', 'QEMU', 'uefi', '10.0.0.7', {'a': 1})
 
 
@@ -161,15 +233,20 @@ def a_query(rng: random.Random, depth: int = 0) -> list[Any]:
 def a_spec(rng: random.Random) -> RequestSpec:
     """A request that every filter may have something to say about."""
     properties = {
-        'hw_architecture': ('x86_64', 'amd64', 'aarch64', 'hvm', ''), 'img_hv_type': ('kvm', 'xen'),
-        'hw_vm_mode': ('hvm', 'xen', 'HV'), 'hw_maxphysaddr_bits': ('40', '46', '0', 'x'),
+        'hw_architecture': ('x86_64', 'amd64', 'aarch64', 'hvm', ''),
+        'img_hv_type': ('kvm', 'xen'),
+        'hw_vm_mode': ('hvm', 'xen', 'HV'),
+        'hw_maxphysaddr_bits': ('40', '46', '0', 'x'),
         'img_hv_requested_version': ('>=2.10', '<4, >=2', '==2.5.0', '!=4.2.1', '>= x', '2'),
-        'hw_rescue': VALUES, 'ssd': VALUES, 'img.secure': VALUES, 'boot': VALUES,
-    }  # fmt: skip
+        'hw_rescue': VALUES,
+        'ssd': VALUES,
+        'img.secure': VALUES,
+        'boot': VALUES,
+    }
     hints = {
         'build_near_host_ip': (['10.0.0.1'], ['fd00::1'], ['x'], ['10.0.0.1', '10.0.0.2'], ['::1']),
         'cidr': (['/16'], ['24'], ['/x'], ['/64'], [''], ['/0'], []),
-    }  # fmt: skip
+    }
     return RequestSpec(
         resources={n: rng.choice((1, 2, 4, 14, 16)) for n in some(rng, CLASSES, 1)},
         project_id=rng.choice((None, *PROJECTS)),
@@ -184,7 +261,7 @@ def a_spec(rng: random.Random) -> RequestSpec:
         ),
         hints={k: rng.choice(hints[k]) for k in some(rng, hints)}
         | ({'query': [json.dumps(a_query(rng))]} if rng.random() < 0.9 else {}),
-    )  # fmt: skip
+    )
 
 
 OPTIONS: dict[str, tuple[Any, ...]] = {

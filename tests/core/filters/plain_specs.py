@@ -6,12 +6,20 @@ import operator
 from gantt.core.messages import extra_specs
 
 NUMERIC = {
-    '=': operator.ge, '>=': operator.ge, '<=': operator.le, '==': operator.eq, '!=': operator.ne,
-}  # fmt: skip
+    '=': operator.ge,
+    '>=': operator.ge,
+    '<=': operator.le,
+    '==': operator.eq,
+    '!=': operator.ne,
+}
 TEXTUAL = {
-    's==': operator.eq, 's!=': operator.ne, 's<': operator.lt, 's<=': operator.le,
-    's>': operator.gt, 's>=': operator.ge,
-}  # fmt: skip
+    's==': operator.eq,
+    's!=': operator.ne,
+    's<': operator.lt,
+    's<=': operator.le,
+    's>': operator.gt,
+    's>=': operator.ge,
+}
 
 
 def match(

@@ -178,9 +178,13 @@ def version_fits(number: int, text: str) -> bool:
         while has[0] == 0:  # 2005 is version 2.5
             has = [*has[1:], 0]
         verdict = {
-            '<': has < other, '<=': has <= other, '==': has == other,
-            '>': has > other, '>=': has >= other, '!=': has != other,
-        }[op]  # fmt: skip
+            '<': has < other,
+            '<=': has <= other,
+            '==': has == other,
+            '>': has > other,
+            '>=': has >= other,
+            '!=': has != other,
+        }[op]
         if not verdict:
             return False
     return True

@@ -47,20 +47,32 @@ def attributes(host: HostState) -> dict[str, Any]:
     hypervisor = host.hypervisor
     failed = host.metrics.get('stats.failed_builds')
     return {
-        'host': host.name, 'nodename': host.node, 'hypervisor_hostname': host.node,
-        'uuid': host.uuid, 'cell_uuid': host.cell, 'host_ip': hypervisor.host_ip or None,
-        'hypervisor_type': hypervisor.type or None, 'hypervisor_version': hypervisor.version,
+        'host': host.name,
+        'nodename': host.node,
+        'hypervisor_hostname': host.node,
+        'uuid': host.uuid,
+        'cell_uuid': host.cell,
+        'host_ip': hypervisor.host_ip or None,
+        'hypervisor_type': hypervisor.type or None,
+        'hypervisor_version': hypervisor.version,
         'cpu_info': None if hypervisor.cpu_info == '' else hypervisor.cpu_info,
-        'supported_instances': hypervisor.supported, 'stats': hypervisor.stats,
-        'service': {'disabled': not host.is_enabled}, 'num_instances': guests(host),
-        'num_io_ops': operations(host), 'failed_builds': int(failed.value) if failed else 0,
-        'vcpus_total': vcpu[0], 'vcpus_used': vcpu[0] - vcpu[1],
-        'total_usable_ram_mb': ram[0], 'free_ram_mb': ram[1],
-        'total_usable_disk_gb': disk[0], 'free_disk_mb': disk[1] * 1024,
+        'supported_instances': hypervisor.supported,
+        'stats': hypervisor.stats,
+        'service': {'disabled': not host.is_enabled},
+        'num_instances': guests(host),
+        'num_io_ops': operations(host),
+        'failed_builds': int(failed.value) if failed else 0,
+        'vcpus_total': vcpu[0],
+        'vcpus_used': vcpu[0] - vcpu[1],
+        'total_usable_ram_mb': ram[0],
+        'free_ram_mb': ram[1],
+        'total_usable_disk_gb': disk[0],
+        'free_disk_mb': disk[1] * 1024,
         'disk_mb_used': (disk[0] - disk[1]) * 1024,
-        'cpu_allocation_ratio': ratio('VCPU'), 'ram_allocation_ratio': ratio('MEMORY_MB'),
+        'cpu_allocation_ratio': ratio('VCPU'),
+        'ram_allocation_ratio': ratio('MEMORY_MB'),
         'disk_allocation_ratio': ratio('DISK_GB'),
-    }  # fmt: skip
+    }
 
 
 def stat(host: HostState, name: str) -> Any:
@@ -160,10 +172,13 @@ def compared(op: str, said: list[tuple[Any, Any]], texts: bool) -> bool:
         one, two = beside(first, other, texts), beside(other, first, texts)
         try:
             return {
-                '=': lambda: one == two, 'in': lambda: one == two,
-                '<': lambda: one < two, '>': lambda: one > two,
-                '<=': lambda: one <= two, '>=': lambda: one >= two,
-            }[op]()  # fmt: skip
+                '=': lambda: one == two,
+                'in': lambda: one == two,
+                '<': lambda: one < two,
+                '>': lambda: one > two,
+                '<=': lambda: one <= two,
+                '>=': lambda: one >= two,
+            }[op]()
         except TypeError:
             return False
 

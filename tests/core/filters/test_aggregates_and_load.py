@@ -158,9 +158,11 @@ def test_the_least_limit_of_aggregates_that_can_be_read_counts(values, limit):
 )
 def test_isolated_hosts(images, restrict, image, pass_):
     rule = a_filter(
-        'IsolatedHostsFilter', isolated_images=images, isolated_hosts=['cmp-1', 'CMP-2'],
+        'IsolatedHostsFilter',
+        isolated_images=images,
+        isolated_hosts=['cmp-1', 'CMP-2'],
         restrict_isolated_hosts_to_isolated_images=restrict,
-    )  # fmt: skip
+    )
     assert passing(a_table(a_host(1), a_host(2)), rule, of_image(image)) == pass_
 
 
@@ -202,20 +204,24 @@ def test_hints_that_are_no_network_are_refused(hints):
 def test_all_metrics_that_are_weighed_are_there():
     table = counting(a=[1.0, float('nan')], b=[0.0, 0.0])
     for setting, pass_ in (
-        ('', ['cmp-1', 'cmp-2']), ('stats.a=1.0, stats.b=-2', ['cmp-1']), ('none=1', []),
-    ):  # fmt: skip
+        ('', ['cmp-1', 'cmp-2']),
+        ('stats.a=1.0, stats.b=-2', ['cmp-1']),
+        ('none=1', []),
+    ):
         rule = a_filter('MetricsFilter', metrics_weight_setting=setting)
         assert passing(table, rule, a_spec()) == pass_
 
 
 def test_metrics_out_of_their_bounds_or_too_old_are_not_there():
     table = a_table(
-        a_host(1, metrics={'m': Metric(value=1)}), a_host(2, metrics={'m': Metric(value=101)}),
-        a_host(3, metrics={'m': Metric(value=-1)}), a_host(4),
+        a_host(1, metrics={'m': Metric(value=1)}),
+        a_host(2, metrics={'m': Metric(value=101)}),
+        a_host(3, metrics={'m': Metric(value=-1)}),
+        a_host(4),
         a_host(5, metrics={'m': Metric(value=2, age_seconds=55)}),
         a_host(6, metrics={'m': Metric(value=3)}, reported_at=NOW - 61),
         a_host(7, metrics={'m': Metric(value=4, age_seconds=49)}),
-    )  # fmt: skip
+    )
     rule = a_filter('MetricsFilter', metrics_weight_setting='m=1')
     assert len(passing(table, rule, a_spec())) == 6
     table.set_metrics([DeclaredMetric(name='m', lower=0, upper=100)])

@@ -33,8 +33,10 @@ XEN = ['x86_64', 'xen', 'hvm']
 @pytest.mark.parametrize('name', sorted(REFERENCE))
 def test_a_rebuild_runs_those_that_look_at_the_image(name):
     of_rebuilds = (
-        'ImagePropertiesFilter', 'AggregateImagePropertiesIsolation', 'IsolatedHostsFilter',
-    )  # fmt: skip
+        'ImagePropertiesFilter',
+        'AggregateImagePropertiesIsolation',
+        'IsolatedHostsFilter',
+    )
     found = a_filter(name)
     assert found.purposes == (EVERY_PURPOSE if name in of_rebuilds else PLACING)
     assert not found.always or name == 'RetryFilter'
@@ -64,11 +66,13 @@ def test_a_rebuild_runs_those_that_look_at_the_image(name):
 def test_capabilities(key, wanted, pass_):
     table = running(
         Hypervisor(
-            type='QEMU', version=4_002_001, stats={'boot': 'uefi'},
+            type='QEMU',
+            version=4_002_001,
+            stats={'boot': 'uefi'},
             cpu_info={'arch': 'x86_64', 'topology': {'cores': 4}, 'maxphysaddr': {'bits': 46}},
         ),
         Hypervisor(type='ironic', version=1, cpu_info='{"topology": "{\\"cores\\": \\"8\\"}"}'),
-    )  # fmt: skip
+    )
     assert passing(table, a_filter('ComputeCapabilitiesFilter'), asking({key: wanted})) == pass_
 
 

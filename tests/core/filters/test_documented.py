@@ -37,12 +37,28 @@ def test_every_filter_of_nova_is_there():
     removed = ('Ram', 'Core', 'Disk', 'AggregateRam', 'AggregateCore', 'AggregateDisk', 'Retry')
     exact = ('ExactRam', 'ExactCore', 'ExactDisk', 'AvailabilityZone')
     now = (
-        'AllHosts', 'Compute', 'ComputeCapabilities', 'ImageProperties', 'ServerGroupAntiAffinity',
-        'ServerGroupAffinity', 'DifferentHost', 'SameHost', 'SimpleCIDRAffinity', 'Json', 'Metrics',
-        'AggregateInstanceExtraSpecs', 'AggregateTypeAffinity', 'AggregateNumInstances',
-        'TypeAffinity', 'NumInstances', 'AggregateIoOps', 'IoOps', 'IsolatedHosts', 'NUMATopology',
+        'AllHosts',
+        'Compute',
+        'ComputeCapabilities',
+        'ImageProperties',
+        'ServerGroupAntiAffinity',
+        'ServerGroupAffinity',
+        'DifferentHost',
+        'SameHost',
+        'SimpleCIDRAffinity',
+        'Json',
+        'Metrics',
+        'AggregateInstanceExtraSpecs',
+        'AggregateTypeAffinity',
+        'AggregateNumInstances',
+        'TypeAffinity',
+        'NumInstances',
+        'AggregateIoOps',
+        'IoOps',
+        'IsolatedHosts',
+        'NUMATopology',
         'PciPassthrough',
-    )  # fmt: skip
+    )
     wanted = {f'{name}Filter' for name in (*removed, *exact, *now)}
     wanted |= {'AggregateImagePropertiesIsolation', 'AggregateMultiTenancyIsolation'}
     assert wanted <= set(plugin_loader.installed(plugin_loader.FILTERS))

@@ -16,12 +16,22 @@ from tests.core.filters.small import (
 
 # -- whatever is asked, nothing raises ----------------------------------------------------
 KEYS = st.one_of(
-    st.sampled_from([
-        'capabilities:cpu_info:a:b', 'capabilities:', 'capabilities:stats:', 'hw:maxphysaddr_bits',
-        'host', 'hw_architecture', 'img_hv_requested_version', 'hw_maxphysaddr_bits', ':', '',
-    ]),
+    st.sampled_from(
+        [
+            'capabilities:cpu_info:a:b',
+            'capabilities:',
+            'capabilities:stats:',
+            'hw:maxphysaddr_bits',
+            'host',
+            'hw_architecture',
+            'img_hv_requested_version',
+            'hw_maxphysaddr_bits',
+            ':',
+            '',
+        ]
+    ),
     st.text(max_size=20),
-)  # fmt: skip
+)
 TEXTS = st.one_of(
     st.text(max_size=30), st.sampled_from(['>= 9', '<or>', '1' * 500, '>=1.2', '1e999'])
 )
@@ -29,16 +39,21 @@ JSONISH = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8)),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
     max_leaves=8,
-)  # fmt: skip
+)
 TEXT_MAPS = st.dictionaries(KEYS, TEXTS, max_size=4)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    TEXT_MAPS, TEXT_MAPS, TEXT_MAPS,
+    TEXT_MAPS,
+    TEXT_MAPS,
+    TEXT_MAPS,
     TEXTS | st.dictionaries(st.sampled_from(['a', 'maxphysaddr', 'bits']), JSONISH),
-    st.lists(st.lists(TEXTS, max_size=4), max_size=3), st.lists(TEXTS, max_size=2), TEXTS, TEXTS,
-)  # fmt: skip
+    st.lists(st.lists(TEXTS, max_size=4), max_size=3),
+    st.lists(TEXTS, max_size=2),
+    TEXTS,
+    TEXTS,
+)
 def test_malformed_requests_and_hosts_never_raise(
     extra_specs, properties, metadata, cpu_info, supported, near, cidr, address
 ):
@@ -48,11 +63,12 @@ def test_malformed_requests_and_hosts_never_raise(
     table = in_aggregates(
         {**metadata, 'max_io_ops_per_host': cidr, 'ram_allocation_ratio': cidr},
         hypervisor=hypervisor,
-    )  # fmt: skip
+    )
     spec = a_spec(
-        flavor=Flavor(extra_specs=extra_specs), image=Image(uuid=cidr, properties=properties),
+        flavor=Flavor(extra_specs=extra_specs),
+        image=Image(uuid=cidr, properties=properties),
         hints={'build_near_host_ip': near, 'cidr': [cidr], 'query': near},
-    )  # fmt: skip
+    )
     for name in REFERENCE:
         rule = a_filter(name)
         mask = rule.mask(table, spec)

@@ -32,10 +32,12 @@ def of(flavor, number=1, host=1):
 def some_hosts():
     """Small, large, both, unknown and none at all."""
     kinds = (['small', 'small'], ['large'], ['small', 'large'], ['small', None], [])
-    return a_table(*(
-        a_change(a_host(n), *(of(f, 10 * n + i, n) for i, f in enumerate(flavors)))
-        for n, flavors in enumerate(kinds, 1)
-    ))  # fmt: skip
+    return a_table(
+        *(
+            a_change(a_host(n), *(of(f, 10 * n + i, n) for i, f in enumerate(flavors)))
+            for n, flavors in enumerate(kinds, 1)
+        )
+    )
 
 
 def asking(name, **fields):

@@ -15,11 +15,23 @@ from gantt.core.rules import tree
 from gantt.core.table.metrics import DeclaredMetric
 
 RELATIONS = {
-    '<': operator.lt, '<=': operator.le, '>': operator.gt, '>=': operator.ge, '==': operator.eq,
-}  # fmt: skip
+    '<': operator.lt,
+    '<=': operator.le,
+    '>': operator.gt,
+    '>=': operator.ge,
+    '==': operator.eq,
+}
 #: Facts whose values are members of a set; a comparison is about any of them.
-SETS = ('traits', 'aggregates', 'metadata', 'cpu.features', 'request.traits',
-        'request.extra_specs', 'request.properties', 'request.hints')  # fmt: skip
+SETS = (
+    'traits',
+    'aggregates',
+    'metadata',
+    'cpu.features',
+    'request.traits',
+    'request.extra_specs',
+    'request.properties',
+    'request.hints',
+)
 
 
 @dataclasses.dataclass
@@ -68,8 +80,10 @@ class World:
         if value is None:
             return None
         if expr.fact == 'location':
-            return any(at_or_below(value, r, op == '==') for r in (
-                right if isinstance(right, tuple) else [right]))  # fmt: skip
+            return any(
+                at_or_below(value, r, op == '==')
+                for r in (right if isinstance(right, tuple) else [right])
+            )
         if expr.fact == 'hypervisor.version':
             return asked(op, value, counted(right))
         answers = [asked(op, value, r) for r in wanted]
@@ -84,17 +98,21 @@ class World:
         if family in ('cap', 'free', 'used', 'total'):
             inventory = facts.inventories.get(key)
             return {
-                'cap': host.cap(key), 'free': host.free(key), 'used': host.used.get(key, 0),
+                'cap': host.cap(key),
+                'free': host.free(key),
+                'used': host.used.get(key, 0),
                 'total': inventory.total if inventory else 0,
-            }[family]  # fmt: skip
+            }[family]
         if family == 'metrics':
             return self.measured(key, host)
         if family == 'metadata':
             return {a.metadata[key] for a in mine if key in a.metadata}
         if name.startswith('request.'):
             return self.asked_for(name.removeprefix('request.'), spec)
-        zone = next((a.metadata['availability_zone'] for a in mine
-                     if a.metadata.get('availability_zone')), None)  # fmt: skip
+        zone = next(
+            (a.metadata['availability_zone'] for a in mine if a.metadata.get('availability_zone')),
+            None,
+        )
         return {
             'name': host.name,
             'zone': zone or host.zone or self.default_zone,

@@ -38,10 +38,14 @@ def the_hosts():
         name, location, zone, traits, free, version = row
         parts = [int(p) for p in version.split('.')] if version else [0, 0, 0]
         yield a_host(
-            number, name=name, location=location, zone=zone, vcpu=int(free),
+            number,
+            name=name,
+            location=location,
+            zone=zone,
+            vcpu=int(free),
             traits=[t for t in traits.split(', ') if t],
             hypervisor=Hypervisor(version=parts[0] * 1_000_000 + parts[1] * 1000 + parts[2]),
-        )  # fmt: skip
+        )
 
 
 def test_the_page_has_hosts_and_conditions():
@@ -94,10 +98,12 @@ def test_the_refusal_of_the_page_is_the_one_that_comes():
 
 def test_the_bounds_of_the_page_are_those_in_force():
     for said in (
-        f'at most {tree.TEXT_MAX} characters', f'{tree.NODES_MAX} comparisons',
-        f'{tree.LIST_MAX} items in a list', f'{tree.LITERAL_MAX} characters in one text',
+        f'at most {tree.TEXT_MAX} characters',
+        f'{tree.NODES_MAX} comparisons',
+        f'{tree.LIST_MAX} items in a list',
+        f'{tree.LITERAL_MAX} characters in one text',
         f'at most {RULES_MAX} rules',
-    ):  # fmt: skip
+    ):
         assert said in ' '.join(PAGE.split()), said
 
 

@@ -112,8 +112,9 @@ def test_a_rule_about_what_picks_change_is_asked_after_each_pick():
 def test_a_refused_request_gives_up_nothing_and_leaves_the_table_as_it_was():
     table = a_site()
     before = state_of(table)
-    decision = decide(table, asked('drop 1: location in "s9"', 'instances < 1', count=4),
-                      a_pipeline())  # fmt: skip
+    decision = decide(
+        table, asked('drop 1: location in "s9"', 'instances < 1', count=4), a_pipeline()
+    )
     assert decision.outcome is Outcome.NO_VALID_HOST
     assert decision.relaxed == []
     assert all(m.level == 0 and not m.given_up for m in decision.members)
@@ -149,8 +150,9 @@ def test_rules_of_an_aggregate_bind_its_hosts_only():
     assert placed(table=table, resources={'VCPU': 8})[1] == ['cmp-3']
     decision, _ = placed('name == "cmp-3"', table=table)
     assert decision.contradiction.rules == [
-        'request.resources.VCPU >= 8 (aggregate gold, rule:big)', 'name == "cmp-3" (user)',
-    ]  # fmt: skip
+        'request.resources.VCPU >= 8 (aggregate gold, rule:big)',
+        'name == "cmp-3" (user)',
+    ]
 
 
 def test_a_rule_of_an_aggregate_that_is_not_understood_closes_its_hosts():
@@ -285,9 +287,12 @@ hards = trees.conditions.map(lambda expr: ('', expr))
 
 @trees.unhurried
 @given(
-    st.lists(st.one_of(drops, hards), max_size=3), st.lists(st.one_of(drops, drops, hards),
-    max_size=4), trees.clouds(), trees.specs, st.integers(0, 2**32),
-)  # fmt: skip
+    st.lists(st.one_of(drops, hards), max_size=3),
+    st.lists(st.one_of(drops, drops, hards), max_size=4),
+    trees.clouds(),
+    trees.specs,
+    st.integers(0, 2**32),
+)
 def test_the_ladder_is_the_one_that_tries_step_after_step(operator, user, cloud, spec, seed):
     hosts, aggregates = cloud
     table, world = a_table(*hosts, aggregates=aggregates), World(aggregates, spec, NOW)
@@ -354,8 +359,9 @@ def test_the_order_of_filters_changes_nobody(rules, cloud, rng):
 def test_the_rules_that_stand_in_the_way_are_named_and_no_others():
     decision, _ = placed('location in "s1"', '"GPU" in traits', 'enabled', 'free.VCPU >= 4')
     assert decision.contradiction.rules == [
-        'location in "s1" (user)', '"GPU" in traits (user)',
-    ]  # fmt: skip
+        'location in "s1" (user)',
+        '"GPU" in traits (user)',
+    ]
     assert decision.contradiction.says == 'no host, however empty, meets all of these rules'
     assert decision.reason.endswith(decision.contradiction.line)
     decision, _ = placed('free.VCPU >= 400')
@@ -429,7 +435,7 @@ def test_the_counts_of_a_refusal_name_the_rules_and_add_up():
     assert decision.nearest == [
         'fits on cmp-1 and 1 more but for: "GPU" in traits (user); '
         'fits on cmp-3 but for: location in "s1" (user)',
-    ]  # fmt: skip
+    ]
 
 
 @trees.unhurried

@@ -73,10 +73,10 @@ WRONG = [
     ('zone not == "a"', 10, "expected 'in' or 'contains', got '=='"),
     ('zone == "a', 9, 'expected a text that ends with "'),
     ('zone == "\\n"', 9, 'with a backslash before quotes and backslashes in it only'),
-    ('zone == \N{CYRILLIC SMALL LETTER A}', 9, "expected a fact, a value or a connective, got"),
+    ('zone == \N{CYRILLIC SMALL LETTER A}', 9, 'expected a fact, a value or a connective, got'),
     ('instances in 1..x', 17, "expected 'and', 'or' or the end, got 'x'"),
     ('instances in ..x', 16, "expected a number or a version, got 'x'"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(('text', 'at', 'said'), WRONG, ids=range(len(WRONG)))
@@ -247,10 +247,12 @@ def test_what_is_not_known_makes_neither_a_condition_nor_its_opposite_hold():
 
 def test_a_metric_out_of_its_bounds_or_too_old_is_not_known():
     reports = [(300.0, 0.0), (20.0, 100.0), (20.0, 0.0)]
-    table = a_table(*(
-        a_host(n, metrics={'temp': Metric(value=value, age_seconds=age)})
-        for n, (value, age) in enumerate(reports, 1)
-    ))  # fmt: skip
+    table = a_table(
+        *(
+            a_host(n, metrics={'temp': Metric(value=value, age_seconds=age)})
+            for n, (value, age) in enumerate(reports, 1)
+        )
+    )
     spec = trees.RequestSpec(resources={'VCPU': 1})
     hot, cold, known = map(
         parse, ('metrics.temp >= 200', '50 > metrics.temp', 'known metrics.temp')

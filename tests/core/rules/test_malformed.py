@@ -16,13 +16,17 @@ from tests.core.builders import an_id
 from tests.core.rules.worlds import a_site, asked
 
 GOOD = (
-    'location in "s1.r1" and not "SSD" in traits', 'drop 3: free.VCPU in 2..8 or instances == 0',
-    'soft 2.5: hypervisor.version >= v4.2.1', 'metadata."a b" == "x" or known metrics.load',
-    'zone in ["a", "b", \'c\']', 'request.resources.VCPU <= free.VCPU',
+    'location in "s1.r1" and not "SSD" in traits',
+    'drop 3: free.VCPU in 2..8 or instances == 0',
+    'soft 2.5: hypervisor.version >= v4.2.1',
+    'metadata."a b" == "x" or known metrics.load',
+    'zone in ["a", "b", \'c\']',
+    'request.resources.VCPU <= free.VCPU',
     '{"rule": {"op": "not", "of": {"op": "<", "fact": "age", "value": 3}}, "drop": 2}',
     '{"rule": {"op": "in", "fact": "zone", "value": ["a", "b"]}, "soft": 1.5}',
-    'hard: (((enabled)))', 'name contains "-" and cap.MEMORY_MB > -1e3',
-)  # fmt: skip
+    'hard: (((enabled)))',
+    'name contains "-" and cap.MEMORY_MB > -1e3',
+)
 SIGNS = '()[]{}"\'\\.,:;=<>!&|*-+_ \t\n\0é\U0001f600v0123456789andornotin'
 
 
@@ -57,10 +61,12 @@ def try_rules(seeds: range) -> tuple[int, int]:
         rng = random.Random(seed)
         text, where = spoilt(rng), rng.randrange(3)
         spec: RequestSpec = (
-            asked(text).spec if where == 0 else
-            asked(flavor={'x': text}).spec if where == 1 else
-            asked(hints={'location': [text, an_id(1)]}).spec
-        )  # fmt: skip
+            asked(text).spec
+            if where == 0
+            else asked(flavor={'x': text}).spec
+            if where == 1
+            else asked(hints={'location': [text, an_id(1)]}).spec
+        )
         try:
             rule.check_request(spec)
             place.check_request(spec)

@@ -24,25 +24,80 @@ SPEC = RequestSpec(resources={'VCPU': 1})
 def the_hosts():
     return a_table(
         a_host(1, vcpu=4, used={'VCPU': 2}, hypervisor=Hypervisor(type='QEMU', stats={'x': 'a'})),
-        a_host(2, vcpu=8, node='n2', metrics={'stats.x': Metric(value=5.0)}, cell=an_id(1),
-               hypervisor=Hypervisor(cpu_info={'arch': 'a', 'features': [], 'cores': 5})),
-        a_host(3, ram=1024, hypervisor=Hypervisor(host_ip='10.0.0.3', cpu_info='{"arch": 5}'),
-               metrics={'stats.failed_builds': Metric(value=2.0)}),
-        a_host(4, hypervisor=Hypervisor(stats={'x': '5'}, cpu_info={'cores': {'a': [1]}}),
-               metrics={'stats.y': Metric(value=0.5)}, disabled='off'),
-    )  # fmt: skip
+        a_host(
+            2,
+            vcpu=8,
+            node='n2',
+            metrics={'stats.x': Metric(value=5.0)},
+            cell=an_id(1),
+            hypervisor=Hypervisor(cpu_info={'arch': 'a', 'features': [], 'cores': 5}),
+        ),
+        a_host(
+            3,
+            ram=1024,
+            hypervisor=Hypervisor(host_ip='10.0.0.3', cpu_info='{"arch": 5}'),
+            metrics={'stats.failed_builds': Metric(value=2.0)},
+        ),
+        a_host(
+            4,
+            hypervisor=Hypervisor(stats={'x': '5'}, cpu_info={'cores': {'a': [1]}}),
+            metrics={'stats.y': Metric(value=0.5)},
+            disabled='off',
+        ),
+    )
 
 
 looks = st.sampled_from(
-    ['$host', '$hypervisor_type', '$host_ip', '$vcpus_total', '$free_ram_mb', '$stats.x',
-     '$stats.y', '$cpu_allocation_ratio', '$num_instances', '$failed_builds', '$num_io_ops',
-     '$cpu_info.arch', '$cpu_info.features', '$cpu_info.cores', '$cpu_info.cores.a', '$cell_uuid',
-     '$stats', '$service', '$service.disabled', '$nothing', '$', '$stats.x.y']
-)  # fmt: skip
+    [
+        '$host',
+        '$hypervisor_type',
+        '$host_ip',
+        '$vcpus_total',
+        '$free_ram_mb',
+        '$stats.x',
+        '$stats.y',
+        '$cpu_allocation_ratio',
+        '$num_instances',
+        '$failed_builds',
+        '$num_io_ops',
+        '$cpu_info.arch',
+        '$cpu_info.features',
+        '$cpu_info.cores',
+        '$cpu_info.cores.a',
+        '$cell_uuid',
+        '$stats',
+        '$service',
+        '$service.disabled',
+        '$nothing',
+        '$',
+        '$stats.x.y',
+    ]
+)
 values = st.sampled_from(
-    ['cmp-1', 'QEMU', 'a', '', None, 5, 4, 8, 1.0, 0.5, 0, 1024, True, False, '5', '0.5',
-     '10.0.0.3', {'a': [1]}, {}, 1e300, {'disabled': False}]
-)  # fmt: skip
+    [
+        'cmp-1',
+        'QEMU',
+        'a',
+        '',
+        None,
+        5,
+        4,
+        8,
+        1.0,
+        0.5,
+        0,
+        1024,
+        True,
+        False,
+        '5',
+        '0.5',
+        '10.0.0.3',
+        {'a': [1]},
+        {},
+        1e300,
+        {'disabled': False},
+    ]
+)
 arguments = st.one_of(looks, looks, values, values)
 
 
@@ -102,14 +157,16 @@ def test_a_fact_that_every_host_is_said_to_have_it_has():
 @pytest.mark.parametrize(
     ('query', 'text'),
     [
-        ('["and", [">=", "$free_ram_mb", 1024], ["not", ["=", "$host", "cmp-2"]]]',
-         'nova.free_ram_mb >= 1024 and not (nova.host == "cmp-2")'),
+        (
+            '["and", [">=", "$free_ram_mb", 1024], ["not", ["=", "$host", "cmp-2"]]]',
+            'nova.free_ram_mb >= 1024 and not (nova.host == "cmp-2")',
+        ),
         ('["in", "$host", "a", "b"]', 'nova.host in ["a", "b"]'),
         ('["<", "$stats.x", 10]', 'known nova.stats.x and nova.stats.x < 10'),
         ('["=", 1, 1]', 'true'),
     ],
     ids=range(4),
-)  # fmt: skip
+)
 def test_a_query_as_text(query, text):
     assert nova_json.compiled(query).text == text
     assert nova_json.compiled('[]') is None
@@ -119,8 +176,11 @@ def test_a_query_may_have_many_arguments():
     """As many as the message has room for; each costs what it says."""
     query = ['or', *(['=', '$stats.x', number] for number in range(40))]
     assert nova_json.compiled(json.dumps(query)).mask(the_hosts(), SPEC).tolist() == [
-        False, True, False, False
-    ]  # fmt: skip
+        False,
+        True,
+        False,
+        False,
+    ]
 
 
 def doubled(depth):
@@ -133,13 +193,15 @@ def doubled(depth):
 
 WRONG = [
     ('nonsense', 'expected JSON'),
-    ('["and", ["or", ["==", 1, 1]]]', "at [1][1][0]: expected one of"),
+    ('["and", ["or", ["==", 1, 1]]]', 'at [1][1][0]: expected one of'),
     ('["and", 1, ["=", 1, [5]]]', 'at [2][2][0]: expected one of'),
-    ('["and"' + ', ["=", "$host", "$uuid"]' * 9 + ']',
-     'at [9]: expected at most 8 comparisons of facts'),
+    (
+        '["and"' + ', ["=", "$host", "$uuid"]' * 9 + ']',
+        'at [9]: expected at most 8 comparisons of facts',
+    ),
     (doubled(8), 'tests and connectives in one rule, once compiled'),
     ('["<"' + ', "$stats.x"' * 64 + ']', 'expected at most 1024 tests and connectives'),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(('text', 'said'), WRONG, ids=range(len(WRONG)))

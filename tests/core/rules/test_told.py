@@ -10,20 +10,26 @@ from gantt.core.records.rules_in_words import told
     ('shown', 'words'),
     [
         ('name == "a" (user)', 'name == "a" (user)'),
-        ('drop 1: name == "secret" (configuration, rule 2)',
-         "the operator's rule 2 of the configuration"),
+        (
+            'drop 1: name == "secret" (configuration, rule 2)',
+            "the operator's rule 2 of the configuration",
+        ),
         ('name == "secret" (flavor rule:gold)', "the operator's rule gold of the flavor"),
         ('name == "secret" (aggregate secret, rule:x)', "the operator's rule x of an aggregate"),
-        ('name == "secret" (aggregate a (secret), rule:b, rule:x)',
-         "the operator's rule x of an aggregate"),
-        ('name == "(aggregate x, rule:secret)" (configuration, rule 1)',
-         "the operator's rule 1 of the configuration"),
+        (
+            'name == "secret" (aggregate a (secret), rule:b, rule:x)',
+            "the operator's rule x of an aggregate",
+        ),
+        (
+            'name == "(aggregate x, rule:secret)" (configuration, rule 1)',
+            "the operator's rule 1 of the configuration",
+        ),
         ('name == "secret" (flavor rule:a (secret))', "an operator's rule"),
         ('name == "secret"', "an operator's rule"),
         ('', "an operator's rule"),
     ],
     ids=range(9),
-)  # fmt: skip
+)
 def test_an_operators_rule_is_told_by_its_place(shown, words):
     assert told(shown) == words
     assert told(told(shown)) == words

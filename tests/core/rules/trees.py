@@ -30,9 +30,18 @@ ORDERED = [tree.Less, tree.LessEqual, tree.Greater, tree.GreaterEqual, tree.Equa
 ordered = st.sampled_from(ORDERED)
 
 NUMBER_FACTS = st.sampled_from(
-    ['free.VCPU', 'used.MEMORY_MB', 'cap.CUSTOM_NONE', 'total.VCPU', 'instances', 'age',
-     'metrics.temperature', 'metrics.never', 'request.resources.VCPU']
-)  # fmt: skip
+    [
+        'free.VCPU',
+        'used.MEMORY_MB',
+        'cap.CUSTOM_NONE',
+        'total.VCPU',
+        'instances',
+        'age',
+        'metrics.temperature',
+        'metrics.never',
+        'request.resources.VCPU',
+    ]
+)
 TEXT_FACTS = st.sampled_from(
     ['name', 'zone', 'cell', 'hypervisor.type', 'cpu.model', 'request.project', 'request.zone']
 )
@@ -105,9 +114,11 @@ cpu_infos = st.one_of(
     st.fixed_dictionaries({'model': texts, 'features': st.lists(texts, max_size=2)}),
 )
 hypervisors = st.builds(
-    Hypervisor, type=st.sampled_from(['', 'a', 'QEMU']), cpu_info=cpu_infos,
+    Hypervisor,
+    type=st.sampled_from(['', 'a', 'QEMU']),
+    cpu_info=cpu_infos,
     version=st.sampled_from([0, 4002000, 4010000, 5000000]),
-)  # fmt: skip
+)
 
 
 @st.composite
@@ -124,40 +135,48 @@ def clouds(draw):
             cell=draw(st.sampled_from([None, an_id(1)])),
             location=draw(st.sampled_from(['', *PLACES])),
             traits=draw(st.lists(texts, max_size=2, unique=True)),
-            metrics=draw(st.dictionaries(
-                st.just('temperature'), st.builds(
-                    Metric, value=st.sampled_from([0.5, 16.0, -2.0]),
-                    age_seconds=st.sampled_from([0.0, 2.5]),
+            metrics=draw(
+                st.dictionaries(
+                    st.just('temperature'),
+                    st.builds(
+                        Metric,
+                        value=st.sampled_from([0.5, 16.0, -2.0]),
+                        age_seconds=st.sampled_from([0.0, 2.5]),
+                    ),
                 )
-            )),
+            ),
             hypervisor=draw(hypervisors),
             disabled=draw(st.sampled_from([None, None, 'off'])),
             reported_at=draw(st.sampled_from([NOW - 5, NOW, NOW + 3, 0.0])),
         )
         for number in range(1, count + 1)
-    ]  # fmt: skip
+    ]
     aggregates = [
         Aggregate(
-            id=n, uuid=an_id(n, 9), name=draw(texts),
-            metadata=draw(st.dictionaries(
-                st.sampled_from(['tier', 'availability_zone']), texts, max_size=2
-            )),
+            id=n,
+            uuid=an_id(n, 9),
+            name=draw(texts),
+            metadata=draw(
+                st.dictionaries(st.sampled_from(['tier', 'availability_zone']), texts, max_size=2)
+            ),
             hosts=draw(st.lists(st.sampled_from([h.name for h in hosts]), unique=True)),
         )
         for n in range(1, draw(st.integers(1, 4)))
-    ]  # fmt: skip
+    ]
     return hosts, aggregates
 
 
 #: Declarations of the metric that hosts of these clouds report.
 declared = st.lists(
     st.builds(
-        DeclaredMetric, name=st.just('temperature'),
-        lower=st.sampled_from([None, 0.0]), upper=st.sampled_from([None, 10.0]),
+        DeclaredMetric,
+        name=st.just('temperature'),
+        lower=st.sampled_from([None, 0.0]),
+        upper=st.sampled_from([None, 10.0]),
         stale_seconds=st.sampled_from([None, 1.0, 6.0]),
     ),
     max_size=1,
-)  # fmt: skip
+)
 specs = st.builds(
     RequestSpec,
     resources=st.fixed_dictionaries({'VCPU': st.integers(1, 9)}),

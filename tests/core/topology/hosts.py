@@ -77,8 +77,9 @@ def a_wish(
 
 def pinned(count: int = 4, **specs: str) -> Wish:
     """A guest of dedicated processors."""
-    return a_wish({'hw:cpu_policy': 'dedicated', **{f'hw:{k}': v for k, v in specs.items()}},
-                  PCPU=count)  # fmt: skip
+    return a_wish(
+        {'hw:cpu_policy': 'dedicated', **{f'hw:{k}': v for k, v in specs.items()}}, PCPU=count
+    )
 
 
 def laid(wish: Wish, room: Room, **how: Any) -> Layout:

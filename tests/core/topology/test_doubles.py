@@ -62,8 +62,10 @@ def test_devices_are_counted_by_pool():
 @pytest.mark.parametrize('seed', range(30))
 def test_what_was_laid_out_one_after_the_other_is_never_found(seed):
     rng = random.Random(seed)
-    facts = HostFacts(numa=[CELL, a_cell(1), a_cell(2, pages=[])][: rng.randint(1, 3)],
-                      devices=[a_pool(3), a_pool(2, 1, product_id='ff')])  # fmt: skip
+    facts = HostFacts(
+        numa=[CELL, a_cell(1), a_cell(2, pages=[])][: rng.randint(1, 3)],
+        devices=[a_pool(3), a_pool(2, 1, product_id='ff')],
+    )
     laid = []
     for _ in range(12):
         specs = {'hw:mem_page_size': rng.choice(['small', 'large', 'any'])}

@@ -104,8 +104,10 @@ def test_ports_and_names_share_pools():
     room = a_room(devices=[vfs(2), a_pool(1)])
     found = laid(wish(a_port(), **both), room)
     assert sorted((d.alias, d.count) for d in found.devices) == [
-        ('any', 1), ('any', 1), ('port-1', 1),
-    ]  # fmt: skip
+        ('any', 1),
+        ('any', 1),
+        ('port-1', 1),
+    ]
     assert in_the_way(wish(a_port(), a_port(port='port-2'), **both), room)
 
 
@@ -114,8 +116,9 @@ def test_names_that_are_known_here_are_read_from_the_flavor_and_others_as_descri
     gpu, other = (DeviceRequest(alias=name, count=3, any_of=[kind]) for name in ('gpu', 'other'))
     found = wish(gpu, other, **{'pci_passthrough:alias': 'gpu:2,other:3'})
     assert [(d.alias, d.count, d.specs[0].vendor_id) for d in found.devices] == [
-        ('gpu', 2, '10de'), ('other', 3, '15b3'),
-    ]  # fmt: skip
+        ('gpu', 2, '10de'),
+        ('other', 3, '15b3'),
+    ]
     with pytest.raises(exceptions.InvalidMessage, match="no device is called 'other' here"):
         wish(gpu, **{'pci_passthrough:alias': 'other:3'})
     # Of a flavor that does not say so any more what the request says is all there is.
@@ -125,11 +128,14 @@ def test_names_that_are_known_here_are_read_from_the_flavor_and_others_as_descri
 @pytest.mark.parametrize(
     ('affinity', 'node', 'fits'),
     [
-        (Affinity.LEGACY, None, True), (Affinity.LEGACY, 1, False),
-        (Affinity.PREFERRED, 1, True), (Affinity.REQUIRED, None, False),
-        (Affinity.SOCKET, 1, False), (Affinity.REQUIRED, 0, True),
+        (Affinity.LEGACY, None, True),
+        (Affinity.LEGACY, 1, False),
+        (Affinity.PREFERRED, 1, True),
+        (Affinity.REQUIRED, None, False),
+        (Affinity.SOCKET, 1, False),
+        (Affinity.REQUIRED, 0, True),
     ],
-)  # fmt: skip
+)
 def test_a_port_has_an_affinity_of_its_own(affinity, node, fits):
     room = a_room(a_cell(0), a_cell(1, pinned_cpus=[]), devices=[vfs(1, node)])
     found = lay_out(wish(a_port(affinity=affinity)), room).layout
@@ -158,11 +164,17 @@ def test_where_nobody_looks_at_devices_ports_are_refused_by_name(rules):
 # -- networks ---------------------------------------------------------------------------------
 def near(*cells):
     """A host of cells at networks; a cell is (names, whether tunneled, how many free cores)."""
-    return a_room(*(
-        a_cell(n, networks=list(names), tunneled=tunneled,
-               used_pinned_cpus=a_cell(n).pinned_cpus[free:])
-        for n, (names, tunneled, free) in enumerate(cells)
-    ))  # fmt: skip
+    return a_room(
+        *(
+            a_cell(
+                n,
+                networks=list(names),
+                tunneled=tunneled,
+                used_pinned_cpus=a_cell(n).pinned_cpus[free:],
+            )
+            for n, (names, tunneled, free) in enumerate(cells)
+        )
+    )
 
 
 def test_the_cell_is_the_one_of_the_network():
@@ -209,10 +221,12 @@ def plainly_near(networks, taken, host):
 def test_a_guest_is_laid_out_where_any_arrangement_is_near(seed):
     rng = random.Random(seed)
     names = ['net1', 'net2', 'net3']
-    room = near(*(
-        (rng.sample(names, rng.randint(0, 2)), rng.random() < 0.3, rng.choice((0, 2, 8)))
-        for _ in range(rng.randint(1, 4))
-    ))  # fmt: skip
+    room = near(
+        *(
+            (rng.sample(names, rng.randint(0, 2)), rng.random() < 0.3, rng.choice((0, 2, 8)))
+            for _ in range(rng.randint(1, 4))
+        )
+    )
     asked = Networks(physical=rng.sample(names, rng.randint(0, 2)), tunneled=rng.random() < 0.3)
     count = rng.choice((1, 2))
     found = lay_out(wish(networks=asked, **{'hw:numa_nodes': str(count)}), room).layout

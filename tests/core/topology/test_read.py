@@ -50,9 +50,16 @@ def test_cells_are_even_unless_said_otherwise():
 
 def test_cells_as_they_are_said():
     wish = a_wish(
-        {'hw:numa_nodes': '2', 'hw:numa_cpus.0': '0,3', 'hw:numa_cpus.1': '1-2',
-         'hw:numa_mem.0': '1024', 'hw:numa_mem.1': '3072', **DEDICATED}, PCPU=4,
-    )  # fmt: skip
+        {
+            'hw:numa_nodes': '2',
+            'hw:numa_cpus.0': '0,3',
+            'hw:numa_cpus.1': '1-2',
+            'hw:numa_mem.0': '1024',
+            'hw:numa_mem.1': '3072',
+            **DEDICATED,
+        },
+        PCPU=4,
+    )
     assert wish.cells == (
         GuestCell((0, 3), 1024, (0, 3)),
         GuestCell((1, 2), 3072, (1, 2)),
@@ -69,8 +76,9 @@ def test_what_the_image_says_counts_as_well():
 
 @pytest.mark.parametrize('image', ['require', 'isolate'])
 def test_a_flavor_that_prefers_threads_keeps_its_word(image):
-    wish = a_wish({**DEDICATED, 'hw:cpu_thread_policy': 'prefer'},
-                  {'hw_cpu_thread_policy': image}, PCPU=2)  # fmt: skip
+    wish = a_wish(
+        {**DEDICATED, 'hw:cpu_thread_policy': 'prefer'}, {'hw_cpu_thread_policy': image}, PCPU=2
+    )
     assert wish.thread_policy is ThreadPolicy.PREFER
 
 
@@ -82,12 +90,13 @@ def test_a_flavor_that_prefers_threads_keeps_its_word(image):
         ({}, {'traits_required': 'CUSTOM_A,HW_CPU_HYPERTHREADING'}, ThreadPolicy.REQUIRE),
         (
             {'trait:HW_CPU_HYPERTHREADING': 'forbidden'},
-            {'traits_required': 'HW_CPU_HYPERTHREADING'}, ThreadPolicy.ISOLATE,
+            {'traits_required': 'HW_CPU_HYPERTHREADING'},
+            ThreadPolicy.ISOLATE,
         ),
         ({'trait:HW_CPU_X86_AVX': 'required'}, {}, ThreadPolicy.PREFER),
     ],
     ids=['required', 'forbidden', 'by the image', 'by both', 'another'],
-)  # fmt: skip
+)
 def test_the_trait_of_threads_is_a_thread_policy(specs, image, policy):
     assert a_wish({**DEDICATED, **specs}, image, PCPU=2).thread_policy is policy
 
@@ -135,9 +144,15 @@ def test_an_image_does_not_say_where_the_emulator_runs():
 def test_cells_as_the_image_says_them():
     wish = a_wish(
         {},
-        {'hw_numa_nodes': '2', 'hw_numa_cpus.0': '0', 'hw_numa_cpus.1': '1,2,3',
-         'hw_numa_mem.0': '1024', 'hw_numa_mem.1': '3072'}, VCPU=4,
-    )  # fmt: skip
+        {
+            'hw_numa_nodes': '2',
+            'hw_numa_cpus.0': '0',
+            'hw_numa_cpus.1': '1,2,3',
+            'hw_numa_mem.0': '1024',
+            'hw_numa_mem.1': '3072',
+        },
+        VCPU=4,
+    )
     assert wish.cells == (GuestCell((0,), 1024), GuestCell((1, 2, 3), 3072))
 
 
@@ -150,8 +165,9 @@ def test_flavor_and_image_may_agree_on_how_memory_is_encrypted(model):
 def test_devices_by_the_names_that_they_have_here():
     wish = a_wish({'pci_passthrough:alias': 'gpu:2, near'}, VCPU=1)
     assert [(d.alias, d.count, d.affinity) for d in wish.devices] == [
-        ('gpu', 2, Affinity.LEGACY), ('near', 1, Affinity.REQUIRED),
-    ]  # fmt: skip
+        ('gpu', 2, Affinity.LEGACY),
+        ('near', 1, Affinity.REQUIRED),
+    ]
     assert wish.devices[0].specs[0].vendor_id == '10de'
     wish = a_wish(
         {'pci_passthrough:alias': 'near', 'hw:pci_numa_affinity_policy': 'socket'}, VCPU=1
@@ -161,8 +177,9 @@ def test_devices_by_the_names_that_they_have_here():
 
 
 def test_persistent_memory_makes_a_cell():
-    wish = a_wish({'hw:pmem': '6GB,16GB'}, VCPU=1, CUSTOM_PMEM_NAMESPACE_6GB=1,
-                  CUSTOM_PMEM_NAMESPACE_16GB=1)  # fmt: skip
+    wish = a_wish(
+        {'hw:pmem': '6GB,16GB'}, VCPU=1, CUSTOM_PMEM_NAMESPACE_6GB=1, CUSTOM_PMEM_NAMESPACE_16GB=1
+    )
     assert (wish.pmem, len(wish.cells)) == (('6GB', '16GB'), 1)
 
 
@@ -176,12 +193,19 @@ def test_persistent_memory_makes_a_cell():
         ({'hw:cpu_policy': 'shared'}, {}, {'PCPU': 2}, 'resources.PCPU'),
         ({}, {}, {'VCPU': 2, 'PCPU': 2}, 'resources.PCPU'),
         (
-            {**DEDICATED, 'hw:cpu_thread_policy': 'prefer',
-             'trait:HW_CPU_HYPERTHREADING': 'required'}, {}, {'PCPU': 2},
+            {
+                **DEDICATED,
+                'hw:cpu_thread_policy': 'prefer',
+                'trait:HW_CPU_HYPERTHREADING': 'required',
+            },
+            {},
+            {'PCPU': 2},
             'trait:HW_CPU_HYPERTHREADING',
         ),
         (
-            {'hw:numa_nodes': '1', 'trait:HW_CPU_HYPERTHREADING': 'forbidden'}, {}, {'VCPU': 2},
+            {'hw:numa_nodes': '1', 'trait:HW_CPU_HYPERTHREADING': 'forbidden'},
+            {},
+            {'VCPU': 2},
             'trait:HW_CPU_HYPERTHREADING',
         ),
         ({**MIXED, 'hw:cpu_dedicated_mask': '٣'}, {}, {'PCPU': 4}, 'hw:cpu_dedicated_mask'),
@@ -195,7 +219,9 @@ def test_persistent_memory_makes_a_cell():
         ({'hw:cpu_thread_policy': 'isolate'}, {}, {'VCPU': 2}, 'hw:cpu_thread_policy'),
         (
             {**DEDICATED, 'hw:cpu_thread_policy': 'isolate'},
-            {'hw_cpu_thread_policy': 'require'}, {'PCPU': 1}, 'hw_cpu_thread_policy',
+            {'hw_cpu_thread_policy': 'require'},
+            {'PCPU': 1},
+            'hw_cpu_thread_policy',
         ),
         ({'hw:cpu_realtime': 'true'}, {}, {'VCPU': 2}, 'hw:cpu_realtime'),
         ({**DEDICATED, 'hw:cpu_realtime': 'true'}, {}, {'PCPU': 2}, 'hw:cpu_realtime'),
@@ -214,15 +240,27 @@ def test_persistent_memory_makes_a_cell():
         ({'hw:numa_nodes': '1', 'hw:numa_cpus.x': '0'}, {}, {'VCPU': 1}, 'hw:numa_cpus.x'),
         (
             {'hw:numa_nodes': '1', 'hw:numa_cpus.0': '0', 'hw:numa_mem.0': '4096'},
-            {}, {'VCPU': 2}, 'hw:numa_cpus.0',
+            {},
+            {'VCPU': 2},
+            'hw:numa_cpus.0',
         ),
         (
             {'hw:numa_nodes': '1', 'hw:numa_cpus.0': '0', 'hw:numa_mem.0': '4095'},
-            {}, {'VCPU': 1}, 'hw:numa_mem.0',
+            {},
+            {'VCPU': 1},
+            'hw:numa_mem.0',
         ),
         (
-            {'hw:numa_nodes': '2', 'hw:numa_cpus.0': '0', 'hw:numa_mem.0': '1',
-             'hw:numa_cpus.1': '0', 'hw:numa_mem.1': '1'}, {}, {'VCPU': 2}, 'hw:numa_cpus.1',
+            {
+                'hw:numa_nodes': '2',
+                'hw:numa_cpus.0': '0',
+                'hw:numa_mem.0': '1',
+                'hw:numa_cpus.1': '0',
+                'hw:numa_mem.1': '1',
+            },
+            {},
+            {'VCPU': 2},
+            'hw:numa_cpus.1',
         ),
         ({'hw:pmem': '6GB'}, {}, {'VCPU': 2}, 'resources.CUSTOM_PMEM_NAMESPACE_6GB'),
         ({'hw:cpu_sockets': 'two'}, {}, {'VCPU': 2}, 'hw:cpu_sockets'),
@@ -233,10 +271,12 @@ def test_persistent_memory_makes_a_cell():
         ({'pci_passthrough:alias': 'gpu:1:2'}, {}, {'VCPU': 2}, 'pci_passthrough:alias'),
         (
             {'pci_passthrough:alias': 'gpu', 'hw:pci_numa_affinity_policy': 'required'},
-            {'hw_pci_numa_affinity_policy': 'legacy'}, {'VCPU': 2}, 'hw_pci_numa_affinity_policy',
+            {'hw_pci_numa_affinity_policy': 'legacy'},
+            {'VCPU': 2},
+            'hw_pci_numa_affinity_policy',
         ),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused_names_its_key(specs, image, resources, field):
     with pytest.raises(exceptions.InvalidMessage) as caught:
         read(a_spec(specs, image, **resources), aliases())
@@ -251,11 +291,15 @@ def test_a_device_that_nobody_declared_is_told_with_those_that_are():
 @pytest.mark.parametrize(
     'text',
     [
-        '{', '[1]', '{"vendor_id": "10de"}', '[{"name": "a", "colour": "blue"}]',
-        '{"name": "a", "device_type": "card"}', '{"name": "a", "numa_policy": "close"}',
+        '{',
+        '[1]',
+        '{"vendor_id": "10de"}',
+        '[{"name": "a", "colour": "blue"}]',
+        '{"name": "a", "device_type": "card"}',
+        '{"name": "a", "numa_policy": "close"}',
         '[{"name": "a", "numa_policy": "required"}, {"name": "a", "numa_policy": "preferred"}]',
     ],
-)  # fmt: skip
+)
 def test_a_wrong_list_of_devices_names_its_option(text):
     with pytest.raises(exceptions.Misconfigured, match='pci_aliases'):
         read_option(text, 'pci_aliases')

@@ -180,9 +180,15 @@ def test_unequal_cells_find_their_places_whatever_their_order():
     room = a_room(a_cell(0, used_pinned_cpus=[4, 5, 6, 7]), a_cell(1))
     for first, second in (('0-1', '2-7'), ('0-5', '6-7')):
         wish = pinned(
-            8, numa_nodes='2', **{'numa_cpus.0': first, 'numa_cpus.1': second,
-                                  'numa_mem.0': '1024', 'numa_mem.1': '3072'},
-        )  # fmt: skip
+            8,
+            numa_nodes='2',
+            **{
+                'numa_cpus.0': first,
+                'numa_cpus.1': second,
+                'numa_mem.0': '1024',
+                'numa_mem.1': '3072',
+            },
+        )
         layout = laid(wish, room)
         assert {len(cell.pins): cell.cell for cell in layout.cells} == {2: 0, 6: 1}
 
@@ -210,10 +216,13 @@ def test_a_host_that_says_nothing_of_cells_has_none():
 # -- devices ----------------------------------------------------------------------------
 def with_devices(text, count=2, **specs):
     return a_wish(
-        {'pci_passthrough:alias': text, 'hw:cpu_policy': 'dedicated',
-         **{f'hw:{k}': v for k, v in specs.items()}},
+        {
+            'pci_passthrough:alias': text,
+            'hw:cpu_policy': 'dedicated',
+            **{f'hw:{k}': v for k, v in specs.items()},
+        },
         PCPU=count,
-    )  # fmt: skip
+    )
 
 
 def test_a_device_that_must_be_near_decides_the_cell():
@@ -260,8 +269,9 @@ def test_a_name_that_any_device_meets_leaves_the_others_theirs():
     pools = [a_pool(2, vendor_id='10de'), a_pool(1, vendor_id='8086')]
     layout = laid(a_wish({'pci_passthrough:alias': 'any:1,gpu:2'}, VCPU=1), a_room(devices=pools))
     assert sorted((d.alias, d.vendor_id, d.count) for d in layout.devices) == [
-        ('any', '8086', 1), ('gpu', '10de', 2),
-    ]  # fmt: skip
+        ('any', '8086', 1),
+        ('gpu', '10de', 2),
+    ]
 
 
 def test_special_devices_are_for_those_who_name_them():

@@ -18,9 +18,13 @@ class Site:
     """Hosts with what is placed there, and the options of the weighers."""
 
     def __init__(
-        self, hosts: list[HostRow], guests: Guests, aggregates: list[Aggregate],
-        options: Mapping[str, Any], now: float,
-    ) -> None:  # fmt: skip
+        self,
+        hosts: list[HostRow],
+        guests: Guests,
+        aggregates: list[Aggregate],
+        options: Mapping[str, Any],
+        now: float,
+    ) -> None:
         self.hosts, self.guests, self.aggregates = hosts, guests, aggregates
         self.options, self.now = options, now
 

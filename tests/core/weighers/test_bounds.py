@@ -24,9 +24,12 @@ def scores(table, names, **settings):
 @pytest.mark.parametrize('value', [1e308, -2e12, float('inf'), float('nan')])
 def test_a_multiplier_beyond_the_bound_is_refused_and_of_an_aggregate_has_no_say(value):
     fast = Aggregate(
-        id=1, uuid=an_id(1, 5), name='fast', hosts=['cmp-1', 'cmp-2'],
+        id=1,
+        uuid=an_id(1, 5),
+        name='fast',
+        hosts=['cmp-1', 'cmp-2'],
         metadata={'ram_weight_multiplier': str(value), 'cpu_weight_multiplier': '-1e12'},
-    )  # fmt: skip
+    )
     table = a_table(a_host(1, ram=8192), a_host(2), aggregates=[fast])
     assert scores(table, ['RAMWeigher']) == {'cmp-1': 0.25, 'cmp-2': 1.0}
     (said,) = aggregate_overrides.problems([fast])

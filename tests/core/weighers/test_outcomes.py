@@ -26,7 +26,7 @@ from tests.core.builders import (
     an_id,
     decide,
     hosts_of,
-)  # fmt: skip
+)
 
 HERE, THERE = an_id(1, 9), an_id(2, 9)
 
@@ -51,9 +51,12 @@ def measured(number, value=None, age=0.0, **fields):
 
 def an_aggregate(number, hosts, **metadata):
     return Aggregate(
-        id=number, uuid=an_id(number, 5), name=f'agg-{number}',
-        hosts=[f'cmp-{n}' for n in hosts], metadata=metadata,
-    )  # fmt: skip
+        id=number,
+        uuid=an_id(number, 5),
+        name=f'agg-{number}',
+        hosts=[f'cmp-{n}' for n in hosts],
+        metadata=metadata,
+    )
 
 
 # -- Nova's ---------------------------------------------------------------------------------
@@ -167,8 +170,10 @@ def test_an_aggregate_alone_may_switch_image_properties_on():
     table = a_table(*hosts, a_host(3), aggregates=aggregates)
     image = Image(properties={'os': 'linux'})
     assert totals(table, 'ImagePropertiesWeigher', image=image) == {
-        'cmp-2': 4.0, 'cmp-1': 0.0, 'cmp-3': 0.0,
-    }  # fmt: skip
+        'cmp-2': 4.0,
+        'cmp-1': 0.0,
+        'cmp-3': 0.0,
+    }
 
 
 @pytest.mark.parametrize('value', ['x' * 1024, '\x00\x1f', '\ud800', '"\\'])

@@ -46,9 +46,11 @@ def test_a_score_made_anew_after_a_pick_is_that_of_a_new_ranking(data):
     guests = data.draw(sites.guests(rows))
     aggregates, options = data.draw(sites.aggregates()), data.draw(sites.options())
     request = a_request(
-        count=data.draw(st.integers(2, 8)), alternates=10,
-        resources={'VCPU': 1, 'MEMORY_MB': 500, 'DISK_GB': 1}, **data.draw(sites.specs()),
-    )  # fmt: skip
+        count=data.draw(st.integers(2, 8)),
+        alternates=10,
+        resources={'VCPU': 1, 'MEMORY_MB': 500, 'DISK_GB': 1},
+        **data.draw(sites.specs()),
+    )
     filters = plugin_loader.load(['ResourcesFilter'])
 
     def placed(locally):

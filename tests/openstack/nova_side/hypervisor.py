@@ -74,9 +74,15 @@ class Hypervisor(fake.MediumFakeDriver):
         return super().check_can_live_migrate_destination(context, instance, *args, **kwargs)
 
     def live_migration(
-        self, context, instance, dest, post_method, recover_method, block_migration=False,
+        self,
+        context,
+        instance,
+        dest,
+        post_method,
+        recover_method,
+        block_migration=False,
         migrate_data=None,
-    ):  # fmt: skip
+    ):
         if self._fails('migrate'):
             recover_method(context, instance, dest, migrate_data)
             return

@@ -98,9 +98,13 @@ def _answer(request, states, rules, preferences, groups) -> dict[str, Any]:
         if wanted is None or name in wanted
     }
     return {
-        'spec': primitive, 'filters': said, 'weighers': weighed, 'raised': raised,
-        'unfit': unfit, 'asked': placement.asked(spec, groups),
-    }  # fmt: skip
+        'spec': primitive,
+        'filters': said,
+        'weighers': weighed,
+        'raised': raised,
+        'unfit': unfit,
+        'asked': placement.asked(spec, groups),
+    }
 
 
 def _verdict(name, rule, state, spec, raised, unfit) -> str:

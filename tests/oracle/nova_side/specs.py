@@ -44,11 +44,20 @@ def request_spec(case: dict[str, Any]) -> objects.RequestSpec:
 
 def _flavor(case: dict[str, Any]) -> objects.Flavor:
     return objects.Flavor(
-        id=1, memory_mb=case['memory_mb'], vcpus=case['vcpus'], root_gb=case['root_gb'],
-        ephemeral_gb=case['ephemeral_gb'], swap=case['swap'], name=case['name'],
-        flavorid=case['name'], rxtx_factor=1.0, vcpu_weight=0, disabled=False, is_public=True,
+        id=1,
+        memory_mb=case['memory_mb'],
+        vcpus=case['vcpus'],
+        root_gb=case['root_gb'],
+        ephemeral_gb=case['ephemeral_gb'],
+        swap=case['swap'],
+        name=case['name'],
+        flavorid=case['name'],
+        rxtx_factor=1.0,
+        vcpu_weight=0,
+        disabled=False,
+        is_public=True,
         extra_specs=case['extra_specs'],
-    )  # fmt: skip
+    )
 
 
 def _destination(case: dict[str, Any] | None) -> objects.Destination | None:
@@ -75,9 +84,13 @@ def _group(case: dict[str, Any] | None, new: list[str]) -> objects.InstanceGroup
     old = {} if case.get('policies', ()) is None else {'policies': [case['policy']]}
     return objects.InstanceGroup(
         **old,
-        uuid=case['uuid'], name=case['uuid'], policy=case['policy'],
-        _rules=case['rules'], members=[*case['members'], *new], hosts=list(case['hosts']),
-    )  # fmt: skip
+        uuid=case['uuid'],
+        name=case['uuid'],
+        policy=case['policy'],
+        _rules=case['rules'],
+        members=[*case['members'], *new],
+        hosts=list(case['hosts']),
+    )
 
 
 def _pci(

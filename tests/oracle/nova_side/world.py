@@ -21,11 +21,27 @@ CONF = nova.conf.CONF
 NOW = datetime.datetime(2026, 1, 1)
 
 _PLAIN = (
-    'uuid', 'host', 'vcpus', 'vcpus_used', 'memory_mb', 'memory_mb_used', 'free_ram_mb',
-    'local_gb', 'local_gb_used', 'free_disk_gb', 'disk_available_least', 'hypervisor_type',
-    'hypervisor_version', 'hypervisor_hostname', 'host_ip', 'cpu_info', 'stats',
-    'cpu_allocation_ratio', 'ram_allocation_ratio', 'disk_allocation_ratio',
-)  # fmt: skip
+    'uuid',
+    'host',
+    'vcpus',
+    'vcpus_used',
+    'memory_mb',
+    'memory_mb_used',
+    'free_ram_mb',
+    'local_gb',
+    'local_gb_used',
+    'free_disk_gb',
+    'disk_available_least',
+    'hypervisor_type',
+    'hypervisor_version',
+    'hypervisor_hostname',
+    'host_ip',
+    'cpu_info',
+    'stats',
+    'cpu_allocation_ratio',
+    'ram_allocation_ratio',
+    'disk_allocation_ratio',
+)
 
 
 #: What of a cell is made of objects of its own.
@@ -126,9 +142,11 @@ def host_states(
 
 
 def _host_state(
-    host: dict[str, Any], node: objects.ComputeNode, groups: list[objects.Aggregate],
+    host: dict[str, Any],
+    node: objects.ComputeNode,
+    groups: list[objects.Aggregate],
     here: dict[str, objects.Instance],
-) -> host_manager.HostState:  # fmt: skip
+) -> host_manager.HostState:
     state = host_manager.HostState(host['host'], host['hypervisor_hostname'], host['cell'])
     service = dict(host['service'])
     for name in ('last_seen_up', 'created_at'):

@@ -11,7 +11,7 @@ class BestFitWeigher(Weigher):
     multiplier_option = 'best_fit_weight_multiplier'
     options = (
         Option('best_fit_weight_multiplier', float, 1.0, 'Multiplier for filling gaps first'),
-    )  # fmt: skip
+    )
     best_fit_weight_multiplier: float
 
     def raw(self, hosts, spec, rows):

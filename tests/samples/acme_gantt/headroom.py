@@ -11,7 +11,7 @@ class HeadroomFilter(Filter):
     columns = ('free',)
     options = (
         Option('headroom_mb', int, 1024, 'MiB of memory that stay free on every host', min=0),
-    )  # fmt: skip
+    )
     headroom_mb: int
 
     def mask(self, hosts, spec):
