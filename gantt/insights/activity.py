@@ -6,6 +6,7 @@ kept tells how many decisions there were, and how long hosts took to confirm.
 """
 
 import collections
+import functools
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -148,7 +149,8 @@ class ActivityReader:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._remembered = Remembered(clock)
-        self._refusals: dict[str, _Refusal] = {}
+        # Decisions never change.
+        self._refusal = functools.lru_cache(_REMEMBERED_MAX)(self._read_refusal)
 
     def activity(self, window: int) -> Activity:
         """The last ``window`` seconds."""
@@ -196,17 +198,10 @@ class ActivityReader:
             funnel=_sums(hosts, [refusal.steps for refusal in refusals]),
         )
 
-    def _refusal(self, decision_id: str) -> _Refusal:
-        """A kept refusal in short; decisions never change, so it is remembered."""
-        known = self._refusals.get(decision_id)
-        if known is not None:
-            return known
+    def _read_refusal(self, decision_id: str) -> _Refusal:
+        """A kept refusal in short."""
         found = self._store.load_decision(decision_id)
-        refusal = _in_short(unpack(found[0]).decision) if found else _Refusal(0, [])
-        if len(self._refusals) >= _REMEMBERED_MAX:
-            self._refusals.clear()
-        self._refusals[decision_id] = refusal
-        return refusal
+        return _in_short(unpack(found[0]).decision) if found else _Refusal(0, [])
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:

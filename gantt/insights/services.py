@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gantt.core.records.process import Service
 from gantt.core.table.host_table import HostTable
-from gantt.insights.views import ServiceView
+from gantt.insights.views import ServiceView, view_of
 
 
 def listed(found: Iterable[Service], table: HostTable, stale_after: float) -> list[ServiceView]:
@@ -19,16 +19,10 @@ def listed(found: Iterable[Service], table: HostTable, stale_after: float) -> li
     notes = list(found)
     usual = _usual(notes)
     views = [
-        ServiceView(
-            name=one.name,
-            kind=one.kind,
-            host=one.host,
-            version=one.version,
-            is_silent=one.is_silent,
-            configuration=one.configuration,
+        view_of(
+            ServiceView,
+            one,
             differs=not one.is_silent and one.configuration != usual,
-            problem=one.problem,
-            alarm=one.alarm,
             up_seconds=round(one.up_seconds, 1),
             configured_seconds=round(one.configured_seconds, 1),
             seen_seconds=round(one.seen_seconds, 1),

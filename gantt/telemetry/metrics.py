@@ -206,7 +206,7 @@ class Metrics:
         prometheus_client.ProcessCollector(registry=self._registry)
 
     def _make(self, metric: Metric) -> MetricWrapperBase:
-        more = {'buckets': metric.buckets} if metric.buckets else {}
+        more: dict[str, Any] = {'buckets': metric.buckets} if metric.buckets else {}
         make: type[MetricWrapperBase] = getattr(prometheus_client, metric.kind.name.capitalize())
         return make(metric.name, metric.help, metric.labels, registry=self._registry, **more)
 

@@ -9,7 +9,7 @@ import pytest
 from gantt import exceptions
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.history import ClaimCounts, History
-from gantt.insights import activity, host_map
+from gantt.insights import activity, host_views
 from gantt.insights.activity import PARTS, ActivityReader, quantile
 from gantt.insights.host_views import HostReader
 from gantt.insights.read_model import Insights
@@ -79,7 +79,7 @@ def test_the_map_says_of_each_host_what_its_summary_says(seed: int, name: str) -
 
 def test_every_condition_was_among_them() -> None:
     seen = {c for seed in range(5) for c in _insights(_cloud(seed)).host_map('VCPU').condition}
-    assert seen == set(range(len(host_map.CONDITIONS)))
+    assert seen == set(range(len(host_views.CONDITIONS)))
 
 
 def test_the_map_of_no_host_is_empty() -> None:

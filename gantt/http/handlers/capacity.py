@@ -42,7 +42,7 @@ def capacity(world: World, caller: Caller, body: CapacityOf) -> Capacity:
 
 def list_classes(world: World, caller: Caller) -> ResourceClasses:
     """List the standard and the declared resource classes."""
-    declared = world.insights.declared_classes() - resources.STANDARD
+    declared = world.store.declared_classes() - resources.STANDARD
     return ResourceClasses(
         resource_classes=[
             *(_class(name) for name in sorted(resources.STANDARD)),
@@ -53,7 +53,7 @@ def list_classes(world: World, caller: Caller) -> ResourceClasses:
 
 def show_class(world: World, caller: Caller, name: str) -> ResourceClass:
     """Show one resource class, standard or declared."""
-    if name not in resources.STANDARD and name not in world.insights.declared_classes():
+    if name not in resources.STANDARD and name not in world.store.declared_classes():
         raise exceptions.NotFound(kind='resource class', name=name)
     return _class(name)
 
@@ -74,7 +74,7 @@ def set_class(
     elif query.dry_run:
         said = f'resource class {name} would be declared'
     else:
-        is_new = name not in world.insights.declared_classes()
+        is_new = name not in world.store.declared_classes()
         world.store.declare_class(name)
         world.insights.reload_soon()
         said = f'resource class {name} is declared'

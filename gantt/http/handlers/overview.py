@@ -8,7 +8,7 @@ import msgspec
 from gantt.core.messages.base import Message, Name
 from gantt.http.world import Caller, World
 from gantt.insights.activity import Activity, RefusedFunnel
-from gantt.insights.host_map import HostMap
+from gantt.insights.host_views import HostMap
 
 Window = Annotated[int, msgspec.Meta(ge=60, le=604_800)]
 
