@@ -19,7 +19,7 @@ from gantt.core.placement.host_trace import HostStep
 from gantt.core.records.decision import Contradiction
 
 T = TypeVar('T')
-V = TypeVar('V', bound='View')
+V = TypeVar('V', bound=msgspec.Struct)
 
 
 class HostCondition(enum.StrEnum):

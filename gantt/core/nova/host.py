@@ -23,8 +23,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from gantt.core.claims.claim import EXPIRES, Claim, Event, State, after, stepped
-from gantt.core.messages.request import Lifecycle, Purpose
-from gantt.core.nova.adopted import adopted
+from gantt.core.messages import base
+from gantt.core.messages.request import Flavor, Lifecycle, Purpose, name_of
 from gantt.core.nova.events import Guest, GuestSettled
 from gantt.core.resources.host import HostRow
 
@@ -109,7 +109,7 @@ def sync(
         if _has_news(mine, begun):
             continue
         if consumer in unclaimed or consumer in said:
-            changed.append(adopted(host, consumer, mine, said.get(consumer), now))
+            changed.append(_adopted(host, consumer, mine, said.get(consumer), now))
         else:
             waiting.append(consumer)
     return _effect(by_consumer, changed, now, waiting)
@@ -154,7 +154,7 @@ def update(
     if not here:
         if _has_news([claim for claim in claims if claim.provider_id == host.id], begun):
             return NovaEffect()
-        made = adopted(host, guest.consumer, claims, guest, now)
+        made = _adopted(host, guest.consumer, claims, guest, now)
         return _effect({guest.consumer: claims}, [made], now)
     changed = []
     for claim in here:
@@ -298,6 +298,42 @@ def awaited(claims: Iterable[Claim], now: float, seconds: float) -> list[Claim]:
         and claim.lifecycle is Lifecycle.HOST
         and claim.created_at + seconds < now
     ]
+
+
+def _adopted(
+    host: HostRow, consumer: str, known: Iterable[Claim], guest: Guest | None, now: float
+) -> Claim:
+    """A claim for a guest that none is known for here.
+
+    It takes what is said of it, else what its newest claim anywhere takes.
+    The id grows with the claims known here: the same again until one is written.
+    """
+    history = sorted(known, key=lambda claim: (claim.created_at, claim.id))
+    last = history[-1] if history else None
+    lives = sum(claim.adopted and claim.provider_id == host.id for claim in history)
+    guest = guest or Guest(consumer=consumer)
+    amounts = dict(guest.resources)
+    if not amounts and last:
+        amounts = dict(last.allocations.get(last.provider_id, {}))
+    return Claim(
+        id=base.derived_id('adopted', host.uuid, host.epoch, consumer, lives),
+        request_id=None,
+        consumer=consumer,
+        provider_id=host.id,
+        host=host.name,
+        state=State.CONFIRMED,
+        lifecycle=Lifecycle.HOST,
+        allocations={host.id: amounts} if amounts else {},
+        group=guest.group or (last.group if last else None),
+        flavor=name_of(Flavor(name=guest.flavor or '')) or (last.flavor if last else None),
+        project_id=guest.project_id or (last.project_id if last else None),
+        user_id=guest.user_id or (last.user_id if last else None),
+        adopted=True,
+        absences=-1,
+        reason='runs without a live claim',
+        created_at=now,
+        updated_at=now,
+    )
 
 
 def _synced(claim: Claim, move: Move | None, is_listed: bool, now: float) -> Claim:
