@@ -6,8 +6,10 @@ kept tells how many decisions there were, and how long hosts took to confirm.
 """
 
 import collections
+import dataclasses
 import functools
 import math
+import statistics
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -100,14 +102,14 @@ class _Refusal(msgspec.Struct, frozen=True):
     steps: list[tuple[str, int, str]]
 
 
+@dataclasses.dataclass
 class _Entry:
     """A place for one answer, or for what came instead."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.made_at = float('-inf')
-        self.value: Any = None
-        self.error: exceptions.GanttError | None = None
+    lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+    made_at: float = -math.inf
+    value: Any = None
+    error: exceptions.GanttError | None = None
 
 
 class Remembered:
@@ -117,7 +119,7 @@ class Remembered:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self._now = clock.monotonic
         self._entries: collections.defaultdict[object, _Entry] = collections.defaultdict(_Entry)
 
     def get(self, key: object, seconds: float, make: Callable[[], T]) -> tuple[T, float]:
@@ -129,18 +131,15 @@ class Remembered:
             self._entries.clear()
         entry = self._entries[key]
         with entry.lock:
-            if self._clock.monotonic() - entry.made_at > seconds:
-                self._make(entry, make)
+            began = self._now()
+            if began - entry.made_at > seconds:
+                try:
+                    entry.value, entry.error, entry.made_at = make(), None, began
+                except exceptions.Unavailable as e:
+                    entry.value, entry.error, entry.made_at = None, e, self._now()
             if entry.error is not None:
                 raise entry.error
-            return entry.value, max(0.0, self._clock.monotonic() - entry.made_at)
-
-    def _make(self, entry: _Entry, make: Callable[[], Any]) -> None:
-        began = self._clock.monotonic()
-        try:
-            entry.value, entry.error, entry.made_at = make(), None, began
-        except exceptions.Unavailable as e:
-            entry.value, entry.error, entry.made_at = None, e, self._clock.monotonic()
+            return entry.value, max(0.0, self._now() - entry.made_at)
 
 
 class ActivityReader:
@@ -233,27 +232,26 @@ def _in_short(decision: Decision) -> _Refusal:
 def _sums(hosts: int, funnels: Sequence[list[tuple[str, int, str]]]) -> list[FilterSum]:
     """Filters in the order in which they ran, on the average where it differed."""
     places: dict[str, list[float]] = collections.defaultdict(list)
-    removed: collections.Counter[str] = collections.Counter()
     counted: collections.Counter[str] = collections.Counter()
     reasons: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for steps in funnels:
         for place, (name, number, reason) in enumerate(steps):
             places[name].append(place)
-            removed[name] += number
             counted[name] += number > 0
             reasons[name][reason] += number
-    order = sorted(places, key=lambda name: (sum(places[name]) / len(places[name]), name))
     sums, left = [], hosts
-    for name in order:
-        left -= removed[name]
-        if removed[name]:
+    for name in sorted(places, key=lambda name: (statistics.fmean(places[name]), name)):
+        removed = reasons[name].total()
+        left -= removed
+        if removed:
+            [(reason, _)] = reasons[name].most_common(1)
             sums.append(
                 FilterSum(
                     filter=name,
-                    removed=removed[name],
+                    removed=removed,
                     left=left,
                     decisions=counted[name],
-                    reason=reasons[name].most_common(1)[0][0],
+                    reason=reason,
                 )
             )
     return sums

@@ -76,33 +76,30 @@ class Replayer:
         self._store = store
         self._default_zone = default_zone
         self._lock = threading.Lock()
-        self._last: tuple[tuple[str, int], HostTable] | None = None
-        self._start: tuple[tuple[str, int], HostTable] | None = None
+        self._built = functools.lru_cache(1)(self._build)
+        self._began: tuple[tuple[str, int], HostTable] | None = None
 
     def table_of(self, decision: Decision) -> HostTable:
         """A writable copy of the table that a decision saw.
 
         :raises Gone: it cannot be built any more
         """
-        wanted = (decision.worker, decision.table_seq)
         with self._lock:
-            if self._last is None or self._last[0] != wanted:
-                parts = self._store.load_table_log(*wanted)
-                events = table_log.read(parts)
-                made = functools.partial(self._made, decision.worker)
-                table = table_log.rebuild(events, decision.table_seq, made=made)
-                if table is None:
-                    raise Gone(kind='table', name=decision.id)
-                self._last = (wanted, table)
-            return self._last[1].copy()
+            table = self._built(decision.worker, decision.table_seq)
+            if table is None:
+                self._built.cache_clear()
+                raise Gone(kind='table', name=decision.id)
+            return table.copy()
+
+    def _build(self, worker: str, seq: int) -> HostTable | None:
+        events = table_log.read(self._store.load_table_log(worker, seq))
+        return table_log.rebuild(events, seq, made=functools.partial(self._made, worker))
 
     def _made(self, worker: str, at: int, checkpoint: table_log.Checkpoint) -> HostTable:
         """The table of a checkpoint: decisions of some minutes begin at the same one."""
-        wanted = (worker, at)
-        if self._start is None or self._start[0] != wanted:
-            table = checkpoint.table(self._default_zone)
-            self._start = (wanted, table)
-        return self._start[1].copy()
+        if self._began is None or self._began[0] != (worker, at):
+            self._began = (worker, at), checkpoint.table(self._default_zone)
+        return self._began[1].copy()
 
     def again(
         self, kept: Kept, otherwise: Otherwise, pause: Callable[[], Pause] | None = None
