@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A scheduler process: the production service, its threads as tasks, and its door."""
 
+import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, cast
@@ -25,13 +26,13 @@ AGAIN_SECONDS = 0.05
 LATE_SECONDS = 1.0
 
 
+@dataclasses.dataclass
 class Asked:
     """A call that a scheduler took in, for the judge."""
 
-    def __init__(self, request: SelectDestinations, until: float) -> None:
-        self.request = request
-        self.until = until
-        self.answered_at: float | None = None
+    request: SelectDestinations
+    until: float
+    answered_at: float | None = None
 
 
 class SchedulerProcess(Process):

@@ -44,9 +44,7 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 #: Upper bounds of a histogram: of one whose name ends in ``_seconds``, and of any other.
-_SECONDS = tuple(
-    map(float, '0.0005 0.001 0.002 0.005 0.01 0.02 0.05 0.1 0.2 0.5 1 2 5 10 30 60'.split())
-)
+_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 _SIZES = tuple(float(2**n) for n in range(10))
 
 #: Of each metric: kind, name and labels; below it what it counts or measures.

@@ -7,6 +7,7 @@ of all hosts at once, by row or by code, so that a question is asked once per
 distinct value.
 """
 
+import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 STEPS_MAX = 16
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Fact:
     """One fact of every host; None, or not a number, where a host lacks it.
 
@@ -30,15 +32,9 @@ class Fact:
     :ivar counts: the numbers are counts: whole ones are written without a point
     """
 
-    __slots__ = ('codes', 'counts', 'values')
-
-    def __init__(
-        self,
-        values: 'Sequence[Any] | np.ndarray',
-        codes: 'np.ndarray | None' = None,
-        counts: bool = False,
-    ) -> None:
-        self.values, self.codes, self.counts = values, codes, counts
+    values: Sequence[Any] | np.ndarray
+    codes: np.ndarray | None = None
+    counts: bool = False
 
     @property
     def numbers(self) -> IntArray | FloatArray | None:

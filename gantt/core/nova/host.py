@@ -144,8 +144,7 @@ def update(
         is_there = _proves(target, move) and target.purpose is not Purpose.LIVE_MIGRATE
         if target.provider_id != host.id or not is_there or target.created_at > begun:
             return NovaEffect()
-        state = after(target.state, Event.SEEN_RUNNING, target.lifecycle)
-        becomes = target if state is target.state else stepped(target, state, '', now)
+        becomes = _after(target, Event.SEEN_RUNNING, now)
         becomes = _replace(becomes, absences=min(becomes.absences, 0))
         return _effect({guest.consumer: claims}, [becomes], now)
     if guest.moving:
@@ -158,8 +157,7 @@ def update(
         return _effect({guest.consumer: claims}, [made], now)
     changed = []
     for claim in here:
-        state = after(claim.state, Event.SEEN_RUNNING, claim.lifecycle)
-        becomes = claim if state is claim.state else stepped(claim, state, '', now)
+        becomes = _after(claim, Event.SEEN_RUNNING, now)
         if claim.adopted and not claim.allocations and guest.resources:
             # Adopted from a bare list of uuids: only now it is known what it takes.
             becomes = _replace(becomes, allocations={host.id: dict(guest.resources)})
@@ -225,12 +223,12 @@ def settle(claims: Sequence[Claim], said: GuestSettled, now: float) -> NovaEffec
     here = [c for c in live if said.host is not None and c.host == said.host]
     as_said = [c for c in here if c.allocations.get(c.provider_id) == said.resources]
     stays = (as_said or here)[-1] if here else None
-    changed = []
-    for claim in live:
-        event = Event.SEEN_RUNNING if claim is stays else Event.RELEASE
-        state = after(claim.state, event, claim.lifecycle)
-        if state is not claim.state:
-            changed.append(stepped(claim, state, '' if claim is stays else 'settled', now))
+    changed = [
+        _after(claim, Event.SEEN_RUNNING, now)
+        if claim is stays
+        else _after(claim, Event.RELEASE, now, 'settled')
+        for claim in live
+    ]
     return _effect({said.consumer: claims}, changed, now)
 
 
@@ -342,16 +340,18 @@ def _synced(claim: Claim, move: Move | None, is_listed: bool, now: float) -> Cla
         # Bounded, so that a host where nothing happens is not written to.
         claim = _replace(claim, absences=max(min(claim.absences, 0) - 1, -PRESENCES))
         seen = claim.absences <= -PRESENCES and _proves(claim, move)
-        state = after(claim.state, Event.SEEN_RUNNING, claim.lifecycle) if seen else claim.state
-    else:
-        doubted = claim.absences == DOUBTED
-        if not doubted:
-            claim = _replace(claim, absences=min(max(claim.absences, 0) + 1, ABSENCES))
-        gone = claim.absences >= ABSENCES and _may_go(claim, move, doubted=doubted)
-        state = after(claim.state, Event.SEEN_ABSENT, claim.lifecycle) if gone else claim.state
-    if state is claim.state:
-        return claim
-    return stepped(claim, state, '' if state is State.CONFIRMED else 'absent', now)
+        return _after(claim, Event.SEEN_RUNNING, now) if seen else claim
+    doubted = claim.absences == DOUBTED
+    if not doubted:
+        claim = _replace(claim, absences=min(max(claim.absences, 0) + 1, ABSENCES))
+    gone = claim.absences >= ABSENCES and _may_go(claim, move, doubted=doubted)
+    return _after(claim, Event.SEEN_ABSENT, now, 'absent') if gone else claim
+
+
+def _after(claim: Claim, event: Event, now: float, reason: str = '') -> Claim:
+    """A claim after an event; the same where that changes nothing of it."""
+    state = after(claim.state, event, claim.lifecycle)
+    return claim if state is claim.state else stepped(claim, state, reason, now)
 
 
 def _as_told(host: HostRow, claim: Claim, guest: Guest | None) -> Claim:
@@ -371,11 +371,7 @@ def _newest(here: Sequence[Claim], now: float) -> list[Claim]:
     live = sorted((c for c in here if c.is_live), key=lambda c: (c.created_at, c.id))
     if len(live) < 2 or live[-1].state is not State.CONFIRMED:
         return list(here)
-    ends = {}
-    for claim in live[:-1]:
-        state = after(claim.state, Event.RELEASE, claim.lifecycle)
-        if state is not claim.state:
-            ends[claim.id] = stepped(claim, state, 'superseded', now)
+    ends = {claim.id: _after(claim, Event.RELEASE, now, 'superseded') for claim in live[:-1]}
     return [ends.get(claim.id, claim) for claim in here]
 
 
