@@ -194,7 +194,7 @@ class DecisionReader:
             return None
         try:
             found = self._replayer.steps(kept, table.hosts[row].id)
-            return ('then', found[1]) if found else None
+            return None if found is None else ('then', found)
         except Gone:
             consumer = kept.decision.members[-1].consumer
             pipeline = self._replayer.pipeline
