@@ -8,7 +8,7 @@ answer made from it says how old it is.
 
 import collections
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -17,9 +17,10 @@ from gantt.core.messages.near import did_you_mean, near
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.records.decision_codec import PREFIX_MIN, unpack
+from gantt.core.records.process import Service
 from gantt.core.resources.host import Aggregate, HostChange
 from gantt.core.table.host_table import HostTable
-from gantt.insights import host_views, services, views
+from gantt.insights import host_views, views
 from gantt.insights.activity import ActivityReader
 from gantt.insights.decision_reader import DecisionReader
 from gantt.insights.event_log import EventLog
@@ -349,10 +350,9 @@ class Insights:
         )
 
     def services(self) -> list[views.ServiceView]:
-        """The processes of the site, see ``services.listed``."""
-        return services.listed(
-            self.store.services(), self.table(), self.settings.stale_after_seconds
-        )
+        """The processes of the site, by what they noted of themselves or report."""
+        stale_after = self.settings.stale_after_seconds
+        return _services(self.store.services(), self.table(), stale_after)
 
     def host_map(self, resource_class: str) -> HostMap:
         """Every host in a few numbers, see ``HostMap``.  :raises InvalidMessage:"""
@@ -423,3 +423,64 @@ class Insights:
         for condition, count in reader.conditions.items():
             gauge('gantt_hosts', count, state=condition)
         gauge('gantt_table_age_seconds', self.cache.age_seconds)
+
+
+def _services(
+    notes: Sequence[Service], table: HostTable, stale_after: float
+) -> list[views.ServiceView]:
+    """The processes of a site: schedulers and APIs by kind, host and name, then the sources.
+
+    A source has no access to the database: it is known by the hosts that it reports for.
+
+    :param stale_after: seconds of silence after which a source is silent
+    """
+    usual = _usual(notes)
+    found = [
+        views.view_of(
+            views.ServiceView,
+            one,
+            differs=not one.is_silent and one.configuration != usual,
+            up_seconds=round(one.up_seconds, 1),
+            configured_seconds=round(one.configured_seconds, 1),
+            seen_seconds=round(one.seen_seconds, 1),
+        )
+        for one in notes
+    ]
+    order = {'scheduler': 0, 'api': 1}
+    found.sort(key=lambda one: (order.get(one.kind, 2), one.host, one.name))
+    return [*found, *_sources(table, stale_after)]
+
+
+def _usual(notes: Iterable[Service]) -> str:
+    """The configuration of most that are alive; of several, that which was read last."""
+    alive = [one for one in notes if not one.is_silent]
+    counts = collections.Counter(one.configuration for one in alive)
+    latest: dict[str, float] = {}
+    for one in alive:
+        age = latest.get(one.configuration, one.configured_seconds)
+        latest[one.configuration] = min(age, one.configured_seconds)
+    return max(counts, key=lambda digest: (counts[digest], -latest[digest]), default='')
+
+
+def _sources(table: HostTable, stale_after: float) -> list[views.ServiceView]:
+    """What speaks for hosts of Nova, as one: which process it is, its reports do not say."""
+    reported = [host.reported_at for host in table.hosts if host.speaks_for == 'nova']
+    if not any(reported):
+        return []
+    age = max(0.0, table.now - max(reported))
+    return [
+        views.ServiceView(
+            name='nova',
+            kind='source',
+            host='',
+            version='',
+            is_silent=age > stale_after,
+            configuration='',
+            differs=False,
+            problem='',
+            alarm='',
+            up_seconds=None,
+            configured_seconds=None,
+            seen_seconds=round(age, 1),
+        )
+    ]

@@ -30,7 +30,7 @@ from gantt.sim.network import Network
 
 TRIES = 5
 BUDGETS_MS = (2_000, 5_000, 5_000, 8_000)
-#: Ask again after one of these: they say nothing about the request.
+#: They say nothing about a request, placed or not: ask again after one of these.
 PASSING = {Outcome.BUSY, Outcome.FAILED, Outcome.EXPIRED, Outcome.UNKNOWN, Outcome.CONFLICT}
 
 #: Delivers a message to whoever speaks for a host; whether somebody did.
