@@ -327,11 +327,9 @@ class Shadow:
         """Why another host was chosen here."""
         try:
             found = self._explain(pending.decision, theirs)
-        except exceptions.NotFound as e:
-            if e.kwargs.get('kind') == 'host':
-                return Verdict.NOT_KNOWN, f'{theirs} is not known here'
-            return Verdict.OTHER, f'it could not be explained: {e.message}'
         except exceptions.GanttError as e:
+            if isinstance(e, exceptions.NotFound) and e.kwargs.get('kind') == 'host':
+                return Verdict.NOT_KNOWN, f'{theirs} is not known here'
             return Verdict.OTHER, f'it could not be explained: {e.message}'
         said = next(
             (one for one in found.host_verdicts if one.startswith(f'member {number}: ')), ''

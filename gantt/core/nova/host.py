@@ -216,10 +216,7 @@ def settle(claims: Sequence[Claim], said: GuestSettled, now: float) -> NovaEffec
 
     :param claims: of this consumer
     """
-    live = sorted(
-        (c for c in claims if c.is_live and c.created_at < said.before),
-        key=lambda c: (c.created_at, c.id),
-    )
+    live = _by_age(c for c in claims if c.is_live and c.created_at < said.before)
     here = [c for c in live if said.host is not None and c.host == said.host]
     as_said = [c for c in here if c.allocations.get(c.provider_id) == said.resources]
     stays = (as_said or here)[-1] if here else None
@@ -240,7 +237,7 @@ def open_move(claims: Iterable[Claim]) -> Move | None:
 
     :param claims: of one consumer
     """
-    live = sorted((c for c in claims if c.is_live), key=lambda c: (c.created_at, c.id))
+    live = _by_age(c for c in claims if c.is_live)
     targets = [claim for claim in live if claim.purpose.is_move]
     if len(live) < 2 or not targets:
         return None
@@ -306,7 +303,7 @@ def _adopted(
     It takes what is said of it, else what its newest claim anywhere takes.
     The id grows with the claims known here: the same again until one is written.
     """
-    history = sorted(known, key=lambda claim: (claim.created_at, claim.id))
+    history = _by_age(known)
     last = history[-1] if history else None
     lives = sum(claim.adopted and claim.provider_id == host.id for claim in history)
     guest = guest or Guest(consumer=consumer)
@@ -368,7 +365,7 @@ def _newest(here: Sequence[Claim], now: float) -> list[Claim]:
 
     The others are of earlier stays whose end was not heard.
     """
-    live = sorted((c for c in here if c.is_live), key=lambda c: (c.created_at, c.id))
+    live = _by_age(c for c in here if c.is_live)
     if len(live) < 2 or live[-1].state is not State.CONFIRMED:
         return list(here)
     ends = {claim.id: _after(claim, Event.RELEASE, now, 'superseded') for claim in live[:-1]}
@@ -401,6 +398,10 @@ def _has_news(claims: Iterable[Claim], since: float) -> bool:
     Not those that expired: that a lease ran out says nothing of where the guest is.
     """
     return any(c.updated_at > since and c.state is not State.EXPIRED for c in claims)
+
+
+def _by_age(claims: Iterable[Claim]) -> list[Claim]:
+    return sorted(claims, key=lambda claim: (claim.created_at, claim.id))
 
 
 def _by_consumer(claims: Iterable[Claim]) -> dict[str, list[Claim]]:

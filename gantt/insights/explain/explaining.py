@@ -6,6 +6,7 @@ while deciding.
 """
 
 import collections
+import itertools
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -265,20 +266,8 @@ def _races(found: Explanation) -> Iterable[str]:
 
 def _alike(members: Sequence[MemberExplanation]) -> list[list[MemberExplanation]]:
     """Refused members with the same funnel are told once."""
-    groups: list[list[MemberExplanation]] = []
-    for member in members:
-        last = groups[-1][-1] if groups else None
-        same = (
-            last is not None
-            and last.host is None
-            and member.host is None
-            and last.funnel == member.funnel
-        )
-        if same:
-            groups[-1].append(member)
-        else:
-            groups.append([member])
-    return groups
+    alike = itertools.groupby(members, lambda one: one.funnel if one.host is None else one.member)
+    return [list(group) for _, group in alike]
 
 
 def _about(found: Explanation, members: Sequence[MemberExplanation]) -> Iterable[str]:
