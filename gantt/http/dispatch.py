@@ -22,7 +22,8 @@ from oslo_context import context
 from gantt import exceptions
 from gantt.core.messages import base, quoting, since
 from gantt.http import errors, fair_tasks, links, microversion
-from gantt.http.auth import NOBODY, Caller, Strategy
+from gantt.http.auth import Strategy
+from gantt.http.caller import NOBODY, Caller
 from gantt.http.errors import IdentityUnavailable, Unauthorized
 from gantt.http.policy import Policy
 from gantt.http.world import World

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import msgspec
 
 from gantt import exceptions
-from gantt.http.auth import Caller
+from gantt.http.caller import Caller
 from gantt.http.settings import HttpSettings
 
 RETRY_AFTER_MS = 1000

@@ -21,7 +21,7 @@ from oslo_config import cfg
 from oslo_context import context
 
 from gantt import exceptions
-from gantt.http.auth import Caller
+from gantt.http.caller import Caller
 from gantt.http.errors import IdentityUnavailable, Unauthorized
 
 LOG = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import msgspec
 
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Answer
-from gantt.http.auth import Caller as Caller
+from gantt.http.caller import Caller as Caller
 from gantt.http.gates import Gates
 from gantt.http.policy import Policy
 from gantt.http.settings import HttpSettings
