@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTTP interface on one screen: its routes, its middleware, its maker."""
 
+from collections.abc import Callable
 from typing import Any
 
 import falcon
@@ -16,16 +17,12 @@ from gantt.http.handlers import (
     dashboard,
     decisions,
     declared_metrics,
-    events,
     groups,
     hosts,
     overview,
     quotas,
     requests,
     root,
-    services,
-    usages,
-    what_if,
 )
 from gantt.http.settings import HttpSettings
 from gantt.http.world import Caller, Checks, Metrics, RequestsClient, World
@@ -39,116 +36,89 @@ def openapi_document(world: World, caller: Caller) -> dict[str, Any]:
     return Raw(body, falcon.MEDIA_JSON)  # type: ignore[return-value]
 
 
+def _route(what: str, handler: Callable[..., Any], rule: str, **more: Any) -> Route:
+    """:param rule: of ``gantt.policies``, without the ``gantt:`` that all begin with"""
+    method, path = what.split()
+    return Route(method, path, handler, f'gantt:{rule}', **more)
+
+
 ROUTES = (
-    Route('GET', '/', root.discover, 'gantt:root:show', 300),
-    Route('GET', '/v1', root.discover_v1, 'gantt:root:show'),
-    Route('GET', '/v1/openapi.json', openapi_document, 'gantt:root:show'),
-    Route('GET', '/v1/health', root.health, 'gantt:health:show', details=root.DETAILS),
-    Route('GET', '/metrics', root.metrics, 'gantt:metrics:show'),
-    Route('GET', '/dashboard', dashboard.show_dashboard, 'gantt:dashboard:show'),
-    Route('GET', '/dashboard/{file}', dashboard.show_dashboard_file, 'gantt:dashboard:show'),
-    Route('GET', '/v1/status', root.status, 'gantt:status:show'),
-    Route('GET', '/v1/services', services.list_services, 'gantt:services:list', minor=3),
-    Route('GET', '/v1/events', events.list_events, 'gantt:events:list', minor=3),
-    Route('GET', '/v1/host-map', overview.show_host_map, 'gantt:hosts:list', minor=1),
-    Route('GET', '/v1/activity', overview.show_activity, 'gantt:activity:show', minor=1),
-    Route('GET', '/v1/refused', overview.show_refused, 'gantt:refused:show', minor=1),
-    Route('GET', '/v1/hosts', hosts.list_hosts, 'gantt:hosts:list'),
-    Route('GET', '/v1/hosts/{name}', hosts.show_host, 'gantt:hosts:show'),
-    Route('DELETE', '/v1/hosts/{name}', hosts.remove_host, 'gantt:hosts:remove'),
-    Route('PUT', '/v1/hosts/{name}/disable', hosts.disable_host, 'gantt:hosts:disable'),
-    Route('GET', '/v1/hosts/{name}/drain', hosts.show_drain, 'gantt:hosts:show', minor=3),
-    Route('GET', '/v1/hosts/{name}/history', hosts.show_history, 'gantt:hosts:show', minor=3),
-    Route('PUT', '/v1/hosts/{name}/enable', hosts.enable_host, 'gantt:hosts:enable'),
-    Route('GET', '/v1/aggregates', aggregates.list_aggregates, 'gantt:aggregates:list'),
-    Route('GET', '/v1/aggregates/{name}', aggregates.show_aggregate, 'gantt:aggregates:show'),
-    Route(
-        'PUT',
-        '/v1/aggregates/{name}',
-        aggregates.set_aggregate,
-        'gantt:aggregates:set',
-        bytes_max=None,
+    _route('GET /', root.discover, 'root:show', status=300),
+    _route('GET /v1', root.discover_v1, 'root:show'),
+    _route('GET /v1/openapi.json', openapi_document, 'root:show'),
+    _route('GET /v1/health', root.health, 'health:show', details=root.DETAILS),
+    _route('GET /metrics', root.metrics, 'metrics:show'),
+    _route('GET /dashboard', dashboard.show_dashboard, 'dashboard:show'),
+    _route('GET /dashboard/{file}', dashboard.show_dashboard_file, 'dashboard:show'),
+    _route('GET /v1/status', root.status, 'status:show'),
+    _route('GET /v1/services', overview.list_services, 'services:list', minor=3),
+    _route('GET /v1/events', overview.list_events, 'events:list', minor=3),
+    _route('GET /v1/host-map', overview.show_host_map, 'hosts:list', minor=1),
+    _route('GET /v1/activity', overview.show_activity, 'activity:show', minor=1),
+    _route('GET /v1/refused', overview.show_refused, 'refused:show', minor=1),
+    _route('GET /v1/hosts', hosts.list_hosts, 'hosts:list'),
+    _route('GET /v1/hosts/{name}', hosts.show_host, 'hosts:show'),
+    _route('DELETE /v1/hosts/{name}', hosts.remove_host, 'hosts:remove'),
+    _route('PUT /v1/hosts/{name}/disable', hosts.disable_host, 'hosts:disable'),
+    _route('GET /v1/hosts/{name}/drain', hosts.show_drain, 'hosts:show', minor=3),
+    _route('GET /v1/hosts/{name}/history', hosts.show_history, 'hosts:show', minor=3),
+    _route('PUT /v1/hosts/{name}/enable', hosts.enable_host, 'hosts:enable'),
+    _route('GET /v1/aggregates', aggregates.list_aggregates, 'aggregates:list'),
+    _route('GET /v1/aggregates/{name}', aggregates.show_aggregate, 'aggregates:show'),
+    _route('PUT /v1/aggregates/{name}', aggregates.set_aggregate, 'aggregates:set', bytes_max=None),
+    _route('DELETE /v1/aggregates/{name}', aggregates.remove_aggregate, 'aggregates:remove'),
+    _route('GET /v1/server-groups', groups.list_groups, 'server_groups:list'),
+    _route('POST /v1/server-groups', groups.create_group, 'server_groups:create'),
+    _route('GET /v1/server-groups/{uuid}', groups.show_group, 'server_groups:show'),
+    _route('DELETE /v1/server-groups/{uuid}', groups.remove_group, 'server_groups:remove'),
+    _route(
+        'POST /v1/requests', requests.create_request, 'requests:create', rated=True, on_trail=False
     ),
-    Route(
-        'DELETE', '/v1/aggregates/{name}', aggregates.remove_aggregate, 'gantt:aggregates:remove'
+    _route('GET /v1/requests', requests.list_requests, 'requests:list', minor=3),
+    _route(
+        'PUT /v1/requests/{request_id}/lease', requests.extend_lease, 'requests:extend', minor=3
     ),
-    Route('GET', '/v1/server-groups', groups.list_groups, 'gantt:server_groups:list'),
-    Route('POST', '/v1/server-groups', groups.create_group, 'gantt:server_groups:create'),
-    Route('GET', '/v1/server-groups/{uuid}', groups.show_group, 'gantt:server_groups:show'),
-    Route('DELETE', '/v1/server-groups/{uuid}', groups.remove_group, 'gantt:server_groups:remove'),
-    Route(
-        'POST',
-        '/v1/requests',
-        requests.create_request,
-        'gantt:requests:create',
-        rated=True,
-        on_trail=False,
-    ),
-    Route('GET', '/v1/requests', requests.list_requests, 'gantt:requests:list', minor=3),
-    Route(
-        'PUT',
-        '/v1/requests/{request_id}/lease',
-        requests.extend_lease,
-        'gantt:requests:extend',
-        minor=3,
-    ),
-    Route('GET', '/v1/requests/{request_id}', requests.show_request, 'gantt:requests:show'),
-    Route('DELETE', '/v1/requests/{request_id}', requests.cancel_request, 'gantt:requests:cancel'),
-    Route('GET', '/v1/decisions', decisions.list_decisions, 'gantt:decisions:list'),
-    Route('GET', '/v1/decisions/{decision_id}', decisions.show_decision, 'gantt:decisions:show'),
-    Route(
-        'POST',
-        '/v1/decisions/{decision_id}/replay',
+    _route('GET /v1/requests/{request_id}', requests.show_request, 'requests:show'),
+    _route('DELETE /v1/requests/{request_id}', requests.cancel_request, 'requests:cancel'),
+    _route('GET /v1/decisions', decisions.list_decisions, 'decisions:list'),
+    _route('GET /v1/decisions/{decision_id}', decisions.show_decision, 'decisions:show'),
+    _route(
+        'POST /v1/decisions/{decision_id}/replay',
         decisions.replay_decision,
-        'gantt:decisions:replay',
+        'decisions:replay',
         bytes_max=None,
         on_trail=False,
     ),
-    Route(
-        'POST', '/v1/what-if', what_if.what_if, 'gantt:what_if:show', bytes_max=None, on_trail=False
+    _route('POST /v1/what-if', capacity.what_if, 'what_if:show', bytes_max=None, on_trail=False),
+    _route('GET /v1/claims', claims.list_claims, 'claims:list'),
+    _route('GET /v1/claims/{claim_id}', claims.show_claim, 'claims:show'),
+    _route('DELETE /v1/claims/{claim_id}', claims.release_claim, 'claims:release'),
+    _route('GET /v1/usages', quotas.list_usages, 'usages:list', minor=3),
+    _route('GET /v1/usages/{project_id}', quotas.show_usage, 'usages:show', minor=3),
+    _route('POST /v1/capacity', capacity.capacity, 'capacity:show', on_trail=False),
+    _route('GET /v1/resource-classes', capacity.list_classes, 'resource_classes:list'),
+    _route('PUT /v1/resource-classes/{name}', capacity.set_class, 'resource_classes:set'),
+    _route(
+        'GET /v1/resource-classes/{name}', capacity.show_class, 'resource_classes:list', minor=3
     ),
-    Route('GET', '/v1/claims', claims.list_claims, 'gantt:claims:list'),
-    Route('GET', '/v1/claims/{claim_id}', claims.show_claim, 'gantt:claims:show'),
-    Route('DELETE', '/v1/claims/{claim_id}', claims.release_claim, 'gantt:claims:release'),
-    Route('GET', '/v1/usages', usages.list_usages, 'gantt:usages:list', minor=3),
-    Route('GET', '/v1/usages/{project_id}', usages.show_usage, 'gantt:usages:show', minor=3),
-    Route('POST', '/v1/capacity', capacity.capacity, 'gantt:capacity:show', on_trail=False),
-    Route('GET', '/v1/resource-classes', capacity.list_classes, 'gantt:resource_classes:list'),
-    Route('PUT', '/v1/resource-classes/{name}', capacity.set_class, 'gantt:resource_classes:set'),
-    Route(
-        'GET',
-        '/v1/resource-classes/{name}',
-        capacity.show_class,
-        'gantt:resource_classes:list',
-        minor=3,
-    ),
-    Route(
-        'GET', '/v1/declared-metrics', declared_metrics.list_metrics, 'gantt:declared_metrics:list'
-    ),
-    Route(
-        'PUT',
-        '/v1/declared-metrics/{name}',
-        declared_metrics.set_metric,
-        'gantt:declared_metrics:set',
-    ),
-    Route(
-        'GET',
-        '/v1/declared-metrics/{name}',
+    _route('GET /v1/declared-metrics', declared_metrics.list_metrics, 'declared_metrics:list'),
+    _route('PUT /v1/declared-metrics/{name}', declared_metrics.set_metric, 'declared_metrics:set'),
+    _route(
+        'GET /v1/declared-metrics/{name}',
         declared_metrics.show_metric,
-        'gantt:declared_metrics:list',
+        'declared_metrics:list',
         minor=3,
     ),
-    Route(
-        'DELETE',
-        '/v1/declared-metrics/{name}',
+    _route(
+        'DELETE /v1/declared-metrics/{name}',
         declared_metrics.remove_metric,
-        'gantt:declared_metrics:remove',
+        'declared_metrics:remove',
     ),
-    Route('GET', '/v1/quotas', quotas.list_quotas, 'gantt:quotas:list', minor=3),
-    Route('GET', '/v1/quotas/{project_id}', quotas.show_quota, 'gantt:quotas:show', minor=3),
-    Route('PUT', '/v1/quotas/{project_id}', quotas.set_quota, 'gantt:quotas:set', minor=3),
-    Route('DELETE', '/v1/quotas/{project_id}', quotas.unset_quota, 'gantt:quotas:unset', minor=3),
-    Route('GET', '/v1/limits', quotas.show_limits, 'gantt:quotas:show', minor=3),
+    _route('GET /v1/quotas', quotas.list_quotas, 'quotas:list', minor=3),
+    _route('GET /v1/quotas/{project_id}', quotas.show_quota, 'quotas:show', minor=3),
+    _route('PUT /v1/quotas/{project_id}', quotas.set_quota, 'quotas:set', minor=3),
+    _route('DELETE /v1/quotas/{project_id}', quotas.unset_quota, 'quotas:unset', minor=3),
+    _route('GET /v1/limits', quotas.show_limits, 'quotas:show', minor=3),
 )
 
 

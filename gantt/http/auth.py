@@ -13,7 +13,7 @@ from typing import Any
 import falcon
 
 from gantt import exceptions
-from gantt.http.world import Caller
+from gantt.http.caller import Caller
 
 _TEXT_MAX = 255
 

@@ -23,8 +23,10 @@ from gantt import exceptions
 from gantt.core.messages import base, quoting, since
 from gantt.http import errors, fair_tasks, links, microversion
 from gantt.http.auth import Strategy
+from gantt.http.caller import NOBODY, Caller
 from gantt.http.errors import IdentityUnavailable, Unauthorized
-from gantt.http.world import NOBODY, Caller, Policy, World
+from gantt.http.policy import Policy
+from gantt.http.world import World
 from gantt.insights.views import Change
 
 #: Bytes from which on an answer is compressed, and how hard.

@@ -18,6 +18,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import cachetools
+
 from gantt.core.fair_queue import FairQueue
 
 #: In the environment of a request: the project that its token speaks for.
@@ -32,7 +34,7 @@ class Owners:
     """Which project tokens speak for; the least recently used are forgotten."""
 
     def __init__(self) -> None:
-        self._known: collections.OrderedDict[bytes, str] = collections.OrderedDict()
+        self._known: cachetools.LRUCache[bytes, str] = cachetools.LRUCache(KNOWN_MAX)
         self._lock = threading.Lock()
 
     def of(self, key: bytes) -> str:
@@ -41,19 +43,12 @@ class Owners:
         :param key: see ``key_of``
         """
         with self._lock:
-            found = self._known.get(key)
-            if found is None:
-                return ''
-            self._known.move_to_end(key)
-        return found
+            return self._known.get(key, '')
 
     def learn(self, key: bytes, project: str) -> None:
         """Remember it."""
         with self._lock:
             self._known[key] = project
-            self._known.move_to_end(key)
-            if len(self._known) > KNOWN_MAX:
-                self._known.popitem(last=False)
 
 
 def key_of(headers: Mapping[str, Any], prefix: str = '') -> bytes:

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 import msgspec
 
 from gantt import exceptions
+from gantt.http.caller import Caller
 from gantt.http.settings import HttpSettings
-from gantt.http.world import Caller
 
 RETRY_AFTER_MS = 1000
 

@@ -21,8 +21,8 @@ from oslo_config import cfg
 from oslo_context import context
 
 from gantt import exceptions
+from gantt.http.caller import Caller
 from gantt.http.errors import IdentityUnavailable, Unauthorized
-from gantt.http.world import Caller
 
 LOG = logging.getLogger(__name__)
 

@@ -111,31 +111,20 @@ class SizeLimit(sizelimit.RequestBodySizeLimiter):
         return response(environ, start_response)
 
 
-class StateCheck(pluginbase.HealthcheckBaseExtension):
-    """The checks of ``/v1/health`` in the form of oslo's health check."""
+class Check(pluginbase.HealthcheckBaseExtension):
+    """A check in the form of oslo's health check.
 
-    def __init__(self, world: World, conf: cfg.ConfigOpts) -> None:
+    :param problem: what is wrong just now, '' where nothing is.  Anybody may ask, so it is a word
+    """
+
+    def __init__(self, problem: Callable[[], str], conf: cfg.ConfigOpts) -> None:
         super().__init__(conf, {})
-        self._world = world
+        self._problem = problem
 
     def healthcheck(self, server_port: int) -> pluginbase.HealthcheckResult:
-        """Well where every check is.  Anybody may ask, so it is one word either way."""
-        well = root.examine(self._world).healthy
-        return pluginbase.HealthcheckResult(available=well, reason='OK' if well else 'UNAVAILABLE')
-
-
-class DisableFile(pluginbase.HealthcheckBaseExtension):
-    """While the file exists nothing new shall be sent here."""
-
-    def __init__(self, path: str, conf: cfg.ConfigOpts) -> None:
-        super().__init__(conf, {})
-        self._path = path
-
-    def healthcheck(self, server_port: int) -> pluginbase.HealthcheckResult:
-        """Not well while the file exists."""
-        there = bool(self._path) and os.path.exists(self._path)
-        reason = 'DISABLED BY FILE' if there else 'OK'
-        return pluginbase.HealthcheckResult(available=not there, reason=reason)
+        """Well where there is no problem."""
+        problem = self._problem()
+        return pluginbase.HealthcheckResult(available=not problem, reason=problem or 'OK')
 
 
 class Healthcheck(healthcheck.Healthcheck):
@@ -147,17 +136,17 @@ class Healthcheck(healthcheck.Healthcheck):
 
     def __init__(self, world: World, conf: cfg.ConfigOpts) -> None:
         super().__init__(None, conf)
-        checks: dict[str, pluginbase.HealthcheckBaseExtension] = {
-            'gantt': StateCheck(world, conf),
-            'disable_by_file': DisableFile(world.settings.disable_by_file, conf),
-        }
+        file = world.settings.disable_by_file
+
+        def state() -> str:
+            return '' if root.examine(world).healthy else 'UNAVAILABLE'
+
+        def disabled() -> str:
+            return 'DISABLED BY FILE' if file and os.path.exists(file) else ''
+
         made: list[extension.Extension[pluginbase.HealthcheckBaseExtension]] = [
-            extension.Extension(name, _entry_point(name, check), type(check), check)
-            for name, check in checks.items()
+            extension.Extension(name, point, Check, Check(problem, conf))
+            for name, problem in (('gantt', state), ('disable_by_file', disabled))
+            for point in [metadata.EntryPoint(name, f'{__name__}:Check', self.NAMESPACE)]
         ]
         self._backends = stevedore.NamedExtensionManager.make_test_instance(made)
-
-
-def _entry_point(name: str, check: pluginbase.HealthcheckBaseExtension) -> metadata.EntryPoint:
-    value = f'{type(check).__module__}:{type(check).__name__}'
-    return metadata.EntryPoint(name, value, healthcheck.Healthcheck.NAMESPACE)

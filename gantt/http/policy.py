@@ -16,7 +16,7 @@ from oslo_policy import policy
 
 from gantt import exceptions, policies
 from gantt.core.messages.near import did_you_mean, near
-from gantt.http.world import NOBODY, Caller
+from gantt.http.caller import NOBODY, Caller
 
 _OPTION = '[oslo_policy] policy_file'
 

@@ -13,7 +13,7 @@ import falcon
 from gantt.core.messages import base, quoting
 from gantt.core.records.audit_trail import FAILURE, SUCCESS, Entry, Initiator
 from gantt.http import errors
-from gantt.http.world import Caller
+from gantt.http.caller import Caller
 
 Keep = Callable[[Entry], None]
 

@@ -6,7 +6,10 @@ kept tells how many decisions there were, and how long hosts took to confirm.
 """
 
 import collections
+import dataclasses
+import functools
 import math
+import statistics
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -99,14 +102,14 @@ class _Refusal(msgspec.Struct, frozen=True):
     steps: list[tuple[str, int, str]]
 
 
+@dataclasses.dataclass
 class _Entry:
     """A place for one answer, or for what came instead."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.made_at = float('-inf')
-        self.value: Any = None
-        self.error: exceptions.GanttError | None = None
+    lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+    made_at: float = -math.inf
+    value: Any = None
+    error: exceptions.GanttError | None = None
 
 
 class Remembered:
@@ -116,7 +119,7 @@ class Remembered:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self._now = clock.monotonic
         self._entries: collections.defaultdict[object, _Entry] = collections.defaultdict(_Entry)
 
     def get(self, key: object, seconds: float, make: Callable[[], T]) -> tuple[T, float]:
@@ -128,18 +131,15 @@ class Remembered:
             self._entries.clear()
         entry = self._entries[key]
         with entry.lock:
-            if self._clock.monotonic() - entry.made_at > seconds:
-                self._make(entry, make)
+            began = self._now()
+            if began - entry.made_at > seconds:
+                try:
+                    entry.value, entry.error, entry.made_at = make(), None, began
+                except exceptions.Unavailable as e:
+                    entry.value, entry.error, entry.made_at = None, e, self._now()
             if entry.error is not None:
                 raise entry.error
-            return entry.value, max(0.0, self._clock.monotonic() - entry.made_at)
-
-    def _make(self, entry: _Entry, make: Callable[[], Any]) -> None:
-        began = self._clock.monotonic()
-        try:
-            entry.value, entry.error, entry.made_at = make(), None, began
-        except exceptions.Unavailable as e:
-            entry.value, entry.error, entry.made_at = None, e, self._clock.monotonic()
+            return entry.value, max(0.0, self._now() - entry.made_at)
 
 
 class ActivityReader:
@@ -148,7 +148,8 @@ class ActivityReader:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._remembered = Remembered(clock)
-        self._refusals: dict[str, _Refusal] = {}
+        # Decisions never change.
+        self._refusal = functools.lru_cache(_REMEMBERED_MAX)(self._read_refusal)
 
     def activity(self, window: int) -> Activity:
         """The last ``window`` seconds."""
@@ -196,17 +197,10 @@ class ActivityReader:
             funnel=_sums(hosts, [refusal.steps for refusal in refusals]),
         )
 
-    def _refusal(self, decision_id: str) -> _Refusal:
-        """A kept refusal in short; decisions never change, so it is remembered."""
-        known = self._refusals.get(decision_id)
-        if known is not None:
-            return known
+    def _read_refusal(self, decision_id: str) -> _Refusal:
+        """A kept refusal in short."""
         found = self._store.load_decision(decision_id)
-        refusal = _in_short(unpack(found[0]).decision) if found else _Refusal(0, [])
-        if len(self._refusals) >= _REMEMBERED_MAX:
-            self._refusals.clear()
-        self._refusals[decision_id] = refusal
-        return refusal
+        return _in_short(unpack(found[0]).decision) if found else _Refusal(0, [])
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
@@ -238,27 +232,26 @@ def _in_short(decision: Decision) -> _Refusal:
 def _sums(hosts: int, funnels: Sequence[list[tuple[str, int, str]]]) -> list[FilterSum]:
     """Filters in the order in which they ran, on the average where it differed."""
     places: dict[str, list[float]] = collections.defaultdict(list)
-    removed: collections.Counter[str] = collections.Counter()
     counted: collections.Counter[str] = collections.Counter()
     reasons: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for steps in funnels:
         for place, (name, number, reason) in enumerate(steps):
             places[name].append(place)
-            removed[name] += number
             counted[name] += number > 0
             reasons[name][reason] += number
-    order = sorted(places, key=lambda name: (sum(places[name]) / len(places[name]), name))
     sums, left = [], hosts
-    for name in order:
-        left -= removed[name]
-        if removed[name]:
+    for name in sorted(places, key=lambda name: (statistics.fmean(places[name]), name)):
+        removed = reasons[name].total()
+        left -= removed
+        if removed:
+            [(reason, _)] = reasons[name].most_common(1)
             sums.append(
                 FilterSum(
                     filter=name,
-                    removed=removed[name],
+                    removed=removed,
                     left=left,
                     decisions=counted[name],
-                    reason=reasons[name].most_common(1)[0][0],
+                    reason=reason,
                 )
             )
     return sums

@@ -2,6 +2,7 @@
 """Kept decisions for those who ask: listed, explained, made again."""
 
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -46,67 +47,74 @@ class Replayed(View, frozen=True, kw_only=True):
 
 
 class DecisionReader:
-    """Reads decisions of a store."""
+    """Reads decisions of a store.
 
-    def __init__(self, store: Store, pipeline: Pipeline, settings: Settings) -> None:
+    :param table: the hosts as they are now
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        pipeline: Pipeline,
+        settings: Settings,
+        table: Callable[[], HostTable],
+    ) -> None:
         self._store = store
+        self._table = table
         self._settings = settings
         self._replayer = Replayer(store, pipeline, settings.default_zone)
         self._public = redacting.words_of(pipeline.filters)
 
     def summaries(
         self,
-        outcome: str | None,
-        project: str | None,
-        limit: int,
-        marker: str | None,
-        now: float,
+        *,
+        outcome: str | None = None,
+        project: str | None = None,
+        limit: int = 100,
+        marker: str | None = None,
         consumer: str | None = None,
     ) -> list[DecisionSummary]:
-        """Decisions, newest first; of one project, or of all."""
-        found = self._store.decisions(
-            outcome=outcome, project=project, limit=limit, marker=marker, consumer=consumer
-        )
+        """Decisions, newest first; of one project, or of all; about one consumer, or any."""
+        now = self._table().now
         return [
-            DecisionSummary(
-                id=record.id,
-                request_id=record.request_id,
-                outcome=record.outcome,
-                reason=record.reason,
-                project_id=record.project_id,
-                worker=record.worker,
+            views.view_of(
+                DecisionSummary,
+                record,
                 created_at=views.when(record.created_at),
-                age_seconds=round(max(0.0, now - record.created_at), 3),
-                origin=record.origin,
+                age_seconds=views.age(now, record.created_at),
             )
-            for record in found
+            for record in self._store.decisions(
+                outcome=outcome, project=project, limit=limit, marker=marker, consumer=consumer
+            )
         ]
 
-    def public(self, decision_id: str, now: float, project: str | None = None) -> Explanation:
-        """A decision for those who may not see hosts; as :meth:`explain` otherwise."""
-        kept, provider_ids, created_at = self._load(decision_id, project)
-        return redacting.redacted(
-            explaining.explain(kept, created_at, now, provider_ids), self._public
-        )
+    def is_decision(self, decision_id: str, project: str | None = None) -> bool:
+        """Whether a decision of just this id is kept; of one project, or of any."""
+        found = self._store.load_decision(decision_id, project)
+        return found is not None and unpack(found[0]).decision.id == decision_id
 
     def explain(
         self,
         decision_id: str,
-        table: HostTable,
         host: str | None = None,
+        public: bool = False,
         project: str | None = None,
     ) -> Explanation:
         """A decision, explained; by its id, a request id, or a unique prefix of either.
 
         Else by the id that its request has elsewhere, or by one of its consumers: the newest.
 
-        :param table: as it is now
-        :param project: only a decision of this project
         :param host: say the verdict of this host as well, and what each filter says of it
+        :param public: only what everybody may know
+        :param project: only a decision of this project
         :raises NotFound: no such decision, or no longer kept
         :raises InvalidMessage: too short a prefix
         """
         kept, provider_ids, created_at = self._load(decision_id, project)
+        table = self._table()
+        if public:
+            found = explaining.explain(kept, created_at, table.now, provider_ids)
+            return redacting.redacted(found, self._public)
         if host is None:
             return explaining.explain(kept, created_at, table.now, provider_ids)
         reader = HostReader(table, self._settings.stale_after_seconds)
@@ -129,9 +137,7 @@ class DecisionReader:
             return []
         return next((one.scores for one in again.members if one.member == member), [])
 
-    def replay(
-        self, decision_id: str, table: HostTable, otherwise: Otherwise | None = None
-    ) -> Replayed:
+    def replay(self, decision_id: str, otherwise: Otherwise | None = None) -> Replayed:
         """A decision made again on the table that it saw.
 
         :param otherwise: settings to change; nothing: with those in force, and then it
@@ -148,10 +154,10 @@ class DecisionReader:
         )
         if again.outcome is Outcome.EXPIRED:
             raise exceptions.Expired(again.reason)
-        found = differences(kept.decision, again)
-        then = explaining.explain(kept, created_at, table.now, provider_ids)
+        found, now = differences(kept.decision, again), self._table().now
+        then = explaining.explain(kept, created_at, now, provider_ids)
         made = Kept(again, kept.request)
-        now = explaining.explain(made, created_at, table.now, again.provider_ids, is_kept=False)
+        anew = explaining.explain(made, created_at, now, again.provider_ids, is_kept=False)
         replayed = Replayed(
             decision_id=kept.decision.id,
             same=not found,
@@ -160,7 +166,7 @@ class DecisionReader:
             config_then=kept.decision.config_digest,
             config_again=again.config_digest,
             then=then,
-            again=now,
+            again=anew,
             lines=[],
         )
         return msgspec.structs.replace(replayed, lines=_lines(replayed))
@@ -188,7 +194,7 @@ class DecisionReader:
             return None
         try:
             found = self._replayer.steps(kept, table.hosts[row].id)
-            return ('then', found[1]) if found else None
+            return None if found is None else ('then', found)
         except Gone:
             consumer = kept.decision.members[-1].consumer
             pipeline = self._replayer.pipeline

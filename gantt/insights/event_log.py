@@ -133,13 +133,8 @@ class EventLog:
     def _page(self, events: list[_Seen], last: int, read_at: float) -> views.EventPage:
         return views.EventPage(
             events=[
-                views.EventEntry(
-                    host=one.host,
-                    kind=one.event.kind,
-                    what=one.event.what,
-                    by=one.event.by,
-                    claim_id=one.event.claim_id,
-                    at=views.when(one.event.at),
+                views.view_of(
+                    views.EventEntry, one.event, host=one.host, at=views.when(one.event.at)
                 )
                 for one in events
             ],

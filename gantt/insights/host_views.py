@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts as operators are shown them: lists, details, sums over all of them.
+"""Hosts as operators are shown them: lists, details, all in a few numbers, what a drain awaits.
 
 Everything here reads one snapshot of the host table; only the claims of a
 single host are asked of the database.
@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from gantt import exceptions
+from gantt.core.claims.claim import Claim, Lifecycle, State
 from gantt.core.messages import resource_classes
 from gantt.core.messages.near import did_you_mean, near
 from gantt.core.resources import host_keys
 from gantt.core.resources.host import HostRow, topic_of
 from gantt.core.resources.host_keys import HostKey
+from gantt.core.table.columns import IntArray
 from gantt.core.table.host_table import HostTable
 from gantt.insights.explain import wording
 from gantt.insights.views import (
@@ -26,7 +29,21 @@ from gantt.insights.views import (
     HostCondition,
     HostDetail,
     HostSummary,
+    Obstacle,
+    ObstacleKind,
     ResourceUse,
+    View,
+    age,
+    view_of,
+)
+
+#: What the codes of ``HostMap.condition`` stand for.
+CONDITIONS = (
+    HostCondition.UP,
+    HostCondition.STALE,
+    HostCondition.NEW,
+    HostCondition.DISABLED,
+    HostCondition.OVER_COMMITTED,
 )
 
 
@@ -57,6 +74,33 @@ class HostPage(msgspec.Struct, frozen=True):
     next_marker: str | None
 
 
+class HostMap(View, frozen=True, kw_only=True):
+    """All hosts, by name, and one resource class of them; the arrays go together.
+
+    :ivar classes: resource classes that some host has
+    :ivar conditions: what the numbers of ``condition`` mean; so ``zones`` of ``zone``
+    :ivar free: cap less use; negative where over-committed
+    :ivar cap: what may be promised; 0: it has nothing of the class
+    :ivar claims: live claims on it
+    :ivar report_age_seconds: whole seconds; -1: it never reported
+    """
+
+    resource_class: str
+    unit: str
+    classes: list[str]
+    table_age_seconds: float
+    stale_after_seconds: float
+    conditions: list[str]
+    zones: list[str]
+    hosts: list[str]
+    condition: list[int]
+    zone: list[int]
+    free: list[int]
+    cap: list[int]
+    claims: list[int]
+    report_age_seconds: list[int]
+
+
 class HostReader:
     """Views of the hosts of one table.
 
@@ -84,18 +128,22 @@ class HostReader:
             near=meant,
         )
 
+    @functools.cached_property
+    def codes(self) -> IntArray:
+        """The condition of every row, by its place in ``CONDITIONS``."""
+        table = self.table
+        holds = {
+            HostCondition.DISABLED: ~table.enabled,
+            HostCondition.OVER_COMMITTED: table.over_committed,
+            HostCondition.NEW: table.reported_at == 0,
+            HostCondition.STALE: table.now - table.reported_at > self._stale_after,
+        }
+        codes = [CONDITIONS.index(condition) for condition in holds]
+        return np.select(list(holds.values()), codes, CONDITIONS.index(HostCondition.UP))
+
     def condition(self, row: int) -> HostCondition:
         """The one word for how a host is."""
-        host = self.table.hosts[row]
-        if host.disabled is not None or host.service_disabled is not None:
-            return HostCondition.DISABLED
-        if host.over_committed:
-            return HostCondition.OVER_COMMITTED
-        if not host.reported_at:
-            return HostCondition.NEW
-        if self.table.now - host.reported_at > self._stale_after:
-            return HostCondition.STALE
-        return HostCondition.UP
+        return CONDITIONS[self.codes[row]]
 
     def summary(self, row: int) -> HostSummary:
         """A host as a list shows it."""
@@ -126,19 +174,15 @@ class HostReader:
         host = self.table.hosts[row]
         facts = host.facts
         use = self._use(host, row, claims)
-        return HostDetail(
+        return view_of(
+            HostDetail,
+            host,
             host=self.summary(row),
             kind=host.kind.value,
-            cell=host.cell,
             location=facts.location,
             build_topic=topic_of(host.name),
-            epoch=host.epoch,
-            sequence=host.sequence,
-            full_sequence=host.full_sequence,
-            generation=host.generation,
             speaks_for='nova' if host.speaks_for == 'nova' else 'host',
             key=_key(host.key),
-            service_disabled=host.service_disabled,
             traits=sorted(facts.traits),
             hypervisor_type=facts.hypervisor.type,
             hypervisor_version=facts.hypervisor.version,
@@ -159,7 +203,7 @@ class HostReader:
     def _report_age(self, host: HostRow) -> float | None:
         if not host.reported_at:
             return None
-        return round(max(0.0, self.table.now - host.reported_at), 3)
+        return age(self.table.now, host.reported_at)
 
     def _free(self, name: str, row: int) -> int:
         code = self.table.class_code(name)
@@ -300,18 +344,49 @@ class HostReader:
             f'with or without "-" before it; got {name!r}',
         )
 
+    def map(self, resource_class: str, table_age: float) -> HostMap:
+        """Every host in a few numbers: one array for each, so that ten thousand are one answer.
+
+        :param table_age: seconds since the table was last current
+        :raises InvalidMessage: no name of a resource class
+        """
+        table = self.table
+        if not resource_classes.is_class_name(resource_class):
+            raise exceptions.InvalidMessage(
+                field='query.resource_class',
+                problem=f'expected a resource class, e.g. VCPU; got {resource_class!r}',
+            )
+        rows = np.array(sorted(range(len(table)), key=table.names.__getitem__), np.int64)
+        ages = np.maximum(0, table.now - table.reported_at).astype(np.int64)
+        ages[table.reported_at == 0] = -1
+        free = cap = np.zeros(len(table), np.int64)
+        code = table.class_code(resource_class)
+        if code is not None:
+            free, cap = table.free_of(code), table.cap_of(code)
+        return HostMap(
+            resource_class=resource_class,
+            unit=resource_classes.UNITS.get(resource_class, ''),
+            classes=wording.in_order(
+                {n for c, n in enumerate(table.classes.names) if (table.cap_of(c) > 0).any()}
+            ),
+            table_age_seconds=round(table_age, 3),
+            stale_after_seconds=self._stale_after,
+            conditions=[condition.value for condition in CONDITIONS],
+            zones=[name or table.default_zone for name in table.zones.names],
+            hosts=[table.names[row] for row in rows],
+            condition=self.codes[rows].tolist(),
+            zone=table.zone[rows].tolist(),
+            free=free[rows].tolist(),
+            cap=cap[rows].tolist(),
+            claims=table.instances[rows].tolist(),
+            report_age_seconds=ages[rows].tolist(),
+        )
+
     @functools.cached_property
     def conditions(self) -> dict[str, int]:
         """How many hosts are in each condition, every condition named."""
-        counts = collections.Counter(self.condition(row) for row in range(len(self.table)))
-        order = (
-            HostCondition.UP,
-            HostCondition.STALE,
-            HostCondition.NEW,
-            HostCondition.DISABLED,
-            HostCondition.OVER_COMMITTED,
-        )
-        return {condition.value: counts[condition] for condition in order}
+        counts = np.bincount(self.codes, minlength=len(CONDITIONS)).tolist()
+        return {one.value: count for one, count in zip(CONDITIONS, counts, strict=True)}
 
     def usage(self) -> list[ClassUsage]:
         """Sums by class over the hosts that may take claims."""
@@ -353,3 +428,37 @@ def _key(key: HostKey | None) -> str | None:
     if key is None or not key.public:
         return None
     return host_keys.fingerprint(key.public) + (' (revoked)' if key.is_revoked else '')
+
+
+def obstacles(claims: Iterable[ClaimView], elsewhere: Iterable[Claim]) -> list[Obstacle]:
+    """What is left on a host that is being emptied: an obstacle for each live claim, those that
+    end by themselves last.
+
+    :param claims: the live claims of the host
+    :param elsewhere: live claims of the same consumers, on any host
+    """
+    places: dict[str, set[str]] = collections.defaultdict(set)
+    for claim in elsewhere:
+        places[claim.consumer].add(claim.host)
+    found = [_obstacle(one, places[one.consumer] - {one.host}) for one in claims]
+    order = list(ObstacleKind)
+    return sorted(found, key=lambda one: (order.index(one.kind), one.claim.id))
+
+
+def _obstacle(view: ClaimView, others: set[str]) -> Obstacle:
+    if view.lifecycle == Lifecycle.API:
+        kind, remedy = ObstacleKind.ALLOCATED, 'ends when whoever wrote it by the API deletes it'
+    elif view.state == State.RESERVED:
+        kind, remedy = ObstacleKind.IN_FLIGHT, _lease(view)
+    elif others:
+        there = ', '.join(sorted(others))
+        kind, remedy = ObstacleKind.MOVING, f'also on {there}: ends when its move does'
+    else:
+        kind, remedy = ObstacleKind.RUNNING, 'runs here: move it away or delete it'
+    return Obstacle(kind=kind, claim=view, remedy=remedy)
+
+
+def _lease(view: ClaimView) -> str:
+    request = f'of request {view.request_id}, ' if view.request_id else ''
+    left = max(0.0, view.lease_seconds or 0.0)
+    return f'{request}not confirmed yet: it ends, or runs here, within {left:.0f} s'

@@ -7,40 +7,35 @@ answer made from it says how old it is.
 """
 
 import collections
-import threading
-from collections.abc import Callable, Iterable
-from typing import Protocol
+import functools
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from gantt import exceptions
 from gantt.core.messages.near import did_you_mean, near
-from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.placement.what_if_edits import HostEdits
-from gantt.core.records.decision import Answer, Outcome, Score
+from gantt.core.records.decision import Answer, Outcome
 from gantt.core.records.decision_codec import PREFIX_MIN, unpack
+from gantt.core.records.process import Service
 from gantt.core.resources.host import Aggregate, HostChange
 from gantt.core.table.host_table import HostTable
-from gantt.insights import draining, host_history, host_map, services, views
-from gantt.insights.activity import Activity, ActivityReader, RefusedFunnel
-from gantt.insights.decision_reader import DecisionReader, Replayed
+from gantt.insights import host_views, views
+from gantt.insights.activity import ActivityReader
+from gantt.insights.decision_reader import DecisionReader
 from gantt.insights.event_log import EventLog
 from gantt.insights.explain import explaining
-from gantt.insights.host_views import Asked, HostPage, HostReader
-from gantt.insights.replaying import Otherwise
+from gantt.insights.host_views import Asked, HostMap, HostPage, HostReader
 from gantt.insights.views import (
-    Capacity,
     ClaimView,
     Configuration,
     DecisionSummary,
-    Explanation,
     HostDetail,
     HostSummary,
     RefusalGroup,
     Status,
 )
-from gantt.insights.what_if import WhatIf, WhatIfAnswer
+from gantt.insights.what_if import WhatIf
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.placing.planning import Planner
 from gantt.scheduler.ports import Clock, Store, StoredRequest
@@ -58,13 +53,6 @@ CONFIGURATION_SECONDS = 600.0
 #: Outcomes of decisions that are no placement and are kept.
 REFUSED = (Outcome.NO_VALID_HOST, Outcome.CONFLICT, Outcome.UNKNOWN, Outcome.FAILED)
 _SHAPES_MAX = 5000
-
-
-class Gauges(Protocol):
-    """The metrics registry, as far as it is needed here."""
-
-    def gauge(self, name: str, value: float, **labels: str) -> None:
-        """Set a gauge."""
 
 
 class Insights:
@@ -97,15 +85,19 @@ class Insights:
         self.quotas = Quotas(
             store, self.settings, self.cache.clock, count or (lambda name, **labels: None)
         )
-        self._what_if = WhatIf(store, self.cache, pipeline, self.settings, self.quotas)
-        self._reader_of_decisions = DecisionReader(store, pipeline, self.settings)
+        trials = WhatIf(self.table, self.cache, pipeline, self.settings, self.quotas)
+        self.dry_run, self.what_if, self.capacity = trials.dry_run, trials.compare, trials.capacity
+        reader = DecisionReader(store, pipeline, self.settings, self.table)
+        self.decisions, self.is_decision = reader.summaries, reader.is_decision
+        self.explain, self.scores, self.replay = reader.explain, reader.scores, reader.replay
+        summed = ActivityReader(store, self.cache.clock)
+        self.activity, self.refused = summed.activity, summed.refused
         self._pipeline = pipeline
-        self._activity = ActivityReader(store, self.cache.clock)
         self.events = EventLog(store, self.cache)
         self._max_age = max_age
         self._look_again = False
-        self._shapes: dict[str, tuple[str, str]] = {}
-        self._lock = threading.Lock()
+        # Decisions never change.
+        self._shape = functools.lru_cache(_SHAPES_MAX)(self._read_shape)
 
     # -- freshness -----------------------------------------------------------------
     def table(self) -> HostTable:
@@ -172,7 +164,7 @@ class Insights:
         reader = self._reader()
         row = reader.table.hosts[reader.row(name)]
         elsewhere = self.store.live_claims_of({claim.consumer for claim in detail.claims})
-        found = draining.obstacles(detail.claims, elsewhere)
+        found = host_views.obstacles(detail.claims, elsewhere)
         counts = collections.Counter(one.kind.value for one in found)
         return views.HostDrain(
             host=detail.host,
@@ -193,7 +185,14 @@ class Insights:
         found = self.store.host_history(name, limit + 1)
         if not found:
             self.host_summary(name)
-        return host_history.shown(name, found, limit, self._now())
+        now = self._now()
+        entries = [
+            views.view_of(
+                views.HistoryEntry, one, at=views.when(one.at), age_seconds=views.age(now, one.at)
+            )
+            for one in found[:limit]
+        ]
+        return views.HostHistory(host=name, entries=entries, truncated=len(found) > limit)
 
     def host_summary(self, name: str) -> HostSummary:
         """A host in short.  :raises NotFound:"""
@@ -249,10 +248,6 @@ class Insights:
             metadata={key: value for key, value in merged.items() if value is not None},
             hosts=before.hosts if hosts is None else hosts,
         )
-
-    def declared_classes(self) -> frozenset[str]:
-        """Custom resource classes."""
-        return self.store.declared_classes()
 
     # -- claims and requests -----------------------------------------------------------------
     def claims(
@@ -325,66 +320,15 @@ class Insights:
         """Requests by id, after ``marker``; those with claims of one project, or all."""
         now = self._now()
         return [
-            views.request_summary(line, now) for line in self.store.requests(limit, marker, project)
+            views.view_of(
+                views.RequestSummary,
+                line,
+                request_id=line.id,
+                updated_at=views.when(line.updated_at),
+                age_seconds=views.age(now, line.updated_at),
+            )
+            for line in self.store.requests(limit, marker, project)
         ]
-
-    # -- decisions -----------------------------------------------------------------------------
-    def decisions(
-        self,
-        *,
-        outcome: str | None = None,
-        project: str | None = None,
-        limit: int = 100,
-        marker: str | None = None,
-        consumer: str | None = None,
-    ) -> list[DecisionSummary]:
-        """Decisions, newest first; of one project, or of all; about one consumer, or any."""
-        return self._reader_of_decisions.summaries(
-            outcome, project, limit, marker, self._now(), consumer
-        )
-
-    def explain(
-        self,
-        decision_id: str,
-        host: str | None = None,
-        public: bool = False,
-        project: str | None = None,
-    ) -> Explanation:
-        """A decision, explained; see ``DecisionReader.explain``.
-
-        :param public: only what everybody may know
-        """
-        if public:
-            return self._reader_of_decisions.public(decision_id, self._now(), project)
-        return self._reader_of_decisions.explain(decision_id, self.table(), host, project)
-
-    def is_decision(self, decision_id: str, project: str | None = None) -> bool:
-        """Whether a decision of just this id is kept; of one project, or of any."""
-        found = self.store.load_decision(decision_id, project)
-        return found is not None and unpack(found[0]).decision.id == decision_id
-
-    def scores(self, decision_id: str, member: int) -> list[Score]:
-        """Of all hosts that a decision chose among; see ``DecisionReader.scores``."""
-        return self._reader_of_decisions.scores(decision_id, member)
-
-    def replay(self, decision_id: str, otherwise: Otherwise | None = None) -> Replayed:
-        """A decision made again, with other settings where asked; see ``DecisionReader``."""
-        return self._reader_of_decisions.replay(decision_id, self.table(), otherwise)
-
-    # -- what if -------------------------------------------------------------------------
-    def dry_run(
-        self, request: SelectDestinations, public: bool = False, is_own_caller: bool = False
-    ) -> tuple[Answer, Explanation]:
-        """Place a request on a copy of the table and claim nothing; see ``WhatIf``."""
-        return self._what_if.dry_run(self.table(), request, public, is_own_caller)
-
-    def what_if(self, request: SelectDestinations, hosts: HostEdits) -> WhatIfAnswer:
-        """A request placed as it is and with hosts edited; see ``WhatIf.compare``."""
-        return self._what_if.compare(self.table(), request, hosts)
-
-    def capacity(self, spec: RequestSpec) -> Capacity:
-        """How many more of a shape fit now, where, and what runs out first."""
-        return self._what_if.capacity(self.table(), spec)
 
     # -- at a glance ------------------------------------------------------------------------------
     def status(self) -> Status:
@@ -406,23 +350,13 @@ class Insights:
         )
 
     def services(self) -> list[views.ServiceView]:
-        """The processes of the site, see ``services.listed``."""
-        return services.listed(
-            self.store.services(), self.table(), self.settings.stale_after_seconds
-        )
-
-    def host_map(self, resource_class: str) -> host_map.HostMap:
-        """Every host in a few numbers, see ``HostMap``.  :raises InvalidMessage:"""
+        """The processes of the site, by what they noted of themselves or report."""
         stale_after = self.settings.stale_after_seconds
-        return host_map.read(self.table(), resource_class, stale_after, self.cache.age_seconds)
+        return _services(self.store.services(), self.table(), stale_after)
 
-    def activity(self, window: int) -> Activity:
-        """What is kept of the last ``window`` seconds, in parts of it."""
-        return self._activity.activity(window)
-
-    def refused(self, window: int) -> RefusedFunnel:
-        """What removed the hosts of the latest refused requests."""
-        return self._activity.refused(window)
+    def host_map(self, resource_class: str) -> HostMap:
+        """Every host in a few numbers, see ``HostMap``.  :raises InvalidMessage:"""
+        return self._reader().map(resource_class, self.cache.age_seconds)
 
     def _refusals(self, now: float) -> tuple[list[RefusalGroup], dict[str, int], bool]:
         groups: dict[tuple[str, str, str], list[DecisionSummary]] = collections.defaultdict(list)
@@ -472,32 +406,81 @@ class Insights:
         ]
         return sorted(listed, key=lambda one: (-len(one.workers), one.digest))
 
-    def _shape(self, decision_id: str) -> tuple[str, str]:
-        """The shape of a kept decision, and what decided it.
-
-        Decisions never change, so it is remembered.
-        """
-        known = self._shapes.get(decision_id)
-        if known is not None:
-            return known
+    def _read_shape(self, decision_id: str) -> tuple[str, str]:
+        """The shape of a kept decision, and what decided it."""
         found = self.store.load_decision(decision_id)
-        whole = unpack(found[0]) if found else None
-        shape = (
-            explaining.shape_of(whole.request if whole else None),
-            whole.decision.cause if whole else '',
-        )
-        with self._lock:
-            if len(self._shapes) >= _SHAPES_MAX:
-                self._shapes.clear()
-            self._shapes[decision_id] = shape
-        return shape
+        if found is None:
+            return explaining.shape_of(None), ''
+        whole = unpack(found[0])
+        return explaining.shape_of(whole.request), whole.decision.cause
 
-    def export(self, metrics: Gauges) -> None:
-        """Set the gauges that are read from the table; as far as it is known."""
+    def export(self, gauge: Callable[..., None]) -> None:
+        """Set the gauges that are read from the table, by ``gauge``; as far as it is known."""
         try:
             reader = self._reader()
         except exceptions.Unavailable:
             return
         for condition, count in reader.conditions.items():
-            metrics.gauge('gantt_hosts', count, state=condition)
-        metrics.gauge('gantt_table_age_seconds', self.cache.age_seconds)
+            gauge('gantt_hosts', count, state=condition)
+        gauge('gantt_table_age_seconds', self.cache.age_seconds)
+
+
+def _services(
+    notes: Sequence[Service], table: HostTable, stale_after: float
+) -> list[views.ServiceView]:
+    """The processes of a site: schedulers and APIs by kind, host and name, then the sources.
+
+    A source has no access to the database: it is known by the hosts that it reports for.
+
+    :param stale_after: seconds of silence after which a source is silent
+    """
+    usual = _usual(notes)
+    found = [
+        views.view_of(
+            views.ServiceView,
+            one,
+            differs=not one.is_silent and one.configuration != usual,
+            up_seconds=round(one.up_seconds, 1),
+            configured_seconds=round(one.configured_seconds, 1),
+            seen_seconds=round(one.seen_seconds, 1),
+        )
+        for one in notes
+    ]
+    order = {'scheduler': 0, 'api': 1}
+    found.sort(key=lambda one: (order.get(one.kind, 2), one.host, one.name))
+    return [*found, *_sources(table, stale_after)]
+
+
+def _usual(notes: Iterable[Service]) -> str:
+    """The configuration of most that are alive; of several, that which was read last."""
+    alive = [one for one in notes if not one.is_silent]
+    counts = collections.Counter(one.configuration for one in alive)
+    latest: dict[str, float] = {}
+    for one in alive:
+        age = latest.get(one.configuration, one.configured_seconds)
+        latest[one.configuration] = min(age, one.configured_seconds)
+    return max(counts, key=lambda digest: (counts[digest], -latest[digest]), default='')
+
+
+def _sources(table: HostTable, stale_after: float) -> list[views.ServiceView]:
+    """What speaks for hosts of Nova, as one: which process it is, its reports do not say."""
+    reported = [host.reported_at for host in table.hosts if host.speaks_for == 'nova']
+    if not any(reported):
+        return []
+    age = max(0.0, table.now - max(reported))
+    return [
+        views.ServiceView(
+            name='nova',
+            kind='source',
+            host='',
+            version='',
+            is_silent=age > stale_after,
+            configuration='',
+            differs=False,
+            problem='',
+            alarm='',
+            up_seconds=None,
+            configured_seconds=None,
+            seen_seconds=round(age, 1),
+        )
+    ]

@@ -76,33 +76,30 @@ class Replayer:
         self._store = store
         self._default_zone = default_zone
         self._lock = threading.Lock()
-        self._last: tuple[tuple[str, int], HostTable] | None = None
-        self._start: tuple[tuple[str, int], HostTable] | None = None
+        self._built = functools.lru_cache(1)(self._build)
+        self._began: tuple[tuple[str, int], HostTable] | None = None
 
     def table_of(self, decision: Decision) -> HostTable:
         """A writable copy of the table that a decision saw.
 
         :raises Gone: it cannot be built any more
         """
-        wanted = (decision.worker, decision.table_seq)
         with self._lock:
-            if self._last is None or self._last[0] != wanted:
-                parts = self._store.load_table_log(*wanted)
-                events = table_log.read(parts)
-                made = functools.partial(self._made, decision.worker)
-                table = table_log.rebuild(events, decision.table_seq, made=made)
-                if table is None:
-                    raise Gone(kind='table', name=decision.id)
-                self._last = (wanted, table)
-            return self._last[1].copy()
+            table = self._built(decision.worker, decision.table_seq)
+            if table is None:
+                self._built.cache_clear()
+                raise Gone(kind='table', name=decision.id)
+            return table.copy()
+
+    def _build(self, worker: str, seq: int) -> HostTable | None:
+        events = table_log.read(self._store.load_table_log(worker, seq))
+        return table_log.rebuild(events, seq, made=functools.partial(self._made, worker))
 
     def _made(self, worker: str, at: int, checkpoint: table_log.Checkpoint) -> HostTable:
         """The table of a checkpoint: decisions of some minutes begin at the same one."""
-        wanted = (worker, at)
-        if self._start is None or self._start[0] != wanted:
-            table = checkpoint.table(self._default_zone)
-            self._start = (wanted, table)
-        return self._start[1].copy()
+        if self._began is None or self._began[0] != (worker, at):
+            self._began = (worker, at), checkpoint.table(self._default_zone)
+        return self._began[1].copy()
 
     def again(
         self, kept: Kept, otherwise: Otherwise, pause: Callable[[], Pause] | None = None
@@ -153,7 +150,7 @@ class Replayer:
             field, problem = f'body.{e.kwargs["field"]}', e.kwargs['problem']
             raise exceptions.InvalidMessage(field=field, problem=problem) from None
 
-    def steps(self, kept: Kept, host: int) -> tuple[MemberDecision, list[HostStep]] | None:
+    def steps(self, kept: Kept, host: int) -> list[HostStep] | None:
         """What every filter said of a host, by provider id, as the member that failed saw it.
 
         Of a request that was placed: as its first member saw it.  None: the host was not
@@ -168,14 +165,13 @@ class Replayer:
             return None
         pipeline = self.pipeline_for(decision, Otherwise())
         at = next((i for i, m in enumerate(decision.members) if m.selection is None), 0)
-        failed = decision.outcome is not Outcome.PLACED
-        if failed:
+        if decision.outcome is not Outcome.PLACED:
             at = len(decision.members) - 1  # the last one found no host
             before = [m.member for m in decision.members[:at]]
             if before:
                 _place(table, decision, request, pipeline, decision.seed, before)
         member = decision.members[at]
-        return member, steps_of(table, request.spec, member.consumer, pipeline, row)
+        return steps_of(table, request.spec, member.consumer, pipeline, row)
 
 
 def _planned(decision: Decision, count: int) -> list[int]:
@@ -221,13 +217,12 @@ def _request_of(kept: Kept) -> SelectDestinations:
 
 def differences(then: Decision, again: Decision) -> list[str]:
     """In what two decisions of one request differ, by the bytes; [] where in nothing."""
-    found = []
+    names = ['hosts', 'weighers', 'nearest', 'relaxed']
     # "Do not know" was found out after placing, by the age of the table.
     if then.outcome is not Outcome.UNKNOWN:
-        for name in ('outcome', 'reason'):
-            found += _differs(name, getattr(then, name), getattr(again, name))
-    for name in ('hosts', 'weighers', 'nearest', 'relaxed'):
-        found += _differs(name, getattr(then, name), getattr(again, name))
+        names = ['outcome', 'reason', *names]
+    pairs = [(name, getattr(then, name), getattr(again, name)) for name in names]
+    found = [f'{name} {now!r}, then {was!r}' for name, was, now in pairs if _differ(was, now)]
     if len(then.members) != len(again.members):
         found.append(f'{wording.count(len(again.members), "member")}, {len(then.members)} then')
     for one, two in zip(then.members, again.members, strict=False):
@@ -237,12 +232,10 @@ def differences(then: Decision, again: Decision) -> list[str]:
 
 def _member(one: MemberDecision, two: MemberDecision) -> list[str]:
     one, two = (_without_claim(m) for m in (one, two))
-    if _encode(one) == _encode(two):
-        return []
     found = []
     for name in one.__struct_fields__:
         was, now = getattr(one, name), getattr(two, name)
-        if _encode(was) != _encode(now):
+        if _differ(was, now):
             hosts = ''
             if name == 'selection':
                 hosts = f': {now.host if now else "nowhere"}, then {was.host if was else "nowhere"}'
@@ -257,5 +250,5 @@ def _without_claim(member: MemberDecision) -> MemberDecision:
     return replace(member, selection=replace(member.selection, claim_id=None))
 
 
-def _differs(name: str, was: object, now: object) -> list[str]:
-    return [] if _encode(was) == _encode(now) else [f'{name} {now!r}, then {was!r}']
+def _differ(was: object, now: object) -> bool:
+    return _encode(was) != _encode(now)

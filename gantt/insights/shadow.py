@@ -9,6 +9,7 @@ A dry run claims nothing and answers nobody.  What is remembered is bounded in
 number and in time.
 """
 
+import dataclasses
 import logging
 import math
 import queue
@@ -70,6 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 4
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Pending:
     """A request, and what is known of it so far.
 
@@ -77,27 +79,15 @@ class _Pending:
     :ivar problem: why nothing was decided
     """
 
-    __slots__ = (
-        'asked',
-        'begun',
-        'decided_at',
-        'decision',
-        'due',
-        'ended',
-        'ours',
-        'problem',
-        'theirs',
-    )
-
-    def __init__(self, asked: Asked, due: float) -> None:
-        self.asked = asked
-        self.due = due
-        self.begun = self.ended = False
-        self.ours: dict[str, str] | None = None
-        self.decision = ''
-        self.decided_at = 0.0
-        self.problem = ''
-        self.theirs: dict[str, str] = {}
+    asked: Asked
+    due: float
+    begun: bool = False
+    ended: bool = False
+    ours: dict[str, str] | None = None
+    decision: str = ''
+    decided_at: float = 0.0
+    problem: str = ''
+    theirs: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
@@ -135,7 +125,7 @@ class Shadow:
         self._lock = threading.Lock()
         self._pending: OrderedDict[str, _Pending] = OrderedDict()
         self._of_guest: dict[str, _Pending] = {}
-        self._asked: queue.Queue[_Pending | None] = queue.Queue(settings.pending_most)
+        self._asked: queue.Queue[_Pending] = queue.Queue(settings.pending_most)
         self._waiting: list[Compared] = []
         self._hears_of_both = False
         self._stopping = threading.Event()
@@ -220,15 +210,11 @@ class Shadow:
     def decide_one(self, idle_seconds: float = 0.0) -> bool:
         """Decide the next request; whether there was one."""
         try:
-            pending = self._asked.get(timeout=idle_seconds) if idle_seconds else self._next()
+            pending = self._asked.get(bool(idle_seconds), idle_seconds)
         except queue.Empty:
             return False
-        if pending is not None:
-            self._decided(pending)
+        self._decided(pending)
         return True
-
-    def _next(self) -> '_Pending | None':
-        return self._asked.get_nowait()
 
     def _decided(self, pending: _Pending) -> None:
         request = pending.asked.request
@@ -341,11 +327,9 @@ class Shadow:
         """Why another host was chosen here."""
         try:
             found = self._explain(pending.decision, theirs)
-        except exceptions.NotFound as e:
-            if e.kwargs.get('kind') == 'host':
-                return Verdict.NOT_KNOWN, f'{theirs} is not known here'
-            return Verdict.OTHER, f'it could not be explained: {e.message}'
         except exceptions.GanttError as e:
+            if isinstance(e, exceptions.NotFound) and e.kwargs.get('kind') == 'host':
+                return Verdict.NOT_KNOWN, f'{theirs} is not known here'
             return Verdict.OTHER, f'it could not be explained: {e.message}'
         said = next(
             (one for one in found.host_verdicts if one.startswith(f'member {number}: ')), ''

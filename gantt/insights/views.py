@@ -6,9 +6,10 @@ given twice: as UTC text, and as an age by the database's clock, so that a
 reader's own clock does not matter.
 """
 
+import collections
 import datetime
 import enum
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
@@ -16,9 +17,9 @@ from gantt.core.claims.claim import Claim
 from gantt.core.messages.since import since
 from gantt.core.placement.host_trace import HostStep
 from gantt.core.records.decision import Contradiction
-from gantt.scheduler.ports import RequestLine
 
 T = TypeVar('T')
+V = TypeVar('V', bound=msgspec.Struct)
 
 
 class HostCondition(enum.StrEnum):
@@ -498,19 +499,18 @@ def when(seconds: float) -> str:
     return moment.isoformat(timespec='milliseconds').replace('+00:00', 'Z')
 
 
-def request_summary(line: RequestLine, now: float) -> RequestSummary:
-    """A request as a list shows it.
+def age(now: float, then: float) -> float:
+    """Seconds from a moment to now, never below 0: clocks of a database go back now and then.
 
-    :param now: the database's clock
+    :param now: the database's clock, as ``then``
     """
-    return RequestSummary(
-        request_id=line.id,
-        state=line.state,
-        attempt=line.attempt,
-        claims=line.claims,
-        updated_at=when(line.updated_at),
-        age_seconds=round(max(0.0, now - line.updated_at), 3),
-    )
+    return round(max(0.0, now - then), 3)
+
+
+def view_of(view: type[V], source: Any, **others: Any) -> V:
+    """A view with what ``source`` has by the same names, and the others as they are given."""
+    names = [name for name in view.__struct_fields__ if name not in others]
+    return view(**{name: getattr(source, name) for name in names}, **others)
 
 
 def claim_view(claim: Claim, now: float) -> ClaimView:
@@ -518,32 +518,19 @@ def claim_view(claim: Claim, now: float) -> ClaimView:
 
     :param now: the database's clock
     """
-    resources: dict[str, int] = {}
+    resources: collections.Counter[str] = collections.Counter()
     for amounts in claim.allocations.values():
-        for name, amount in amounts.items():
-            resources[name] = resources.get(name, 0) + amount
+        resources.update(amounts)
     leased = claim.state == 'reserved' and claim.lease_until > 0
-    return ClaimView(
-        id=claim.id,
-        request_id=claim.request_id,
-        attempt=claim.attempt,
-        member=claim.member,
-        consumer=claim.consumer,
-        consumer_type=claim.consumer_type,
-        host=claim.host,
+    return view_of(
+        ClaimView,
+        claim,
         state=claim.state.value,
         lifecycle=claim.lifecycle.value,
         purpose=claim.purpose.value,
-        resources=resources,
+        resources=dict(resources),
         lease_seconds=round(claim.lease_until - now, 3) if leased else None,
-        group=claim.group,
-        move_id=claim.move_id,
-        project_id=claim.project_id,
-        user_id=claim.user_id,
-        adopted=claim.adopted,
-        absences=claim.absences,
-        reason=claim.reason,
         created_at=when(claim.created_at),
         updated_at=when(claim.updated_at),
-        age_seconds=round(max(0.0, now - claim.created_at), 3),
+        age_seconds=age(now, claim.created_at),
     )

@@ -5,34 +5,40 @@ The planner, the pipeline and the tie-break seed are the schedulers' own, so
 that the answer is what a real request would get on the same table.
 """
 
+import collections
+from collections.abc import Callable
+
 import msgspec
+import numpy as np
 
 from gantt import exceptions
 from gantt.core.messages import request as requests
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.placement import capacity as counting
 from gantt.core.placement import what_if_edits as edits
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.place import Pause
 from gantt.core.placement.what_if_edits import HostEdits
-from gantt.core.records.decision import Answer, Outcome, error_of
+from gantt.core.records.decision import CHOSEN, PASSED, Answer, Decision, Outcome, error_of
 from gantt.core.records.decision_codec import Kept
 from gantt.core.table.host_table import HostTable
-from gantt.insights import capacity as room
+from gantt.core.topology.inside import Inside
 from gantt.insights import side_by_side
-from gantt.insights.explain import explaining, redacting
-from gantt.insights.views import Capacity, Explanation, View
+from gantt.insights.explain import explaining, redacting, wording
+from gantt.insights.views import Capacity, Explanation, Room, View
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.placing.admission import Call
 from gantt.scheduler.placing.plan import Plan
 from gantt.scheduler.placing.planning import Planner
-from gantt.scheduler.ports import Store
 from gantt.scheduler.quotas import Quotas
 from gantt.scheduler.settings import Settings
 
 #: Members times hosts of one trial, and for how long it may take a thread.
 LOOKS_MAX = 20_000_000
 SECONDS_MAX = 10.0
+#: Hosts that the room on them is listed of.
+HOSTS_SHOWN = 100
 
 
 class WhatIfAnswer(View, frozen=True, kw_only=True):
@@ -48,28 +54,27 @@ class WhatIfAnswer(View, frozen=True, kw_only=True):
 
 
 class WhatIf:
-    """Answers on copies of a table; keeps nothing."""
+    """Answers on copies of a table; keeps nothing.
+
+    :param table: the hosts as they are now
+    """
 
     def __init__(
         self,
-        store: Store,
+        table: Callable[[], HostTable],
         cache: HostCache,
         pipeline: Pipeline,
         settings: Settings,
         quotas: Quotas,
     ) -> None:
-        self._store = store
+        self._table = table
         self._quotas = quotas
         self._cache = cache
         self._pipeline = pipeline
         self._settings = settings
 
     def dry_run(
-        self,
-        table: HostTable,
-        request: SelectDestinations,
-        public: bool = False,
-        is_own_caller: bool = False,
+        self, request: SelectDestinations, public: bool = False, is_own_caller: bool = False
     ) -> tuple[Answer, Explanation]:
         """Place a request on a copy of the table and claim nothing.
 
@@ -81,7 +86,7 @@ class WhatIf:
         """
         requests.check(request, self._cache.declared_classes(request.spec.resources))
         self._quotas.check(request, is_own_caller)
-        answer, explanation = self._placed(table, request, public)
+        answer, explanation = self._placed(self._table(), request, public)
         if public:
             words = redacting.words_of(self._pipeline.filters)
             explanation = redacting.redacted(explanation, words)
@@ -95,14 +100,13 @@ class WhatIf:
             raise error
         return answer, explanation
 
-    def compare(
-        self, table: HostTable, request: SelectDestinations, hosts: HostEdits
-    ) -> WhatIfAnswer:
+    def compare(self, request: SelectDestinations, hosts: HostEdits) -> WhatIfAnswer:
         """Place a request on the table as it is, and with hosts added, removed or changed.
 
         :raises InvalidMessage, NotFound: the request or an edit cannot be
         """
         requests.check(request, self._cache.declared_classes(request.spec.resources))
+        table = self._table()
         other = table.copy()
         named = {
             name for e in (*hosts.add.values(), *hosts.change.values()) for name in e.resources
@@ -125,7 +129,7 @@ class WhatIf:
         ids = plan.decision.provider_ids
         return plan.answer(), explaining.explain(kept, now, now, ids, is_kept=False)
 
-    def capacity(self, table: HostTable, spec: RequestSpec) -> Capacity:
+    def capacity(self, spec: RequestSpec) -> Capacity:
         """How many more of a shape fit now, where, and what runs out first.
 
         :raises HostsUnknown: too little is known to say
@@ -139,13 +143,14 @@ class WhatIf:
             dry_run=True,
         )
         requests.check(request, self._cache.declared_classes(spec.resources))
+        table = self._table()
         plan = self._plan(table, request)
         if plan.decision.outcome not in (Outcome.PLACED, Outcome.NO_VALID_HOST):
             error = error_of(plan.answer())
             if error is not None:
                 raise error
         age, inside = self._cache.age_seconds, self._pipeline.inside
-        return room.capacity(table, plan.request.spec, plan.decision, age, inside)
+        return room(table, plan.request.spec, plan.decision, age, inside)
 
     def _plan(self, table: HostTable, request: SelectDestinations, public: bool = False) -> Plan:
         """Plan as a scheduler would, on a copy of ``table``.
@@ -170,7 +175,7 @@ class WhatIf:
         def pause() -> Pause:
             return Pause.OVER if clock.monotonic() >= end else Pause.GO_ON
 
-        plan = Planner(self._store, aside, self._pipeline, settings).plan(call, pause)
+        plan = Planner(self._cache.store, aside, self._pipeline, settings).plan(call, pause)
         if plan.decision.outcome is Outcome.EXPIRED:
             raise exceptions.Expired(plan.decision.reason)
         return plan
@@ -187,3 +192,58 @@ class _Aside(HostCache):
     @property
     def age_seconds(self) -> float:
         return self._age
+
+
+def room(
+    table: HostTable,
+    spec: RequestSpec,
+    decision: Decision,
+    age: float,
+    inside: Inside | None = None,
+) -> Capacity:
+    """How many of ``spec`` fit on the hosts that the filters let pass: plain arithmetic over what
+    is free there, and layouts where the request asks for any.
+
+    :param decision: of one member, made on this very table
+    :param age: seconds since the table was current
+    :param inside: how the pipeline that made it lays requests out
+    """
+    member = decision.members[0]
+    verdicts = np.frombuffer(member.verdicts, np.uint8)
+    rows = np.flatnonzero((verdicts == PASSED) | (verdicts == CHOSEN))
+    counted = counting.room(table, spec, rows, inside)
+    by_row = list(zip(rows.tolist(), counted.counts.tolist(), strict=True))
+    by_host = sorted(
+        (Room(name=table.names[row], count=n) for row, n in by_row if n),
+        key=lambda room: (-room.count, room.name),
+    )
+    by_zone: collections.Counter[str] = collections.Counter()
+    by_aggregate: collections.Counter[str] = collections.Counter()
+    for row, n in by_row:
+        by_zone[table.zone_name(row)] += n
+        for aggregate in table.host_state(row).aggregates:
+            by_aggregate[aggregate.name] += n
+    return Capacity(
+        shape=wording.shape(spec.resources),
+        resources=spec.resources,
+        count=counted.total,
+        hosts=len(table),
+        eligible=len(rows),
+        by_zone=_rooms(by_zone),
+        by_aggregate=_rooms(by_aggregate),
+        by_host=by_host[:HOSTS_SHOWN],
+        by_host_truncated=len(by_host) > HOSTS_SHOWN,
+        runs_out=counted.bound_counts(),
+        uncounted=counted.uncounted,
+        funnel=explaining.funnel(decision.hosts, member),
+        verdict='' if len(rows) else decision.reason,
+        nearest=[] if len(rows) else decision.nearest,
+        table_age_seconds=round(age, 3),
+    )
+
+
+def _rooms(counts: collections.Counter[str]) -> list[Room]:
+    return [
+        Room(name=name, count=n)
+        for name, n in sorted(counts.items(), key=lambda kv: (-kv[1], kv[0]))
+    ]

@@ -13,7 +13,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.claims import registration
-from gantt.core.claims.reconcile import Registration, RegistrationFate
+from gantt.core.claims.reconcile import RegistrationFate
 from gantt.core.messages.report import ClaimWords, Registered, RegisterHost
 from gantt.core.messages.request import CancelClaims, ExtendClaims
 from gantt.core.resources.host import HostRow
@@ -53,9 +53,17 @@ class Claims:
         before = [self._cache.row_of(one.name) for one in messages]
         found = self._store.register_hosts(messages)
         self._look_at(before, messages, found)
-        fine = [one for one in found if not isinstance(one, exceptions.GanttError)]
-        told = iter(self._registered(fine))
-        return [one if isinstance(one, exceptions.GanttError) else next(told) for one in found]
+        made = [one for one in found if not isinstance(one, exceptions.GanttError)]
+        if made:
+            self._cache.offer([change for _, change in made])
+            self._recorder.count('gantt_registrations_total', len(made))
+        seconds = self._settings.report_seconds
+        return [
+            one
+            if isinstance(one, exceptions.GanttError)
+            else msgspec.structs.replace(one[0], report_seconds=seconds)
+            for one in found
+        ]
 
     def _look_at(
         self,
@@ -79,15 +87,6 @@ class Claims:
                     said.name,
                     max(0.0, self._cache.database_now - row.reported_at),
                 )
-
-    def _registered(self, found: Sequence[Registration]) -> list[Registered]:
-        if found:
-            self._cache.offer([change for _, change in found])
-            self._recorder.count('gantt_registrations_total', len(found))
-        return [
-            msgspec.structs.replace(told, report_seconds=self._settings.report_seconds)
-            for told, _ in found
-        ]
 
     def confirm(self, words: ClaimWords) -> list[ClaimFate]:
         """The compute asks before it starts guests: ok, or gone."""
@@ -118,10 +117,7 @@ class Claims:
         return {
             'request_id': message.request_id,
             'state': stored.state,
-            'claims': [
-                {'claim_id': f.claim_id, 'fate': f.fate, 'state': f.state}
-                for f in self._told('cancel', result)
-            ],
+            'claims': _listed(self._told('cancel', result)),
         }
 
     def extend(self, message: ExtendClaims) -> dict[str, object]:
@@ -136,10 +132,7 @@ class Claims:
             raise exceptions.NotFound(kind='request with reserved claims', name=message.request_id)
         return {
             'request_id': message.request_id,
-            'claims': [
-                {'claim_id': f.claim_id, 'fate': f.fate, 'state': f.state}
-                for f in self._told('extend', result)
-            ],
+            'claims': _listed(self._told('extend', result)),
         }
 
     def sweep(self) -> int:
@@ -161,6 +154,10 @@ class Claims:
         for fate in result.fates:
             self._recorder.count('gantt_claim_words_total', word=word, fate=fate.fate)
         return result.fates
+
+
+def _listed(fates: Sequence[ClaimFate]) -> list[dict[str, object]]:
+    return [{'claim_id': f.claim_id, 'fate': f.fate, 'state': f.state} for f in fates]
 
 
 def jittered(seconds: float) -> float:

@@ -172,8 +172,7 @@ class HostSignatures:
             if asked != known:
                 problem = self._problem(signed, asked)
         if problem is not None:
-            self.alarm.raise_(signed.method, problem)
-            raise problem
+            raise self._refused(signed.method, problem)
 
     def check_unsigned(self, method: str, host: str) -> None:
         """Messages without a field for a signature are taken of a host that need not sign.
@@ -181,9 +180,7 @@ class HostSignatures:
         :raises NotProven: it has to; the alarm was raised
         """
         if not self.is_free(host):
-            problem = host_keys.unsigned(host, self._key(host))
-            self.alarm.raise_(method, problem)
-            raise problem
+            raise self._refused(method, host_keys.unsigned(host, self._key(host)))
 
     def introduce(self, said: RegisterHost, body: Mapping[str, Any]) -> RegisterHost:
         """A registration with what it proves.  Never waits.

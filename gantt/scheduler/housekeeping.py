@@ -4,6 +4,7 @@
 One thread; every job has a period and survives a database that is away.
 """
 
+import dataclasses
 import logging
 import threading
 from collections.abc import Callable
@@ -30,25 +31,19 @@ PURGE_ROWS = 1000
 AGAIN_SECONDS = 0.2
 
 
+@dataclasses.dataclass
 class Job:
     """Something periodic.
 
     :ivar most: how much one run does at most, where ``run`` says how much it did
     """
 
-    def __init__(
-        self,
-        name: str,
-        seconds: Callable[[], float],
-        run: Callable[[], int | None],
-        most: Callable[[], int] | None = None,
-    ) -> None:
-        self.name = name
-        self.seconds = seconds
-        self.run = run
-        self.most = most
-        self.due = 0.0
-        self.complained = float('-inf')
+    name: str
+    seconds: Callable[[], float]
+    run: Callable[[], int | None]
+    most: Callable[[], int] | None = None
+    due: float = 0.0
+    complained: float = float('-inf')
 
 
 class Housekeeping:
@@ -133,10 +128,9 @@ class Housekeeping:
             if now - job.complained >= COMPLAIN_SECONDS:
                 LOG.warning('%s: %s', job.name, e)
                 job.complained = now
-            self._recorder.count('gantt_jobs_failed_total', job=job.name)
         except Exception:
             LOG.exception('%s failed', job.name)
-            self._recorder.count('gantt_jobs_failed_total', job=job.name)
+        self._recorder.count('gantt_jobs_failed_total', job=job.name)
         return 0
 
     def _measure(self) -> None:

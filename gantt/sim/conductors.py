@@ -5,6 +5,7 @@ A request is repeated until it has an answer that ends it; what is placed is
 built, or cancelled, extended, forgotten; what runs is moved or deleted.
 """
 
+import dataclasses
 import random
 import uuid
 from collections.abc import Callable
@@ -29,20 +30,20 @@ from gantt.sim.network import Network
 
 TRIES = 5
 BUDGETS_MS = (2_000, 5_000, 5_000, 8_000)
-#: Ask again after one of these: they say nothing about the request.
+#: They say nothing about a request, placed or not: ask again after one of these.
 PASSING = {Outcome.BUSY, Outcome.FAILED, Outcome.EXPIRED, Outcome.UNKNOWN, Outcome.CONFLICT}
 
 #: Delivers a message to whoever speaks for a host; whether somebody did.
 Deliver = Callable[[str, Build | Delete], bool]
 
 
+@dataclasses.dataclass
 class Heard:
     """An answer as a caller got it; times in virtual seconds."""
 
-    def __init__(self, asked_at: float, heard_at: float, answer: Answer) -> None:
-        self.asked_at = asked_at
-        self.heard_at = heard_at
-        self.answer = answer
+    asked_at: float
+    heard_at: float
+    answer: Answer
 
 
 class Conductors:

@@ -20,7 +20,7 @@ from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.core.claims.quota import Limit
 from gantt.core.messages.report import ClaimWords, HostReport
 from gantt.scheduler.ports import ClaimResult, Clock, Feed, ReportFate, ReportResult
-from gantt.sim.loop import Loop, Process
+from gantt.sim.loop import Loop, Process, ProcessClock
 from gantt.testing.store.memory import MemoryStore
 
 #: Read by a process under a lock of its own: no other task of it may run meanwhile.
@@ -45,23 +45,6 @@ NO_LIMIT = 1_000_000
 Reserved = Mapping[str, Claim]
 
 
-class TrueClock:
-    """The database's clock: the loop's own."""
-
-    def __init__(self, loop: Loop, start: float) -> None:
-        self._loop = loop
-        self._start = start
-
-    def monotonic(self) -> float:
-        return self._loop.now
-
-    def wall(self) -> float:
-        return self._start + self._loop.now
-
-    def sleep(self, seconds: float) -> None:
-        self._loop.sleep(seconds)
-
-
 #: Makes the store from its clock: another one breaks a rule on purpose.
 MakeStore = Callable[[Clock], MemoryStore]
 
@@ -77,10 +60,10 @@ class Database:
     :ivar broken: violations that were seen when they happened
     """
 
-    def __init__(self, loop: Loop, rng: random.Random, make: MakeStore, start: float) -> None:
+    def __init__(self, loop: Loop, rng: random.Random, make: MakeStore) -> None:
         self.loop = loop
         self.rng = rng
-        self.store = make(TrueClock(loop, start))
+        self.store = make(ProcessClock(Process(loop, 'database')))
         self.away_until = 0.0
         self.lost_answers = 0
         self.blind: set[str] = set()

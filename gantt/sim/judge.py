@@ -12,14 +12,10 @@ from gantt.core.records.decision import Answer, Outcome
 from gantt.core.resources.group_rule import GroupRule
 from gantt.scheduler import table_log
 from gantt.sim.computes import Host
-from gantt.sim.conductors import Conductors, Heard
+from gantt.sim.conductors import PASSING, Conductors, Heard
 from gantt.sim.database import NO_LIMIT, Database
 from gantt.sim.plan import Plan
 from gantt.sim.schedulers import LATE_SECONDS, SchedulerProcess
-
-#: Outcomes that may come instead of the one outcome of a placed request: asking again
-#: settles them, or the caller itself took it back.
-NOT_YET = {Outcome.BUSY, Outcome.EXPIRED, Outcome.FAILED, Outcome.CONFLICT, Outcome.UNKNOWN}
 
 
 def violations(
@@ -118,7 +114,7 @@ def _places(answer: Answer) -> tuple[tuple[str, str | None], ...]:
 
 def _may_be_said(request_id: str, one: Heard, conductors: Conductors) -> bool:
     outcome = one.answer.outcome
-    if outcome is Outcome.PLACED or outcome in NOT_YET:
+    if outcome is Outcome.PLACED or outcome in PASSING:
         return True
     if outcome is Outcome.REUSED:
         return request_id in conductors.reused

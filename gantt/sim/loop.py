@@ -8,6 +8,7 @@ again, and then takes the next.  No clock and no lock of the machine decides
 anything.
 """
 
+import dataclasses
 import heapq
 import itertools
 import threading
@@ -110,26 +111,22 @@ class Stack:
             self._theirs.release()
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Task:
     """A job of a process."""
 
-    __slots__ = ('name', 'process', 'stack', 'ticket')
-
-    def __init__(self, process: Process, name: str, stack: Stack) -> None:
-        self.process = process
-        self.name = name
-        self.stack = stack
-        self.ticket: Ticket | None = None
+    process: Process
+    name: str
+    stack: Stack
+    ticket: 'Ticket | None' = None
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Ticket:
     """One wait of a task; it ends once."""
 
-    __slots__ = ('is_over', 'task')
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.is_over = False
+    task: Task
+    is_over: bool = False
 
 
 class Loop:

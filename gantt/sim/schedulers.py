@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A scheduler process: the production service, its threads as tasks, and its door."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, cast
 
@@ -25,13 +26,13 @@ AGAIN_SECONDS = 0.05
 LATE_SECONDS = 1.0
 
 
+@dataclasses.dataclass
 class Asked:
     """A call that a scheduler took in, for the judge."""
 
-    def __init__(self, request: SelectDestinations, until: float) -> None:
-        self.request = request
-        self.until = until
-        self.answered_at: float | None = None
+    request: SelectDestinations
+    until: float
+    answered_at: float | None = None
 
 
 class SchedulerProcess(Process):
@@ -61,34 +62,28 @@ class SchedulerProcess(Process):
                 self.loop.sleep(1.0)
         self.ready = True
         self.loop.say(self.name, 'is ready')
-        self.loop.spawn(self, 'placing', self._placing)
-        self.loop.spawn(self, 'reports', self._intake)
-        self.loop.spawn(self, 'registrations', self._register)
+        placing = self.scheduler.placing
+        for name, part, signal, is_more in (
+            ('placing', placing, self._requests, lambda: placing.admission.depth > 0),
+            ('reports', self.scheduler.intake, self._reports, lambda: False),
+            ('registrations', self.scheduler.registrations, self._registrations, lambda: False),
+        ):
+            self.loop.spawn(self, name, self._work, part.step, signal, is_more)
         self.loop.spawn(self, 'housekeeping', self._housekeeping)
 
-    def _placing(self) -> None:
-        placing = self.scheduler.placing
-        while True:
-            if placing.step() == 0:
-                self._pause(self._requests, placing.admission.depth > 0)
+    def _work(self, step: Callable[[], int], signal: Signal, is_more: Callable[[], bool]) -> None:
+        """A thread that works off what comes.
 
-    def _intake(self) -> None:
+        :param is_more: whether something waits that it could do nothing about just now
+        """
         while True:
-            if self.scheduler.intake.step() == 0:
-                self._pause(self._reports, False)
-
-    def _register(self) -> None:
-        while True:
-            if self.scheduler.registrations.step() == 0:
-                self._pause(self._registrations, False)
+            if step() == 0:
+                signal.wait(AGAIN_SECONDS if is_more() else 0.5)
+                signal.clear()
 
     def _housekeeping(self) -> None:
         while True:
             self.loop.sleep(max(0.005, self.scheduler.housekeeping.step()))
-
-    def _pause(self, signal: Signal, soon: bool) -> None:
-        signal.wait(AGAIN_SECONDS if soon else 0.5)
-        signal.clear()
 
     # -- its door --------------------------------------------------------------------
     def take(self, method: str, message: Any, answer: network.Answer) -> None:

@@ -16,7 +16,7 @@ from gantt.sim import judge, plan, schedulers
 from gantt.sim.computes import Host
 from gantt.sim.conductors import Conductors
 from gantt.sim.database import Database, MakeStore
-from gantt.sim.loop import Loop, ProcessClock, Stacks
+from gantt.sim.loop import Loop, Stacks
 from gantt.sim.network import Network, Server
 from gantt.sim.plan import Blow, Plan
 from gantt.sim.schedulers import SchedulerProcess
@@ -98,7 +98,7 @@ class World:
     def __init__(self, planned: Plan, make_store: MakeStore, stacks: Stacks) -> None:
         self.plan = planned
         self.loop = Loop(stacks)
-        self.database = Database(self.loop, self._rng('database'), make_store, ProcessClock.START)
+        self.database = Database(self.loop, self._rng('database'), make_store)
         self.network = Network(self.loop, self._rng('network'), self._servers)
         self.network.rates = planned.rates
         self.hosts = [self._host(i) for i in range(planned.hosts)]

@@ -8,6 +8,7 @@ stopped by it, and no server is asked.
 """
 
 import os
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -22,20 +23,12 @@ from gantt.version import version_string
 Sections = dict[str, Callable[[], dict[str, Any]]]
 
 
-class Version:
-    """As the library asks for it."""
-
-    @staticmethod
-    def vendor_string() -> str:
-        return 'OpenStack'
-
-    @staticmethod
-    def product_string() -> str:
-        return 'Gantt'
-
-    @staticmethod
-    def version_string_with_package() -> str:
-        return version_string()
+#: As the library asks for it.
+VERSION = types.SimpleNamespace(
+    vendor_string=lambda: 'OpenStack',
+    product_string=lambda: 'Gantt',
+    version_string_with_package=version_string,
+)
 
 
 class Report(guru_meditation_report.TextGuruMeditation):
@@ -66,7 +59,7 @@ def listen(conf: Any, program: str) -> None:
             raise exceptions.Misconfigured(
                 option=f'[oslo_reports] {name}', problem=f'{path} is not there', fix='Make it'
             )
-    Report.setup_autorun(Version(), service_name=program, conf=conf)
+    Report.setup_autorun(VERSION, service_name=program, conf=conf)
 
 
 def tell(sections: Sections) -> None:

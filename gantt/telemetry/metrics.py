@@ -7,6 +7,7 @@ is refused loudly, so nothing can be counted that nobody wrote down.
 """
 
 import enum
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -42,283 +43,147 @@ class Metric(msgspec.Struct, frozen=True):
     buckets: tuple[float, ...] = ()
 
 
-_SECONDS = (
-    0.0005,
-    0.001,
-    0.002,
-    0.005,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.5,
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-    30.0,
-    60.0,
-)
-_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
+#: Upper bounds of a histogram: of one whose name ends in ``_seconds``, and of any other.
+_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+_SIZES = tuple(float(2**n) for n in range(10))
 
-_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+#: Of each metric: kind, name and labels; below it what it counts or measures.
+_ROWS = """
+histogram gantt_decision_seconds outcome
+  Time from a request's arrival to its answer, queueing included.
+gauge gantt_configuration_refused
+  1 where the options that SIGHUP had read again were wrong, so that the old ones hold.
+gauge gantt_queue_depth
+  Requests inside: waiting, being placed or parked.
+gauge gantt_queue_projects
+  Projects that have requests inside.
+histogram gantt_batch_size
+  Requests in one group commit.
+histogram gantt_commit_seconds
+  Time of one group commit.
+counter gantt_locked_total
+  Requests planned again, or waiting, because another process kept a row of theirs locked.
+counter gantt_conflicts_total
+  Members planned again because another writer was faster on a host or a group.
+gauge gantt_spread
+  Among how many of the best hosts requests pick, because races were lost; 1 (or 0, before the
+  first was lost): the best one is taken.
+counter gantt_repeats_total
+  Requests answered with the answer stored before.
+counter gantt_rejections_total filter
+  Hosts removed, by the filter that did.
+counter gantt_turned_away_total outcome
+  Requests answered at the door without being queued.
+counter gantt_quota_refusals_total limit
+  Requests, dry runs and server groups refused because the project has as much as its quota lets
+  it have, by the name of the limit.
+counter gantt_batches_failed_total
+  Batches whose commit failed: the outcome is unknown, callers ask again.
+counter gantt_give_up_failed_total
+  Given-up requests whose claims wait for their lease, the database being away.
+counter gantt_decisions_dropped_total
+  Decision records dropped because the recorder's queue was full.
+counter gantt_claims_made_total
+  Claims committed for requests.
+counter gantt_adopted_total
+  Guests found running without a claim, and adopted.
+counter gantt_disagreements_total
+  Claims that a compute host refused at its second check.
+counter gantt_claim_words_total word fate
+  Words of compute hosts about claims (confirm, refuse, release), by what became of them.
+counter gantt_claims_unreadable_total
+  Claims past their lease that the sweeper could not read and left, each time it found so.
+counter gantt_registrations_total
+  Registrations of compute hosts.
+counter gantt_registrations_elsewhere_total
+  Registrations of a host from another journal while an agent with the last one reported.
+counter gantt_forged_messages_total method
+  Messages in the name of hosts that were not signed with their keys, by method; each changed
+  nothing.
+gauge gantt_hosts state
+  Known hosts: reporting, stale, and unheard: silent since most fell silent together
+  (schedulers); up, stale, new, disabled and over_committed (API).
+counter gantt_reports_total fate
+  Reports of hosts, by what became of them.
+gauge gantt_table_age_seconds
+  Age of the host table: time since it was last current, but for what is on its way: since the
+  oldest change that is missing from the feed.
+counter gantt_feed_missed_total
+  Hosts whose change a full comparison found and the change feed had not brought.
+counter gantt_database_went_back_total
+  Times that the database was found at an older state than had been read of it, and everything
+  was read again.
+counter gantt_jobs_failed_total job
+  Periodic jobs that failed and will be tried again.
+counter gantt_rpc_refused_total code
+  RPC messages refused, by error code.
+counter gantt_dead_letters_total fate
+  Messages at fault for [rpc] dead_letter_queue, by whether it took them: kept, dropped, or
+  beyond_share, of a project or host that has sent its part of the queue.
+counter gantt_rpc_replies_lost_total reason
+  Answers that did not reach their caller; asking again gets the same answer.
+counter gantt_rpc_self_pings_total fate
+  Calls of a scheduler process to itself over the broker, by fate: answered or failed.
+counter gantt_rpc_pauses_total
+  Times that calls were left to other schedulers because the database was silent.
+counter gantt_rpc_rebuilds_total fate
+  Times that all connections to the broker were made anew because no self-ping was answered
+  although the broker works, by fate: done or failed.
+counter gantt_messages_refused_total method code
+  HTTP requests refused, by method and route and by error code.
+counter gantt_nova_events_total event fate
+  Broadcasts of an unmodified Nova, by kind and by fate: heard, and of these dropped, failed, or
+  not_novas: an agent of its own speaks for the host.
+counter gantt_nova_notifications_total fate
+  Notifications in the name of nova-scheduler, by fate: sent, dropped, failed.
+counter gantt_nova_claims_total what
+  Claims that broadcasts of Nova changed: confirmed, released, adopted.
+gauge gantt_nova_moves_overdue
+  Moves between hosts of Nova open for longer than [claims] nova_move_seconds: somebody has to
+  say where the instance is.
+counter gantt_nova_source_passes_total fate
+  Passes of gantt-nova-source over the APIs, by fate: done, failed, fenced: somebody else
+  registered some of its hosts.
+gauge gantt_nova_source_seconds
+  Time that its last pass took.
+gauge gantt_nova_source_hosts said
+  Hosts of Nova that something is said of, yes, that nothing can be said of, no, that somebody
+  else registered later, fenced, and that the scheduler did not give us, refused.
+counter gantt_nova_source_claims_total what
+  Claims that its lists of guests changed: confirmed, released, adopted.
+counter gantt_nova_source_settled_total
+  Guests of moves that nobody had ended, settled where Nova says that they are.
+counter gantt_nova_facts_total fate
+  Words of agents beside nova-compute about cells, devices and metrics, by fate: applied, stale,
+  unknown_host, refused.
+counter gantt_shadow_requests_total fate
+  Requests to Nova that gantt-shadow listened to, by fate: heard, and of these decided, failed
+  or dropped; and messages that were unreadable.
+counter gantt_shadow_compared_total verdict
+  Instances whose host by Nova was compared with the one decided here: same, tie, other,
+  removed, not_known, nova_none, neither, not_heard, not_decided.
+counter gantt_errors_total where
+  Unexpected errors caught, by place.
+histogram gantt_http_seconds method route status
+  Time of HTTP requests, by route and status.
+"""
+
+
+def _metric(row: str) -> Metric:
+    head, _, text = row.partition('\n')
+    kind, name, *labels = head.split()
+    bounds = _SECONDS if name.endswith('_seconds') else _SIZES
+    return Metric(
+        name=name,
+        kind=Kind(kind),
+        help=' '.join(text.split()),
+        labels=tuple(labels),
+        buckets=bounds if kind == Kind.HISTOGRAM else (),
+    )
+
 
 #: All metrics, in the order of the documentation.
-TABLE: tuple[Metric, ...] = (
-    # requests
-    Metric(
-        'gantt_decision_seconds',
-        _H,
-        "Time from a request's arrival to its answer, queueing included.",
-        ('outcome',),
-        _SECONDS,
-    ),
-    Metric(
-        'gantt_configuration_refused',
-        _G,
-        '1 where the options that SIGHUP had read again were wrong, so that the old ones hold.',
-    ),
-    Metric('gantt_queue_depth', _G, 'Requests inside: waiting, being placed or parked.'),
-    Metric('gantt_queue_projects', _G, 'Projects that have requests inside.'),
-    Metric('gantt_batch_size', _H, 'Requests in one group commit.', (), _SIZES),
-    Metric('gantt_commit_seconds', _H, 'Time of one group commit.', (), _SECONDS),
-    Metric(
-        'gantt_locked_total',
-        _C,
-        'Requests planned again, or waiting, because another process kept a row of theirs locked.',
-    ),
-    Metric(
-        'gantt_conflicts_total',
-        _C,
-        'Members planned again because another writer was faster on a host or a group.',
-    ),
-    Metric(
-        'gantt_spread',
-        _G,
-        'Among how many of the best hosts requests pick, because races were lost; 1 (or 0, '
-        'before the first was lost): the best one is taken.',
-    ),
-    Metric('gantt_repeats_total', _C, 'Requests answered with the answer stored before.'),
-    Metric('gantt_rejections_total', _C, 'Hosts removed, by the filter that did.', ('filter',)),
-    Metric(
-        'gantt_turned_away_total',
-        _C,
-        'Requests answered at the door without being queued.',
-        ('outcome',),
-    ),
-    Metric(
-        'gantt_quota_refusals_total',
-        _C,
-        'Requests, dry runs and server groups refused because the project has as much as its '
-        'quota lets it have, by the name of the limit.',
-        ('limit',),
-    ),
-    Metric(
-        'gantt_batches_failed_total',
-        _C,
-        'Batches whose commit failed: the outcome is unknown, callers ask again.',
-    ),
-    Metric(
-        'gantt_give_up_failed_total',
-        _C,
-        'Given-up requests whose claims wait for their lease, the database being away.',
-    ),
-    Metric(
-        'gantt_decisions_dropped_total',
-        _C,
-        "Decision records dropped because the recorder's queue was full.",
-    ),
-    # claims
-    Metric('gantt_claims_made_total', _C, 'Claims committed for requests.'),
-    Metric('gantt_adopted_total', _C, 'Guests found running without a claim, and adopted.'),
-    Metric(
-        'gantt_disagreements_total',
-        _C,
-        'Claims that a compute host refused at its second check.',
-    ),
-    Metric(
-        'gantt_claim_words_total',
-        _C,
-        'Words of compute hosts about claims (confirm, refuse, release), by what became of them.',
-        ('word', 'fate'),
-    ),
-    Metric(
-        'gantt_claims_unreadable_total',
-        _C,
-        'Claims past their lease that the sweeper could not read and left, each time it found so.',
-    ),
-    # hosts and their reports
-    Metric('gantt_registrations_total', _C, 'Registrations of compute hosts.'),
-    Metric(
-        'gantt_registrations_elsewhere_total',
-        _C,
-        'Registrations of a host from another journal while an agent with the last one reported.',
-    ),
-    Metric(
-        'gantt_forged_messages_total',
-        _C,
-        'Messages in the name of hosts that were not signed with their keys, by method; each '
-        'changed nothing.',
-        ('method',),
-    ),
-    Metric(
-        'gantt_hosts',
-        _G,
-        'Known hosts: reporting, stale, and unheard: silent since most fell silent together '
-        '(schedulers); up, stale, new, disabled and over_committed (API).',
-        ('state',),
-    ),
-    Metric('gantt_reports_total', _C, 'Reports of hosts, by what became of them.', ('fate',)),
-    Metric(
-        'gantt_table_age_seconds',
-        _G,
-        'Age of the host table: time since it was last current, but for what is on its way: '
-        'since the oldest change that is missing from the feed.',
-    ),
-    Metric(
-        'gantt_feed_missed_total',
-        _C,
-        'Hosts whose change a full comparison found and the change feed had not brought.',
-    ),
-    Metric(
-        'gantt_database_went_back_total',
-        _C,
-        'Times that the database was found at an older state than had been read of it, and '
-        'everything was read again.',
-    ),
-    Metric(
-        'gantt_jobs_failed_total',
-        _C,
-        'Periodic jobs that failed and will be tried again.',
-        ('job',),
-    ),
-    # doors
-    Metric(
-        'gantt_rpc_refused_total',
-        _C,
-        'RPC messages refused, by error code.',
-        ('code',),
-    ),
-    Metric(
-        'gantt_dead_letters_total',
-        _C,
-        'Messages at fault for [rpc] dead_letter_queue, by whether it took them: kept, dropped, or '
-        'beyond_share, of a project or host that has sent its part of the queue.',
-        ('fate',),
-    ),
-    Metric(
-        'gantt_rpc_replies_lost_total',
-        _C,
-        'Answers that did not reach their caller; asking again gets the same answer.',
-        ('reason',),
-    ),
-    Metric(
-        'gantt_rpc_self_pings_total',
-        _C,
-        'Calls of a scheduler process to itself over the broker, by fate: answered or failed.',
-        ('fate',),
-    ),
-    Metric(
-        'gantt_rpc_pauses_total',
-        _C,
-        'Times that calls were left to other schedulers because the database was silent.',
-    ),
-    Metric(
-        'gantt_rpc_rebuilds_total',
-        _C,
-        'Times that all connections to the broker were made anew because no self-ping was '
-        'answered although the broker works, by fate: done or failed.',
-        ('fate',),
-    ),
-    Metric(
-        'gantt_messages_refused_total',
-        _C,
-        'HTTP requests refused, by method and route and by error code.',
-        ('method', 'code'),
-    ),
-    Metric(
-        'gantt_nova_events_total',
-        _C,
-        'Broadcasts of an unmodified Nova, by kind and by fate: heard, and of these dropped, '
-        'failed, or not_novas: an agent of its own speaks for the host.',
-        ('event', 'fate'),
-    ),
-    Metric(
-        'gantt_nova_notifications_total',
-        _C,
-        'Notifications in the name of nova-scheduler, by fate: sent, dropped, failed.',
-        ('fate',),
-    ),
-    Metric(
-        'gantt_nova_claims_total',
-        _C,
-        'Claims that broadcasts of Nova changed: confirmed, released, adopted.',
-        ('what',),
-    ),
-    Metric(
-        'gantt_nova_moves_overdue',
-        _G,
-        'Moves between hosts of Nova open for longer than [claims] nova_move_seconds: somebody '
-        'has to say where the instance is.',
-    ),
-    Metric(
-        'gantt_nova_source_passes_total',
-        _C,
-        'Passes of gantt-nova-source over the APIs, by fate: done, failed, fenced: somebody else '
-        'registered some of its hosts.',
-        ('fate',),
-    ),
-    Metric('gantt_nova_source_seconds', _G, 'Time that its last pass took.'),
-    Metric(
-        'gantt_nova_source_hosts',
-        _G,
-        'Hosts of Nova that something is said of, yes, that nothing can be said of, no, that '
-        'somebody else registered later, fenced, and that the scheduler did not give us, refused.',
-        ('said',),
-    ),
-    Metric(
-        'gantt_nova_source_claims_total',
-        _C,
-        'Claims that its lists of guests changed: confirmed, released, adopted.',
-        ('what',),
-    ),
-    Metric(
-        'gantt_nova_source_settled_total',
-        _C,
-        'Guests of moves that nobody had ended, settled where Nova says that they are.',
-    ),
-    Metric(
-        'gantt_nova_facts_total',
-        _C,
-        'Words of agents beside nova-compute about cells, devices and metrics, by fate: applied, '
-        'stale, unknown_host, refused.',
-        ('fate',),
-    ),
-    Metric(
-        'gantt_shadow_requests_total',
-        _C,
-        'Requests to Nova that gantt-shadow listened to, by fate: heard, and of these decided, '
-        'failed or dropped; and messages that were unreadable.',
-        ('fate',),
-    ),
-    Metric(
-        'gantt_shadow_compared_total',
-        _C,
-        'Instances whose host by Nova was compared with the one decided here: same, tie, other, '
-        'removed, not_known, nova_none, neither, not_heard, not_decided.',
-        ('verdict',),
-    ),
-    Metric('gantt_errors_total', _C, 'Unexpected errors caught, by place.', ('where',)),
-    Metric(
-        'gantt_http_seconds',
-        _H,
-        'Time of HTTP requests, by route and status.',
-        ('method', 'route', 'status'),
-        _SECONDS,
-    ),
-)
-
+TABLE = tuple(map(_metric, re.split(r'\n(?! )', _ROWS.strip())))
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in TABLE}
 
 
@@ -335,22 +200,13 @@ class Metrics:
 
     def __init__(self, table: tuple[Metric, ...] = TABLE) -> None:
         self._registry = prometheus_client.CollectorRegistry()
-        self._known: dict[str, tuple[Metric, Any]] = {
-            metric.name: (metric, self._make(metric)) for metric in table
-        }
+        self._known = {metric.name: (metric, self._make(metric)) for metric in table}
         prometheus_client.ProcessCollector(registry=self._registry)
 
     def _make(self, metric: Metric) -> MetricWrapperBase:
-        common: dict[str, Any] = {'labelnames': metric.labels, 'registry': self._registry}
-        match metric.kind:
-            case Kind.COUNTER:
-                return prometheus_client.Counter(metric.name, metric.help, **common)
-            case Kind.GAUGE:
-                return prometheus_client.Gauge(metric.name, metric.help, **common)
-            case Kind.HISTOGRAM:
-                return prometheus_client.Histogram(
-                    metric.name, metric.help, buckets=metric.buckets, **common
-                )
+        more: dict[str, Any] = {'buckets': metric.buckets} if metric.buckets else {}
+        make: type[MetricWrapperBase] = getattr(prometheus_client, metric.kind.name.capitalize())
+        return make(metric.name, metric.help, metric.labels, registry=self._registry, **more)
 
     def _child(self, name: str, kind: Kind, labels: dict[str, str]) -> Any:
         known = self._known.get(name)

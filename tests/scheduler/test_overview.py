@@ -9,10 +9,12 @@ import pytest
 from gantt import exceptions
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.history import ClaimCounts, History
-from gantt.insights import activity, host_map
+from gantt.core.resources.host import HostRow
+from gantt.insights import activity, host_views
 from gantt.insights.activity import PARTS, ActivityReader, quantile
 from gantt.insights.host_views import HostReader
 from gantt.insights.read_model import Insights
+from gantt.insights.views import HostCondition
 from gantt.scheduler.clock import ManualClock
 from tests.http.site import Site, fixed
 from tests.world import Host, World
@@ -58,6 +60,17 @@ def _cloud(seed: int) -> World:
     return world
 
 
+def _condition(row: HostRow, now: float, stale_after: float) -> HostCondition:
+    if row.disabled is not None or row.service_disabled is not None:
+        return HostCondition.DISABLED
+    if row.over_committed:
+        return HostCondition.OVER_COMMITTED
+    if not row.reported_at:
+        return HostCondition.NEW
+    is_stale = now - row.reported_at > stale_after
+    return HostCondition.STALE if is_stale else HostCondition.UP
+
+
 @pytest.mark.parametrize('seed', range(5))
 @pytest.mark.parametrize('name', CLASSES)
 def test_the_map_says_of_each_host_what_its_summary_says(seed: int, name: str) -> None:
@@ -68,6 +81,9 @@ def test_the_map_says_of_each_host_what_its_summary_says(seed: int, name: str) -
     plain = [reader.summary(table.row_of(host)) for host in sorted(table.names)]
     assert found.hosts == [host.name for host in plain]
     assert [found.conditions[c] for c in found.condition] == [h.condition for h in plain]
+    stale_after = insights.settings.stale_after_seconds
+    rows = [table.hosts[table.row_of(host)] for host in sorted(table.names)]
+    assert [h.condition for h in plain] == [_condition(r, table.now, stale_after) for r in rows]
     assert [found.zones[z] for z in found.zone] == [h.zone for h in plain]
     assert found.free == [h.free.get(name, 0) for h in plain]
     assert found.cap == [h.cap.get(name, 0) for h in plain]
@@ -79,7 +95,7 @@ def test_the_map_says_of_each_host_what_its_summary_says(seed: int, name: str) -
 
 def test_every_condition_was_among_them() -> None:
     seen = {c for seed in range(5) for c in _insights(_cloud(seed)).host_map('VCPU').condition}
-    assert seen == set(range(len(host_map.CONDITIONS)))
+    assert seen == set(range(len(host_views.CONDITIONS)))
 
 
 def test_the_map_of_no_host_is_empty() -> None:

@@ -7,6 +7,7 @@ of all hosts at once, by row or by code, so that a question is asked once per
 distinct value.
 """
 
+import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 STEPS_MAX = 16
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Fact:
     """One fact of every host; None, or not a number, where a host lacks it.
 
@@ -30,15 +32,9 @@ class Fact:
     :ivar counts: the numbers are counts: whole ones are written without a point
     """
 
-    __slots__ = ('codes', 'counts', 'values')
-
-    def __init__(
-        self,
-        values: 'Sequence[Any] | np.ndarray',
-        codes: 'np.ndarray | None' = None,
-        counts: bool = False,
-    ) -> None:
-        self.values, self.codes, self.counts = values, codes, counts
+    values: Sequence[Any] | np.ndarray
+    codes: np.ndarray | None = None
+    counts: bool = False
 
     @property
     def numbers(self) -> IntArray | FloatArray | None:
@@ -128,8 +124,8 @@ def text_of(value: Any) -> str | None:
 # -- what there is --------------------------------------------------------------------
 def fact(hosts: 'HostTable', name: str) -> Fact | None:
     """A fact by its name in Nova's HostState; None: there is none of that name."""
-    make = _FACTS.get(name)
-    return None if make is None else make(hosts)
+    known = _FACTS.get(name)
+    return None if known is None else known[1](hosts)
 
 
 def stats(hosts: 'HostTable', name: str) -> list[Fact]:
@@ -224,64 +220,55 @@ def _used(hosts: 'HostTable', name: str) -> IntArray:
     return total_amount(hosts, name) - free_amount(hosts, name)
 
 
-_FACTS: dict[str, Callable[['HostTable'], Fact]] = {
-    'host': lambda hosts: Fact(hosts.services),
-    'nodename': lambda hosts: Fact(hosts.nodes),
-    'hypervisor_hostname': lambda hosts: Fact(hosts.nodes),
-    'uuid': lambda hosts: Fact([row.uuid for row in hosts.hosts]),
-    'cell_uuid': lambda hosts: Fact([name or None for name in hosts.cells.names], hosts.cell),
-    'host_ip': lambda hosts: Fact([row.facts.hypervisor.host_ip or None for row in hosts.hosts]),
-    'hypervisor_type': _platform('type'),
-    'hypervisor_version': lambda hosts: Fact(hosts.hypervisor_version),
-    'cpu_info': _platform('cpu_info'),
-    'supported_instances': _platform('supported'),
-    'stats': _platform('stats'),
-    'service': lambda hosts: Fact(
-        [{'disabled': True}, {'disabled': False}], hosts.enabled.astype(np.int32)
+#: Name -> the column that only news of a host changes, from which it follows, or '' where it
+#: follows from more or from any; and how it is made.
+_FACTS: dict[str, tuple[str, Callable[['HostTable'], Fact]]] = {
+    'host': ('names', lambda hosts: Fact(hosts.services)),
+    'nodename': ('nodes', lambda hosts: Fact(hosts.nodes)),
+    'hypervisor_hostname': ('nodes', lambda hosts: Fact(hosts.nodes)),
+    'uuid': ('', lambda hosts: Fact([row.uuid for row in hosts.hosts])),
+    'cell_uuid': (
+        'cell',
+        lambda hosts: Fact([name or None for name in hosts.cells.names], hosts.cell),
     ),
-    'num_instances': lambda hosts: Fact(instance_counts(hosts)),
-    'num_io_ops': lambda hosts: Fact(hosts.io_ops),
-    'failed_builds': lambda hosts: Fact(failed_builds(hosts)),
-    'vcpus_total': lambda hosts: Fact(total_amount(hosts, 'VCPU')),
-    'vcpus_used': lambda hosts: Fact(_used(hosts, 'VCPU')),
-    'total_usable_ram_mb': lambda hosts: Fact(total_amount(hosts, 'MEMORY_MB')),
-    'free_ram_mb': lambda hosts: Fact(free_amount(hosts, 'MEMORY_MB')),
-    'total_usable_disk_gb': lambda hosts: Fact(total_amount(hosts, 'DISK_GB')),
-    'free_disk_mb': lambda hosts: Fact(free_amount(hosts, 'DISK_GB') * 1024),
-    'disk_mb_used': lambda hosts: Fact(_used(hosts, 'DISK_GB') * 1024),
-    'cpu_allocation_ratio': lambda hosts: Fact(ratio_of(hosts, 'VCPU')),
-    'ram_allocation_ratio': lambda hosts: Fact(ratio_of(hosts, 'MEMORY_MB')),
-    'disk_allocation_ratio': lambda hosts: Fact(ratio_of(hosts, 'DISK_GB')),
+    'host_ip': (
+        'hypervisor',
+        lambda hosts: Fact([row.facts.hypervisor.host_ip or None for row in hosts.hosts]),
+    ),
+    'hypervisor_type': ('platform', _platform('type')),
+    'hypervisor_version': ('hypervisor_version', lambda hosts: Fact(hosts.hypervisor_version)),
+    'cpu_info': ('platform', _platform('cpu_info')),
+    'supported_instances': ('platform', _platform('supported')),
+    'stats': ('platform', _platform('stats')),
+    'service': (
+        'enabled',
+        lambda hosts: Fact(
+            [{'disabled': True}, {'disabled': False}], hosts.enabled.astype(np.int32)
+        ),
+    ),
+    'num_instances': ('', lambda hosts: Fact(instance_counts(hosts))),
+    'num_io_ops': ('', lambda hosts: Fact(hosts.io_ops)),
+    'failed_builds': ('metrics', lambda hosts: Fact(failed_builds(hosts))),
+    'vcpus_total': ('total', lambda hosts: Fact(total_amount(hosts, 'VCPU'))),
+    'vcpus_used': ('', lambda hosts: Fact(_used(hosts, 'VCPU'))),
+    'total_usable_ram_mb': ('total', lambda hosts: Fact(total_amount(hosts, 'MEMORY_MB'))),
+    'free_ram_mb': ('', lambda hosts: Fact(free_amount(hosts, 'MEMORY_MB'))),
+    'total_usable_disk_gb': ('total', lambda hosts: Fact(total_amount(hosts, 'DISK_GB'))),
+    'free_disk_mb': ('', lambda hosts: Fact(free_amount(hosts, 'DISK_GB') * 1024)),
+    'disk_mb_used': ('', lambda hosts: Fact(_used(hosts, 'DISK_GB') * 1024)),
+    'cpu_allocation_ratio': ('ratio', lambda hosts: Fact(ratio_of(hosts, 'VCPU'))),
+    'ram_allocation_ratio': ('ratio', lambda hosts: Fact(ratio_of(hosts, 'MEMORY_MB'))),
+    'disk_allocation_ratio': ('ratio', lambda hosts: Fact(ratio_of(hosts, 'DISK_GB'))),
 }
 
-#: Columns that facts which only news of a host changes follow from.
-_READS: dict[str, tuple[str, ...]] = {
-    'host': ('names',),
-    'nodename': ('nodes',),
-    'hypervisor_hostname': ('nodes',),
-    'cell_uuid': ('cell',),
-    'host_ip': ('hypervisor',),
-    'service': ('enabled',),
-    'hypervisor_type': ('platform',),
-    'cpu_info': ('platform',),
-    'stats': ('platform',),
-    'supported_instances': ('platform',),
-    'hypervisor_version': ('hypervisor_version',),
-    'failed_builds': ('metrics',),
-    'vcpus_total': ('total',),
-    'total_usable_ram_mb': ('total',),
-    'total_usable_disk_gb': ('total',),
-    'cpu_allocation_ratio': ('ratio',),
-    'ram_allocation_ratio': ('ratio',),
-    'disk_allocation_ratio': ('ratio',),
-}
-#: And those that a name of ``stats`` does.
+#: The columns that a name of ``stats`` follows from.
 STATS_READ = ('platform', 'metrics')
 
 
 def reads_of(name: str) -> tuple[str, ...] | None:
     """Columns that a fact follows from; None: more than columns, or any of them."""
-    return _READS.get(name) if name in _FACTS else ()
+    column, _ = _FACTS.get(name, (None, None))
+    return () if column is None else (column,) if column else None
 
 
 #: Names of all facts, for documentation and error texts.

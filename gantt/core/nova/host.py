@@ -23,8 +23,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from gantt.core.claims.claim import EXPIRES, Claim, Event, State, after, stepped
-from gantt.core.messages.request import Lifecycle, Purpose
-from gantt.core.nova.adopted import adopted
+from gantt.core.messages import base
+from gantt.core.messages.request import Flavor, Lifecycle, Purpose, name_of
 from gantt.core.nova.events import Guest, GuestSettled
 from gantt.core.resources.host import HostRow
 
@@ -109,7 +109,7 @@ def sync(
         if _has_news(mine, begun):
             continue
         if consumer in unclaimed or consumer in said:
-            changed.append(adopted(host, consumer, mine, said.get(consumer), now))
+            changed.append(_adopted(host, consumer, mine, said.get(consumer), now))
         else:
             waiting.append(consumer)
     return _effect(by_consumer, changed, now, waiting)
@@ -144,8 +144,7 @@ def update(
         is_there = _proves(target, move) and target.purpose is not Purpose.LIVE_MIGRATE
         if target.provider_id != host.id or not is_there or target.created_at > begun:
             return NovaEffect()
-        state = after(target.state, Event.SEEN_RUNNING, target.lifecycle)
-        becomes = target if state is target.state else stepped(target, state, '', now)
+        becomes = _after(target, Event.SEEN_RUNNING, now)
         becomes = _replace(becomes, absences=min(becomes.absences, 0))
         return _effect({guest.consumer: claims}, [becomes], now)
     if guest.moving:
@@ -154,12 +153,11 @@ def update(
     if not here:
         if _has_news([claim for claim in claims if claim.provider_id == host.id], begun):
             return NovaEffect()
-        made = adopted(host, guest.consumer, claims, guest, now)
+        made = _adopted(host, guest.consumer, claims, guest, now)
         return _effect({guest.consumer: claims}, [made], now)
     changed = []
     for claim in here:
-        state = after(claim.state, Event.SEEN_RUNNING, claim.lifecycle)
-        becomes = claim if state is claim.state else stepped(claim, state, '', now)
+        becomes = _after(claim, Event.SEEN_RUNNING, now)
         if claim.adopted and not claim.allocations and guest.resources:
             # Adopted from a bare list of uuids: only now it is known what it takes.
             becomes = _replace(becomes, allocations={host.id: dict(guest.resources)})
@@ -218,19 +216,16 @@ def settle(claims: Sequence[Claim], said: GuestSettled, now: float) -> NovaEffec
 
     :param claims: of this consumer
     """
-    live = sorted(
-        (c for c in claims if c.is_live and c.created_at < said.before),
-        key=lambda c: (c.created_at, c.id),
-    )
+    live = _by_age(c for c in claims if c.is_live and c.created_at < said.before)
     here = [c for c in live if said.host is not None and c.host == said.host]
     as_said = [c for c in here if c.allocations.get(c.provider_id) == said.resources]
     stays = (as_said or here)[-1] if here else None
-    changed = []
-    for claim in live:
-        event = Event.SEEN_RUNNING if claim is stays else Event.RELEASE
-        state = after(claim.state, event, claim.lifecycle)
-        if state is not claim.state:
-            changed.append(stepped(claim, state, '' if claim is stays else 'settled', now))
+    changed = [
+        _after(claim, Event.SEEN_RUNNING, now)
+        if claim is stays
+        else _after(claim, Event.RELEASE, now, 'settled')
+        for claim in live
+    ]
     return _effect({said.consumer: claims}, changed, now)
 
 
@@ -242,7 +237,7 @@ def open_move(claims: Iterable[Claim]) -> Move | None:
 
     :param claims: of one consumer
     """
-    live = sorted((c for c in claims if c.is_live), key=lambda c: (c.created_at, c.id))
+    live = _by_age(c for c in claims if c.is_live)
     targets = [claim for claim in live if claim.purpose.is_move]
     if len(live) < 2 or not targets:
         return None
@@ -300,22 +295,60 @@ def awaited(claims: Iterable[Claim], now: float, seconds: float) -> list[Claim]:
     ]
 
 
+def _adopted(
+    host: HostRow, consumer: str, known: Iterable[Claim], guest: Guest | None, now: float
+) -> Claim:
+    """A claim for a guest that none is known for here.
+
+    It takes what is said of it, else what its newest claim anywhere takes.
+    The id grows with the claims known here: the same again until one is written.
+    """
+    history = _by_age(known)
+    last = history[-1] if history else None
+    lives = sum(claim.adopted and claim.provider_id == host.id for claim in history)
+    guest = guest or Guest(consumer=consumer)
+    amounts = dict(guest.resources)
+    if not amounts and last:
+        amounts = dict(last.allocations.get(last.provider_id, {}))
+    return Claim(
+        id=base.derived_id('adopted', host.uuid, host.epoch, consumer, lives),
+        request_id=None,
+        consumer=consumer,
+        provider_id=host.id,
+        host=host.name,
+        state=State.CONFIRMED,
+        lifecycle=Lifecycle.HOST,
+        allocations={host.id: amounts} if amounts else {},
+        group=guest.group or (last.group if last else None),
+        flavor=name_of(Flavor(name=guest.flavor or '')) or (last.flavor if last else None),
+        project_id=guest.project_id or (last.project_id if last else None),
+        user_id=guest.user_id or (last.user_id if last else None),
+        adopted=True,
+        absences=-1,
+        reason='runs without a live claim',
+        created_at=now,
+        updated_at=now,
+    )
+
+
 def _synced(claim: Claim, move: Move | None, is_listed: bool, now: float) -> Claim:
     """A live claim here after a sync."""
     if is_listed:
         # Bounded, so that a host where nothing happens is not written to.
         claim = _replace(claim, absences=max(min(claim.absences, 0) - 1, -PRESENCES))
         seen = claim.absences <= -PRESENCES and _proves(claim, move)
-        state = after(claim.state, Event.SEEN_RUNNING, claim.lifecycle) if seen else claim.state
-    else:
-        doubted = claim.absences == DOUBTED
-        if not doubted:
-            claim = _replace(claim, absences=min(max(claim.absences, 0) + 1, ABSENCES))
-        gone = claim.absences >= ABSENCES and _may_go(claim, move, doubted=doubted)
-        state = after(claim.state, Event.SEEN_ABSENT, claim.lifecycle) if gone else claim.state
-    if state is claim.state:
-        return claim
-    return stepped(claim, state, '' if state is State.CONFIRMED else 'absent', now)
+        return _after(claim, Event.SEEN_RUNNING, now) if seen else claim
+    doubted = claim.absences == DOUBTED
+    if not doubted:
+        claim = _replace(claim, absences=min(max(claim.absences, 0) + 1, ABSENCES))
+    gone = claim.absences >= ABSENCES and _may_go(claim, move, doubted=doubted)
+    return _after(claim, Event.SEEN_ABSENT, now, 'absent') if gone else claim
+
+
+def _after(claim: Claim, event: Event, now: float, reason: str = '') -> Claim:
+    """A claim after an event; the same where that changes nothing of it."""
+    state = after(claim.state, event, claim.lifecycle)
+    return claim if state is claim.state else stepped(claim, state, reason, now)
 
 
 def _as_told(host: HostRow, claim: Claim, guest: Guest | None) -> Claim:
@@ -332,14 +365,10 @@ def _newest(here: Sequence[Claim], now: float) -> list[Claim]:
 
     The others are of earlier stays whose end was not heard.
     """
-    live = sorted((c for c in here if c.is_live), key=lambda c: (c.created_at, c.id))
+    live = _by_age(c for c in here if c.is_live)
     if len(live) < 2 or live[-1].state is not State.CONFIRMED:
         return list(here)
-    ends = {}
-    for claim in live[:-1]:
-        state = after(claim.state, Event.RELEASE, claim.lifecycle)
-        if state is not claim.state:
-            ends[claim.id] = stepped(claim, state, 'superseded', now)
+    ends = {claim.id: _after(claim, Event.RELEASE, now, 'superseded') for claim in live[:-1]}
     return [ends.get(claim.id, claim) for claim in here]
 
 
@@ -369,6 +398,10 @@ def _has_news(claims: Iterable[Claim], since: float) -> bool:
     Not those that expired: that a lease ran out says nothing of where the guest is.
     """
     return any(c.updated_at > since and c.state is not State.EXPIRED for c in claims)
+
+
+def _by_age(claims: Iterable[Claim]) -> list[Claim]:
+    return sorted(claims, key=lambda claim: (claim.created_at, claim.id))
 
 
 def _by_consumer(claims: Iterable[Claim]) -> dict[str, list[Claim]]:

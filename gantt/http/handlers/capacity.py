@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capacity and resource classes: how much more fits, and what can be asked for."""
+"""Trials that claim nothing, capacity and what if, and the resource classes to ask for."""
 
 import msgspec
 
 from gantt import exceptions
 from gantt.core.messages import resource_classes as resources
 from gantt.core.messages.base import Message
-from gantt.core.messages.request import RequestSpec
+from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.placement.what_if_edits import HostEdits
 from gantt.http.dispatch import Created
 from gantt.http.links import path_of
 from gantt.http.queries import DryRun
 from gantt.http.world import Caller, World
 from gantt.insights.views import Capacity, Change
+from gantt.insights.what_if import WhatIfAnswer
 
 
 class CapacityOf(Message, frozen=True, kw_only=True):
@@ -40,9 +42,22 @@ def capacity(world: World, caller: Caller, body: CapacityOf) -> Capacity:
         return world.insights.capacity(body.spec)
 
 
+class WhatIfBody(Message, frozen=True, kw_only=True):
+    """A request, and what would be otherwise about the hosts."""
+
+    request: SelectDestinations
+    hosts: HostEdits = HostEdits()
+
+
+def what_if(world: World, caller: Caller, body: WhatIfBody) -> WhatIfAnswer:
+    """Place a request on the hosts as they are and as edited; nothing is claimed or kept."""
+    with world.gates.trials.passing(caller):
+        return world.insights.what_if(body.request, body.hosts)
+
+
 def list_classes(world: World, caller: Caller) -> ResourceClasses:
     """List the standard and the declared resource classes."""
-    declared = world.insights.declared_classes() - resources.STANDARD
+    declared = world.store.declared_classes() - resources.STANDARD
     return ResourceClasses(
         resource_classes=[
             *(_class(name) for name in sorted(resources.STANDARD)),
@@ -53,7 +68,7 @@ def list_classes(world: World, caller: Caller) -> ResourceClasses:
 
 def show_class(world: World, caller: Caller, name: str) -> ResourceClass:
     """Show one resource class, standard or declared."""
-    if name not in resources.STANDARD and name not in world.insights.declared_classes():
+    if name not in resources.STANDARD and name not in world.store.declared_classes():
         raise exceptions.NotFound(kind='resource class', name=name)
     return _class(name)
 
@@ -74,7 +89,7 @@ def set_class(
     elif query.dry_run:
         said = f'resource class {name} would be declared'
     else:
-        is_new = name not in world.insights.declared_classes()
+        is_new = name not in world.store.declared_classes()
         world.store.declare_class(name)
         world.insights.reload_soon()
         said = f'resource class {name} is declared'

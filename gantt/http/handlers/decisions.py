@@ -10,7 +10,7 @@ from gantt.http.queries import DecisionsQuery, ExplainQuery, unknown_marker
 from gantt.http.world import Caller, World
 from gantt.insights.decision_reader import Replayed
 from gantt.insights.replaying import Otherwise
-from gantt.insights.views import DecisionSummary, Explanation
+from gantt.insights.views import DecisionSummary, Explanation, view_of
 
 #: Who meets it reads every decision with its reasons; others their own, in general words.
 WHOLE = 'gantt:decisions:explain'
@@ -38,7 +38,7 @@ def list_decisions(world: World, caller: Caller, query: DecisionsQuery) -> Decis
     page = found[: query.limit]
     marker = page[-1].id if len(found) > len(page) else None
     if not world.policy.allows(WHOLE, caller):
-        page = [_brief(decision) for decision in page]
+        page = [msgspec.structs.replace(one, reason='', worker='') for one in page]
     return Decisions(decisions=page, next_marker=marker)
 
 
@@ -62,24 +62,10 @@ def show_decision(
         return Raw(text.encode(), 'text/plain; charset=utf-8')  # type: ignore[return-value]
     if query.explain or query.host is not None:
         return explanation
-    return DecisionSummary(
-        id=explanation.id,
-        request_id=explanation.request_id,
-        outcome=explanation.outcome,
-        reason=explanation.reason,
-        project_id=explanation.project_id,
-        worker=explanation.worker,
-        created_at=explanation.created_at,
-        age_seconds=explanation.age_seconds,
-        origin=explanation.origin,
-    )
+    return view_of(DecisionSummary, explanation)
 
 
 def replay_decision(world: World, caller: Caller, decision_id: str, body: Otherwise) -> Replayed:
     """Make a decision again on the table that it saw, with other settings where given."""
     with world.gates.trials.passing(caller):
         return world.insights.replay(decision_id, body)
-
-
-def _brief(decision: DecisionSummary) -> DecisionSummary:
-    return msgspec.structs.replace(decision, reason='', worker='')

@@ -63,13 +63,8 @@ def create_group(
         raise exceptions.InvalidMessage(
             field='body.project_id', problem=f'expected the project of the token, {caller.project}'
         )
-    group = Group(
-        uuid=body.uuid,
-        name=body.name,
-        policy=body.policy.value,
-        max_per_host=body.max_per_host,
-        project_id=project,
-    )
+    said = {**msgspec.structs.asdict(body), 'policy': body.policy.value, 'project_id': project}
+    group = Group(**said)
     known = world.store.load_group(body.uuid)
     _check_own(caller, body.uuid, known)
     if query.dry_run:
@@ -77,8 +72,8 @@ def create_group(
             group_rule.check(body.uuid, group, known)
         else:
             world.insights.quotas.check_groups(project, not caller.everywhere)
-        said = 'is there already' if known else 'would be created'
-        return Change(dry_run=True, what=f'server group {body.uuid} {said}', now=known or group)
+        what = 'is there already' if known else 'would be created'
+        return Change(dry_run=True, what=f'server group {body.uuid} {what}', now=known or group)
     if known is None:
         # Two at once may both find room: groups of a project pass it by what is in flight.
         world.insights.quotas.check_groups(project, not caller.everywhere)

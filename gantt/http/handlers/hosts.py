@@ -10,7 +10,14 @@ from gantt.http.links import Paged
 from gantt.http.queries import DryRun, HistoryQuery, HostsQuery
 from gantt.http.world import Caller, World
 from gantt.insights.host_views import Asked
-from gantt.insights.views import Change, HostDetail, HostDrain, HostHistory, HostSummary
+from gantt.insights.views import (
+    Change,
+    HostDetail,
+    HostDrain,
+    HostHistory,
+    HostSummary,
+    view_of,
+)
 
 
 class Hosts(Paged, frozen=True, kw_only=True):
@@ -30,23 +37,8 @@ class Disable(Message, frozen=True, kw_only=True):
 
 def list_hosts(world: World, caller: Caller, query: HostsQuery) -> Hosts:
     """List the hosts with their free room."""
-    page = world.insights.hosts(
-        Asked(
-            condition=query.condition,
-            zone=query.zone,
-            aggregate=query.aggregate,
-            part=query.name,
-            sort=query.sort,
-            limit=query.limit,
-            marker=query.marker,
-        )
-    )
-    return Hosts(
-        hosts=page.hosts,
-        total=page.total,
-        table_age_seconds=page.table_age_seconds,
-        next_marker=page.next_marker,
-    )
+    page = world.insights.hosts(view_of(Asked, query, part=query.name))
+    return view_of(Hosts, page, links=[])
 
 
 def show_host(world: World, caller: Caller, name: str) -> HostDetail:

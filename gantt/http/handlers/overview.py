@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All hosts, and the last while, as few numbers as a page needs to draw them."""
+"""The site at a glance: its processes, all hosts, the last while, and what happens just now."""
 
 from typing import Annotated
 
 import msgspec
 
 from gantt.core.messages.base import Message, Name
+from gantt.http.queries import EventsQuery
 from gantt.http.world import Caller, World
 from gantt.insights.activity import Activity, RefusedFunnel
-from gantt.insights.host_map import HostMap
+from gantt.insights.host_views import HostMap
+from gantt.insights.views import EventEntry, EventPage, ServiceView
 
 Window = Annotated[int, msgspec.Meta(ge=60, le=604_800)]
 
@@ -41,3 +43,39 @@ def show_activity(world: World, caller: Caller, query: WindowQuery) -> Activity:
 def show_refused(world: World, caller: Caller, query: WindowQuery) -> RefusedFunnel:
     """Sum up what removed the hosts of the latest refused requests."""
     return world.insights.refused(query.window)
+
+
+class Services(msgspec.Struct, frozen=True, kw_only=True):
+    """All processes that are remembered.
+
+    :ivar site: what operators call this site, empty where they have not named it
+    """
+
+    site: str
+    services: list[ServiceView]
+
+
+def list_services(world: World, caller: Caller) -> Services:
+    """List the processes of the site: schedulers, APIs, and what reports for hosts of others.
+
+    Each notes itself in the database about twice a minute, and is remembered for a day after
+    the last time.  One that was stopped in order is forgotten at once.
+    """
+    return Services(site=world.settings.site_name, services=world.insights.services())
+
+
+def list_events(world: World, caller: Caller, query: EventsQuery) -> EventPage:
+    """List what happened to hosts and their claims after a cursor, oldest first.
+
+    Without ``after`` there are no events, only a cursor.  With ``wait`` and nothing to tell, the
+    answer comes when something happened, or after so many seconds.  A quarter of the threads may
+    be here; one more is refused with 503.  An event may come twice and none is left out: what is
+    not remembered any more is 410, and then lists are to be read anew.  A change that is overtaken
+    by another one within a moment may be only the other one.
+    """
+
+    def wanted(one: EventEntry) -> bool:
+        return query.host in (None, one.host) and query.kind in (None, one.kind)
+
+    with world.gates.waits.passing(caller):
+        return world.insights.events.wait(query.after, query.limit, query.wait, wanted)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quotas: how much each project may have, and what it has."""
+"""Quotas: how much each project may have, and what its live claims take."""
 
 from typing import Annotated
 
@@ -7,6 +7,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.claims import quota
+from gantt.core.claims.project_usage import ProjectUsage
 from gantt.core.messages import base
 from gantt.core.messages.base import Message, Name
 from gantt.http.links import Paged
@@ -36,6 +37,12 @@ class SetQuota(Message, frozen=True, kw_only=True):
     """Limits by name; null takes one away, -1 is no limit, others stay as they are."""
 
     limits: Annotated[dict[Name, int | None], msgspec.Meta(min_length=1, max_length=_NAMES_MAX)]
+
+
+class Usages(Paged, frozen=True, kw_only=True):
+    """A page of projects, by id."""
+
+    usages: list[ProjectUsage]
 
 
 def list_quotas(world: World, caller: Caller, query: Page) -> QuotaList:
@@ -101,6 +108,24 @@ def unset_quota(world: World, caller: Caller, project_id: str, query: DryRun) ->
     world.insights.quotas.read()
     now = world.insights.quotas.shown(project_id)
     return Change(dry_run=False, what=f'quota of {project_id} is unset: {words}', now=now)
+
+
+def list_usages(world: World, caller: Caller, query: Page) -> Usages:
+    """List what the live claims of each project take; a project without one is not listed.
+
+    A member is shown its own project only.
+    """
+    found = world.store.usages(query.limit + 1, query.marker, caller.only)
+    page = found[: query.limit]
+    return Usages(usages=page, next_marker=page[-1].project_id if len(found) > len(page) else None)
+
+
+def show_usage(world: World, caller: Caller, project_id: str) -> ProjectUsage:
+    """Show what the live claims of one project take; all is 0 where there is none."""
+    if not caller.sees(project_id):
+        raise exceptions.NotFound(kind='usage of project', name=project_id)
+    found = world.store.usages(1, project=project_id)
+    return found[0] if found else ProjectUsage(project_id=project_id)
 
 
 def _word(limit: int | None) -> str:

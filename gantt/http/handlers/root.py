@@ -112,5 +112,5 @@ def examine(world: World) -> Health:
 
 def metrics(world: World, caller: Caller) -> Any:
     """Show the metrics in Prometheus' text form."""
-    world.insights.export(world.metrics)
+    world.insights.export(world.metrics.gauge)
     return Raw(world.metrics.render(), METRICS_TYPE)

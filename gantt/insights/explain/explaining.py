@@ -6,6 +6,7 @@ while deciding.
 """
 
 import collections
+import itertools
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -59,32 +60,17 @@ def explain(
     """
     decision, request = kept.decision, kept.request
     verdicts = list(_verdicts(decision, provider_ids, host, steps)) if host else []
-    found = Explanation(
-        id=decision.id,
-        request_id=decision.request_id,
+    found = views.view_of(
+        Explanation,
+        decision,
         outcome=decision.outcome.value,
-        reason=decision.reason,
         shape=shape_of(request),
         count=len(request.consumers) if request else len(decision.members),
-        hosts=decision.hosts,
-        weighers=decision.weighers,
-        seed=decision.seed,
-        spread=decision.spread,
-        table_seq=decision.table_seq,
         table_age_seconds=round(decision.age_seconds, 3),
         oldest_report_age_seconds=round(decision.age_seconds, 3),
-        config_digest=decision.config_digest,
-        attempts=decision.attempts,
-        conflicts=decision.conflicts,
-        relaxed=decision.relaxed,
-        added=decision.added,
-        nearest=decision.nearest,
-        contradiction=decision.contradiction,
-        worker=decision.worker,
-        project_id=decision.project_id,
         origin=kept.origin,
         created_at=views.when(created_at),
-        age_seconds=round(max(0.0, now - created_at), 3),
+        age_seconds=views.age(now, created_at),
         members=[_member(decision, member, request) for member in decision.members],
         host_verdicts=verdicts,
         host_filters=steps[1] if steps else [],
@@ -119,23 +105,17 @@ def _member(
     decision: Decision, member: MemberDecision, request: SelectDestinations | None
 ) -> MemberExplanation:
     chosen = member.selection
-    return MemberExplanation(
-        member=member.member,
-        consumer=member.consumer,
+    return views.view_of(
+        MemberExplanation,
+        member,
         host=chosen.host if chosen else None,
         alternates=[s.host for s in member.alternates],
         resources=request.spec.resources if request else (chosen.resources if chosen else {}),
         funnel=funnel(decision.hosts, member),
-        survivors=member.survivors,
-        level=member.level,
-        given_up=member.given_up,
         scores=[
-            ScoreRow(
-                host=score.host,
-                total=score.total,
-                raw=score.raw,
-                normalized=score.normalized,
-                weighted=score.weighted,
+            views.view_of(
+                ScoreRow,
+                score,
                 chosen=chosen is not None and score.provider_id == chosen.provider_id,
             )
             for score in member.scores
@@ -286,20 +266,8 @@ def _races(found: Explanation) -> Iterable[str]:
 
 def _alike(members: Sequence[MemberExplanation]) -> list[list[MemberExplanation]]:
     """Refused members with the same funnel are told once."""
-    groups: list[list[MemberExplanation]] = []
-    for member in members:
-        last = groups[-1][-1] if groups else None
-        same = (
-            last is not None
-            and last.host is None
-            and member.host is None
-            and last.funnel == member.funnel
-        )
-        if same:
-            groups[-1].append(member)
-        else:
-            groups.append([member])
-    return groups
+    alike = itertools.groupby(members, lambda one: one.funnel if one.host is None else one.member)
+    return [list(group) for _, group in alike]
 
 
 def _about(found: Explanation, members: Sequence[MemberExplanation]) -> Iterable[str]:

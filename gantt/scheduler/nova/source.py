@@ -9,6 +9,8 @@ cells, devices, metrics, told by an agent on the host itself → facts of the ho
 
 import logging
 
+import msgspec
+
 from gantt import exceptions
 from gantt.core.claims import host_facts
 from gantt.core.claims.host_facts import FactsHeard, TellFacts
@@ -124,19 +126,10 @@ class NovaSource:
         """
         taken = 0
         for said in told.groups:
-            known = self._store.load_group(said.uuid)
-            if known is not None:
+            if self._store.load_group(said.uuid) is not None:
                 continue
             try:
-                self._store.save_group(
-                    Group(
-                        uuid=said.uuid,
-                        name=said.name,
-                        policy=said.policy,
-                        max_per_host=said.max_per_host,
-                        project_id=said.project_id,
-                    )
-                )
+                self._store.save_group(Group(**msgspec.structs.asdict(said)))
                 taken += 1
             except exceptions.Refused as e:
                 LOG.warning('server group %s of Nova is not taken over: %s', said.uuid, e)
