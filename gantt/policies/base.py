@@ -61,6 +61,6 @@ def rule(name: str, check: str, description: str, *operations: str) -> policy.Do
         name=name,
         check_str=check,
         description=description,
-        operations=[dict(zip(('method', 'path'), one.split(), strict=True)) for one in operations],
+        operations=[{'method': one.split()[0], 'path': one.split()[1]} for one in operations],
         scope_types=SCOPES,
     )

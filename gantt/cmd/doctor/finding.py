@@ -46,7 +46,7 @@ class Row(NamedTuple):
 
     severity: Severity
     option: str
-    wrong: Callable[[Any, Any], Any]
+    wrong: Callable[..., Any]
     why: str
     instead: str
     shown: str = '{v}'
