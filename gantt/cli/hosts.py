@@ -3,6 +3,7 @@
 
 import argparse
 import getpass
+from collections.abc import Sequence
 from typing import Any
 
 from gantt.cli import base, claims, text
@@ -159,7 +160,7 @@ _CLAIMS = tuple(column for column in claims.COLUMNS if column.title != 'HOST')
 class HostDisable(base.Write):
     """Let nothing new land on a host; what is there stays."""
 
-    takes = (
+    takes: Sequence[base.Argument] = (
         base.arg('host'),
         base.arg('--reason', required=True, help='why; shown in every verdict'),
         base.arg('--by', help='who says so (default: the user who runs this)'),

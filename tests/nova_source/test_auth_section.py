@@ -4,10 +4,10 @@
 import pytest
 from oslo_config import cfg
 
+from gantt import conf as options
 from gantt import exceptions
 from gantt.cmd.doctor import checks as doctor
 from gantt.cmd.doctor import table
-from gantt.conf import nova_source
 from gantt.nova_source import keystone
 from tests.nova_source.openstack import PASSWORD
 
@@ -53,7 +53,7 @@ def make_conf(openstack, tmp_path):
         )
         conf = cfg.ConfigOpts()
         conf([], project='gantt', default_config_files=[str(path)])
-        nova_source.register_opts(conf)
+        options.register_opts(conf, ('nova_source',))
         return conf
 
     return make
