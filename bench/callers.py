@@ -23,7 +23,7 @@ from oslo_config import cfg
 from bench import conditions
 from bench.rig import Rig, written
 from gantt import client
-from gantt.conf import rpc as rpc_options
+from gantt import conf as gantt_conf
 from gantt.core.messages.report import HostReport, RegisterHost
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
@@ -65,7 +65,7 @@ def connected(made: Rig, broker: str = '') -> Iterator[Any]:
 
     :param broker: another one than the rig's
     """
-    rpc_options.register_opts(cfg.CONF)
+    gantt_conf.register_opts(cfg.CONF, ('rpc',))
     cfg.CONF(['--config-file', str(made.config)], project='gantt')
     transport = client.get_transport(cfg.CONF, broker or made.broker)
     try:

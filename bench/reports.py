@@ -35,6 +35,7 @@ from oslo_config import cfg
 from bench import Result, conditions, reports_stock
 from bench.rig import Rig, rig
 from gantt import client
+from gantt import conf as options
 from gantt.client.signing import Signer
 from gantt.compute.drivers.fake import FakeDriver
 from gantt.compute.farm.farm import Farm, Plan
@@ -42,7 +43,6 @@ from gantt.compute.farm.host_agent import Settings
 from gantt.compute.farm.shapes import Shape
 from gantt.compute.over_rpc import OverRpc
 from gantt.compute.ports import Facts, Guest
-from gantt.conf import base, rpc
 from gantt.core.claims.claim import Claim, claim_id
 from gantt.core.claims.commit import ClaimDraft, RequestDraft
 from gantt.core.messages import base as message
@@ -163,8 +163,7 @@ def _free_port() -> int:
 
 def _transport(made: Rig) -> Any:
     conf = cfg.CONF
-    for options in (base, rpc):
-        options.register_opts(conf)
+    options.register_opts(conf, ('base', 'rpc'))
     conf(['--config-file', str(made.config)], project='gantt')
     return client.get_transport(conf)
 

@@ -31,7 +31,7 @@ from bench import Result, conditions, empty_server
 from bench import callers as shared
 from bench.rig import Rig, rig
 from gantt import client
-from gantt.conf import rpc as rpc_options
+from gantt import conf as gantt_conf
 from gantt.core.messages.report import HostReport, RegisterHost
 from gantt.core.messages.resource_classes import Inventory
 from gantt.db.stores.store import SqlStore
@@ -166,7 +166,7 @@ class Load:
     """Hosts that have reported, and callers as nova-conductor is one."""
 
     def __init__(self, made: Rig, hosts: int) -> None:
-        rpc_options.register_opts(cfg.CONF)
+        gantt_conf.register_opts(cfg.CONF, ('rpc',))
         cfg.CONF(['--config-file', str(made.config)], project='gantt')
         self._rig = made
         self._transport = client.get_transport(cfg.CONF, made.broker)

@@ -31,45 +31,40 @@ class AggregateList(base.Lister):
 class AggregateSet(base.Write):
     """Create an aggregate or change it."""
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """What to set."""
-        parser.add_argument('aggregate', help='its name')
-        parser.add_argument(
+    takes = (
+        base.arg('aggregate', help='its name'),
+        base.arg(
             '--property',
             action='append',
             type=base.pair,
             default=[],
             metavar='KEY=VALUE',
             help='metadata; KEY= takes the key away (may be repeated)',
-        )
-        parser.add_argument('--zone', help='the availability zone of its hosts')
-        parser.add_argument(
+        ),
+        base.arg('--zone', help='the availability zone of its hosts'),
+        base.arg(
             '--host',
             action='append',
             metavar='HOST',
             help='its hosts, replacing those it has (may be repeated); none given: unchanged',
-        )
-        parser.add_argument('--no-hosts', action='store_true', help='take every host out')
+        ),
+        base.arg('--no-hosts', action='store_true', help='take every host out'),
+    )
 
-    def change(self, args: argparse.Namespace) -> dict[str, Any]:
-        """PUT it."""
+    path = '/v1/aggregates/{aggregate}'
+
+    def body(self, args: argparse.Namespace) -> Any:
         metadata = dict(args.property)
         if args.zone is not None:
             metadata['availability_zone'] = args.zone
         hosts = [] if args.no_hosts else args.host
-        body = {'metadata': metadata, 'hosts': hosts}
-        path = f'/v1/aggregates/{base.path_part(args.aggregate)}'
-        return self.endpoint.put(path, body, dry_run=args.dry_run)
+        return {'metadata': metadata, 'hosts': hosts}
 
 
 class AggregateRemove(base.Write):
     """Remove an aggregate; its hosts stay."""
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which."""
-        parser.add_argument('aggregate', help='its name or uuid')
+    takes = (base.arg('aggregate', help='its name or uuid'),)
 
-    def change(self, args: argparse.Namespace) -> dict[str, Any]:
-        """DELETE it."""
-        path = f'/v1/aggregates/{base.path_part(args.aggregate)}'
-        return self.endpoint.delete(path, dry_run=args.dry_run)
+    method = 'DELETE'
+    path = '/v1/aggregates/{aggregate}'

@@ -237,16 +237,16 @@ class Export(base.Base):
     forms = ('yaml', 'json')
     kind: Kind
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Where to."""
-        parser.add_argument(
+    takes = (
+        base.arg(
             'file',
             nargs='?',
             default='-',
             metavar='FILE',
             help='the file to make; - (default): standard output',
-        )
-        parser.add_argument('--force', action='store_true', help='although the file is there')
+        ),
+        base.arg('--force', action='store_true', help='although the file is there'),
+    )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Fetch and write."""
@@ -268,12 +268,12 @@ class Export(base.Base):
 class _OfFile(base.Base):
     kind: Kind
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which file."""
-        parser.add_argument('file', metavar='FILE', help='YAML or JSON; - reads standard input')
-        parser.add_argument(
+    takes = (
+        base.arg('file', metavar='FILE', help='YAML or JSON; - reads standard input'),
+        base.arg(
             '--delete', action='store_true', help='also delete what there is and the file has not'
-        )
+        ),
+    )
 
     def differences(self, args: argparse.Namespace) -> list[Difference]:
         """What is to be done.  :raises Failure:"""

@@ -64,10 +64,34 @@ class Parser(argparse.ArgumentParser):
         return f'{said}{did_you_mean(near(options[0], known)) or "; see --help"}'
 
 
+#: Names and options of one argument, as argparse takes them.
+Argument = tuple[tuple[str, ...], dict[str, Any]]
+
+
+def arg(*names: str, **options: Any) -> Argument:
+    """An argument of a command."""
+    return names, options
+
+
+class _PathParts(dict[str, str]):
+    """Arguments by name, each as a part of a URL's path."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        super().__init__()
+        self._args = args
+
+    def __missing__(self, name: str) -> str:
+        return path_part(getattr(self._args, name))
+
+
 class Base(command.Command):
     """A command.  Nothing is looked up among installed packages: starting is quick."""
 
     forms: Sequence[str] = ('text', 'json', 'yaml')
+    #: Arguments, each made by :func:`arg`.
+    takes: Sequence[Argument] = ()
+    #: What is asked; names in braces are those of arguments.
+    path = ''
     #: What the command has changed, or may have, for who cannot read its answer.
     made: Sequence[str] = ()
     #: Whether it can be printed again and again, with --watch.
@@ -120,7 +144,17 @@ class Base(command.Command):
         return parser
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare arguments."""
+        """Declare arguments: those of :attr:`takes`."""
+        for names, options in self.takes:
+            parser.add_argument(*names, **options)
+
+    def route(self, args: argparse.Namespace) -> str:
+        """The path with the arguments in it.  :raises Failure: one would lead elsewhere"""
+        return self.path.format_map(_PathParts(args))
+
+    def query(self, args: argparse.Namespace) -> dict[str, Any]:
+        """Query parameters."""
+        return {}
 
     @functools.cached_property
     def endpoint(self) -> Endpoint:
@@ -194,11 +228,23 @@ class Base(command.Command):
         return Exit.PLACED
 
 
+class Show(Base):
+    """One thing: what the interface answers, in lines for people."""
+
+    @abc.abstractmethod
+    def lines(self, found: Any) -> list[str]:
+        """The answer for people."""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Fetch and print."""
+        found = self.endpoint.get(self.route(parsed_args), **self.query(parsed_args))
+        return self.show(parsed_args.form, found, self.lines(found))
+
+
 class Lister(Base):
     """A list: a table for people, the interface's objects for programs."""
 
     forms = ('table', 'json', 'yaml', 'csv', 'value')
-    path = ''
     member = ''  # the key of the list in the answer
     columns: Sequence[text.Column] = ()
     nothing = 'nothing to show'
@@ -223,10 +269,6 @@ class Lister(Base):
             '--no-header', action='store_true', help='only the rows of the table, or of csv'
         )
         return parser
-
-    def query(self, args: argparse.Namespace) -> dict[str, Any]:
-        """Query parameters."""
-        return {}
 
     def sorts_itself(self, args: argparse.Namespace) -> bool:
         """Whether the interface answers in the order that is asked for."""
@@ -329,9 +371,19 @@ class Write(Base):
         )
         return parser
 
-    @abc.abstractmethod
+    method = 'PUT'
+
+    def body(self, args: argparse.Namespace) -> Any:
+        """What is sent; None: nothing."""
+        return None
+
     def change(self, args: argparse.Namespace) -> dict[str, Any]:
         """Do it; the interface's Change."""
+        query = {**self.query(args), 'dry_run': args.dry_run}
+        found: dict[str, Any] = self.endpoint.call(
+            self.method, self.route(args), query, self.body(args)
+        )
+        return found
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Do it and say so."""

@@ -38,12 +38,12 @@ class ClaimList(base.Lister):
     nothing = 'no claim matches'
     columns = COLUMNS
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which."""
-        parser.add_argument('--state', choices=STATES)
-        parser.add_argument('--host')
-        parser.add_argument('--consumer', metavar='UUID')
-        parser.add_argument('--request', metavar='UUID')
+    takes = (
+        base.arg('--state', choices=STATES),
+        base.arg('--host'),
+        base.arg('--consumer', metavar='UUID'),
+        base.arg('--request', metavar='UUID'),
+    )
 
     def query(self, args: argparse.Namespace) -> dict[str, Any]:
         """As asked."""
@@ -55,54 +55,48 @@ class ClaimList(base.Lister):
         }
 
 
-class ClaimShow(base.Base):
+class ClaimShow(base.Show):
     """Show one claim."""
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which."""
-        parser.add_argument('claim', help='its id, or a unique prefix of it')
+    takes = (base.arg('claim', help='its id, or a unique prefix of it'),)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Fetch and print."""
-        claim = self.endpoint.get(f'/v1/claims/{base.path_part(parsed_args.claim)}')
-        return self.show(parsed_args.form, claim, _lines(claim, self.width))
+    path = '/v1/claims/{claim}'
 
-
-def _lines(claim: dict[str, Any], width: int) -> list[str]:
-    adopted = ', adopted: nobody asked for it' if claim['adopted'] else ''
-    facts = {
-        'host': claim['host'],
-        'resources': text.shape(claim['resources']),
-        'consumer': f'{claim["consumer"]} ({claim["consumer_type"]})',
-        'request': f'{claim["request_id"]}, member {claim["member"]}, attempt {claim["attempt"]}'
-        if claim['request_id']
-        else '',
-        'made': f'{text.age(claim["age_seconds"])} ago ({claim["created_at"]})',
-        'lease': f'{lease(claim)} left' if claim['lease_seconds'] is not None else '',
-        'lifecycle': claim['lifecycle'],
-        'purpose': claim['purpose'],
-        'group': claim['group'],
-        'move': claim['move_id'],
-        'project': claim['project_id'],
-        'absences': str(claim['absences'] or ''),
-        'reason': claim['reason'],
-    }
-    lines = [f'claim {claim["id"]} is {claim["state"]}{adopted}']
-    for name, value in facts.items():
-        if value:
-            lines.extend(text.wrap(f'  {name:<10} {value}', width, ' ' * 13))
-    return lines
+    def lines(self, claim: dict[str, Any]) -> list[str]:
+        adopted = ', adopted: nobody asked for it' if claim['adopted'] else ''
+        request = f'{claim["request_id"]}, member {claim["member"]}, attempt {claim["attempt"]}'
+        facts = {
+            'host': claim['host'],
+            'resources': text.shape(claim['resources']),
+            'consumer': f'{claim["consumer"]} ({claim["consumer_type"]})',
+            'request': request if claim['request_id'] else '',
+            'made': f'{text.age(claim["age_seconds"])} ago ({claim["created_at"]})',
+            'lease': f'{lease(claim)} left' if claim['lease_seconds'] is not None else '',
+            'lifecycle': claim['lifecycle'],
+            'purpose': claim['purpose'],
+            'group': claim['group'],
+            'move': claim['move_id'],
+            'project': claim['project_id'],
+            'absences': str(claim['absences'] or ''),
+            'reason': claim['reason'],
+        }
+        lines = [f'claim {claim["id"]} is {claim["state"]}{adopted}']
+        for name, value in facts.items():
+            if value:
+                lines.extend(text.wrap(f'  {name:<10} {value}', self.width, ' ' * 13))
+        return lines
 
 
 class ClaimRelease(base.Write):
     """Force a live claim to end; a guest that goes on running is adopted again."""
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which, why."""
-        parser.add_argument('claim', help='its id')
-        parser.add_argument('--reason', required=True, help='why; it is kept with the claim')
+    takes = (
+        base.arg('claim', help='its id'),
+        base.arg('--reason', required=True, help='why; it is kept with the claim'),
+    )
 
-    def change(self, args: argparse.Namespace) -> dict[str, Any]:
-        """DELETE it."""
-        path = f'/v1/claims/{base.path_part(args.claim)}'
-        return self.endpoint.delete(path, reason=args.reason, dry_run=args.dry_run)
+    method = 'DELETE'
+    path = '/v1/claims/{claim}'
+
+    def query(self, args: argparse.Namespace) -> dict[str, Any]:
+        return {'reason': args.reason}

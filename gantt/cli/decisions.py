@@ -41,28 +41,24 @@ class DecisionList(base.Lister):
         Column('WHY', text.key('reason'), least=20),
     )
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which."""
-        parser.add_argument('--outcome', choices=OUTCOMES, help='only those that ended so')
-        parser.add_argument(
-            '--consumer', metavar='UUID', help='only those about this one, such as a server'
-        )
+    takes = (
+        base.arg('--outcome', choices=OUTCOMES, help='only those that ended so'),
+        base.arg('--consumer', metavar='UUID', help='only those about this one, such as a server'),
+    )
 
     def query(self, args: argparse.Namespace) -> dict[str, Any]:
         """As asked."""
         return {'outcome': args.outcome, 'consumer': args.consumer}
 
 
-class DecisionShow(base.Base):
+class DecisionShow(base.Show):
     """Show one decision in a few lines; "gantt explain" tells the whole story."""
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which."""
-        parser.add_argument('decision', help=_ID)
+    takes = (base.arg('decision', help=_ID),)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Fetch and print."""
-        decision = self.endpoint.get(f'/v1/decisions/{base.path_part(parsed_args.decision)}')
+    path = '/v1/decisions/{decision}'
+
+    def lines(self, decision: dict[str, Any]) -> list[str]:
         lines = [
             f'decision {decision["id"]}: {decision["outcome"]}',
             f'  request   {decision["request_id"]}',
@@ -74,19 +70,21 @@ class DecisionShow(base.Base):
         if decision['reason']:
             lines += text.wrap(f'  because   {decision["reason"]}', self.width, ' ' * 12)
         lines.append(f'the whole story: gantt explain {text.short_id(decision["id"])}')
-        return self.show(parsed_args.form, decision, lines)
+        return lines
 
 
-class Explain(base.Base):
+class Explain(base.Show):
     """Explain a decision: what each filter removed, how the finalists scored, what was near."""
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which."""
-        parser.add_argument('id', help=_ID)
-        parser.add_argument('--host', help='say what became of this host as well')
+    takes = (
+        base.arg('id', help=_ID),
+        base.arg('--host', help='say what became of this host as well'),
+    )
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Fetch and print."""
-        path = f'/v1/decisions/{base.path_part(parsed_args.id)}'
-        explanation = self.endpoint.get(path, explain=True, host=parsed_args.host)
-        return self.show(parsed_args.form, explanation, explanation['lines'])
+    path = '/v1/decisions/{id}'
+
+    def query(self, args: argparse.Namespace) -> dict[str, Any]:
+        return {'explain': True, 'host': args.host}
+
+    def lines(self, explanation: dict[str, Any]) -> list[str]:
+        return list(explanation['lines'])

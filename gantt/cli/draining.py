@@ -25,31 +25,31 @@ _WORDS = {
 class HostDrain(HostDisable):
     """Empty a host: let nothing new land there, and show what is left until nothing is."""
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which host, why, for how long."""
-        parser.add_argument('host')
-        parser.add_argument(
+    takes = (
+        base.arg('host'),
+        base.arg(
             '--reason', default='draining', help='why; shown in every verdict (default: draining)'
-        )
-        parser.add_argument('--by', help='who says so (default: the user who runs this)')
-        parser.add_argument(
+        ),
+        base.arg('--by', help='who says so (default: the user who runs this)'),
+        base.arg(
             '--wait', action='store_true', help='end when the host is empty, and show progress'
-        )
-        parser.add_argument(
+        ),
+        base.arg(
             '--interval',
             metavar='SECONDS',
             type=base.number(0.1, 3600),
             default=5.0,
             help='with --wait: between two looks (default: 5)',
-        )
-        parser.add_argument(
+        ),
+        base.arg(
             '--for',
             dest='seconds',
             metavar='SECONDS',
             type=base.number(0, 604_800),
             default=3600.0,
             help='with --wait: give up after so long; the host stays disabled (default: 3600)',
-        )
+        ),
+    )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Disable it, look, and wait where asked."""

@@ -19,21 +19,19 @@ class Events(base.Base):
 
     forms = ('text', 'json')
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which events, for how long."""
-        parser.add_argument('--host', help='of this host only')
-        parser.add_argument('--kind', help='of this kind only, such as claimed or disabled')
-        parser.add_argument(
+    takes = (
+        base.arg('--host', help='of this host only'),
+        base.arg('--kind', help='of this kind only, such as claimed or disabled'),
+        base.arg(
             '--for',
             dest='seconds',
             metavar='SECONDS',
             type=base.number(0, 604_800),
             default=3600.0,
             help='end after so long (default: 3600)',
-        )
-        parser.add_argument(
-            '--count', type=base.whole_number(1, 1_000_000), help='end after so many events'
-        )
+        ),
+        base.arg('--count', type=base.whole_number(1, 1_000_000), help='end after so many events'),
+    )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Ask again and again; a line each: of json an object each."""

@@ -32,39 +32,36 @@ class GroupList(base.Lister):
 class GroupCreate(base.Write):
     """Create a server group; its rule never changes afterwards."""
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Its rule."""
-        parser.add_argument('name')
-        parser.add_argument('--policy', choices=POLICIES, required=True)
-        parser.add_argument(
+    takes = (
+        base.arg('name'),
+        base.arg('--policy', choices=POLICIES, required=True),
+        base.arg(
             '--max-per-host',
             type=base.whole_number(1, 100_000),
             default=1,
             help='members that may share a host (anti-affinity only; default: 1)',
-        )
-        parser.add_argument('--uuid', help='its uuid (default: a new one)')
-        parser.add_argument('--project', help='the project it belongs to')
+        ),
+        base.arg('--uuid', help='its uuid (default: a new one)'),
+        base.arg('--project', help='the project it belongs to'),
+    )
 
-    def change(self, args: argparse.Namespace) -> dict[str, Any]:
-        """POST it."""
-        body = {
+    method = 'POST'
+    path = '/v1/server-groups'
+
+    def body(self, args: argparse.Namespace) -> Any:
+        return {
             'uuid': args.uuid or str(uuid.uuid4()),
             'name': args.name,
             'policy': args.policy,
             'max_per_host': args.max_per_host,
             'project_id': args.project,
         }
-        return self.endpoint.post('/v1/server-groups', body, dry_run=args.dry_run)
 
 
 class GroupRemove(base.Write):
     """Remove a server group that no live claim belongs to."""
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which."""
-        parser.add_argument('group', help='its uuid')
+    takes = (base.arg('group', help='its uuid'),)
 
-    def change(self, args: argparse.Namespace) -> dict[str, Any]:
-        """DELETE it."""
-        path = f'/v1/server-groups/{base.path_part(args.group)}'
-        return self.endpoint.delete(path, dry_run=args.dry_run)
+    method = 'DELETE'
+    path = '/v1/server-groups/{group}'

@@ -3,9 +3,10 @@
 
 import argparse
 import getpass
+from collections.abc import Sequence
 from typing import Any
 
-from gantt.cli import base, text
+from gantt.cli import base, claims, text
 from gantt.cli.text import Column
 
 CONDITIONS = ('up', 'stale', 'new', 'disabled', 'over_committed')
@@ -52,19 +53,19 @@ class HostList(base.Lister):
         ),
     )
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which hosts, in which order."""
-        parser.add_argument('--condition', choices=CONDITIONS, help='only hosts in this condition')
-        parser.add_argument(
+    takes = (
+        base.arg('--condition', choices=CONDITIONS, help='only hosts in this condition'),
+        base.arg(
             '--stale',
             action='store_const',
             dest='condition',
             const='stale',
             help='only hosts that have not reported lately',
-        )
-        parser.add_argument('--zone', help='only hosts of this availability zone')
-        parser.add_argument('--aggregate', help='only hosts of this aggregate, by name or uuid')
-        parser.add_argument('--name', metavar='PART', help='only hosts with PART in their name')
+        ),
+        base.arg('--zone', help='only hosts of this availability zone'),
+        base.arg('--aggregate', help='only hosts of this aggregate, by name or uuid'),
+        base.arg('--name', metavar='PART', help='only hosts with PART in their name'),
+    )
 
     def query(self, args: argparse.Namespace) -> dict[str, Any]:
         """As asked."""
@@ -92,57 +93,51 @@ class HostList(base.Lister):
         return f'{shown} {hosts}, free of capacity; the table is {age} old{rest}'
 
 
-class HostShow(base.Base):
+class HostShow(base.Show):
     """Show one host: believed, reported and claimed side by side, and why they differ."""
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which host."""
-        parser.add_argument('host')
+    takes = (base.arg('host'),)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Fetch and print."""
-        detail = self.endpoint.get(f'/v1/hosts/{base.path_part(parsed_args.host)}')
-        return self.show(parsed_args.form, detail, _lines(detail, self.width))
+    path = '/v1/hosts/{host}'
 
-
-def _lines(detail: dict[str, Any], width: int) -> list[str]:
-    host = detail['host']
-    state = _WORDS.get(host['condition'], host['condition'])
-    why = f': {host["reason"]}' if host['reason'] else ''
-    who = f' ({host["disabled_by"]})' if host['disabled_by'] else ''
-    lines = text.wrap(f'{host["name"]} is {state}{why}{who}', width)
-    facts = {
-        'reported': f'{text.age(host["report_age_seconds"])} ago'
-        if host['report_age_seconds'] is not None
-        else 'never',
-        'report': f'{detail["sequence"]} of epoch {detail["epoch"]}, '
-        f'last full one {detail["full_sequence"]}, generation {detail["generation"]}',
-        'node': host['node'],
-        'uuid': host['uuid'],
-        'zone': host['zone'] or '-',
-        'aggregates': ', '.join(host['aggregates']) or '-',
-        'location': detail['location'],
-        'key': detail.get('key') or '',  # a service of before has none
-        'hypervisor': f'{detail["hypervisor_type"]} {detail["hypervisor_version"] or ""}'.strip(),
-        'NUMA cells': str(detail['numa_cells'] or ''),
-        'devices': str(detail['devices'] or ''),
-        'traits': ', '.join(detail['traits'][:12])
-        + (f' and {len(detail["traits"]) - 12} more' if len(detail['traits']) > 12 else ''),
-    }
-    for name, value in facts.items():
-        if value:
-            lines.extend(text.wrap(f'  {name:<11} {value}', width, ' ' * 14))
-    lines.append('')
-    lines.extend(text.table(_USE, detail['use'], width))
-    lines.append('')
-    for difference in detail['differences'] or ['claimed, reported and believed agree']:
-        lines.extend(text.wrap(difference, width))
-    if detail['claims']:
+    def lines(self, detail: dict[str, Any]) -> list[str]:
+        width, host, version = self.width, detail['host'], detail['hypervisor_version']
+        state = _WORDS.get(host['condition'], host['condition'])
+        why = f': {host["reason"]}' if host['reason'] else ''
+        who = f' ({host["disabled_by"]})' if host['disabled_by'] else ''
+        lines = text.wrap(f'{host["name"]} is {state}{why}{who}', width)
+        facts = {
+            'reported': f'{text.age(host["report_age_seconds"])} ago'
+            if host['report_age_seconds'] is not None
+            else 'never',
+            'report': f'{detail["sequence"]} of epoch {detail["epoch"]}, '
+            f'last full one {detail["full_sequence"]}, generation {detail["generation"]}',
+            'node': host['node'],
+            'uuid': host['uuid'],
+            'zone': host['zone'] or '-',
+            'aggregates': ', '.join(host['aggregates']) or '-',
+            'location': detail['location'],
+            'key': detail.get('key') or '',  # a service of before has none
+            'hypervisor': f'{detail["hypervisor_type"]} {version or ""}'.strip(),
+            'NUMA cells': str(detail['numa_cells'] or ''),
+            'devices': str(detail['devices'] or ''),
+            'traits': ', '.join(detail['traits'][:12])
+            + (f' and {len(detail["traits"]) - 12} more' if len(detail['traits']) > 12 else ''),
+        }
+        for name, value in facts.items():
+            if value:
+                lines.extend(text.wrap(f'  {name:<11} {value}', width, ' ' * 14))
         lines.append('')
-        lines.extend(text.table(_CLAIMS, detail['claims'], width))
-        if detail['claims_truncated']:
-            lines.append(f'there are more: gantt claim list --host {host["name"]}')
-    return lines
+        lines.extend(text.table(_USE, detail['use'], width))
+        lines.append('')
+        for difference in detail['differences'] or ['claimed, reported and believed agree']:
+            lines.extend(text.wrap(difference, width))
+        if detail['claims']:
+            lines.append('')
+            lines.extend(text.table(_CLAIMS, detail['claims'], width))
+            if detail['claims_truncated']:
+                lines.append(f'there are more: gantt claim list --host {host["name"]}')
+        return lines
 
 
 def _plain(name: str) -> Any:
@@ -159,60 +154,39 @@ _USE = (
     Column('FREE', _plain('free'), right=True),
 )
 
-_CLAIMS = (
-    Column('CLAIM', lambda r: text.short_id(r['id'])),
-    Column('STATE', lambda r: r['state'] + ('*' if r['adopted'] else '')),
-    Column('CONSUMER', lambda r: text.short_id(r['consumer'])),
-    Column('AGE', lambda r: text.age(r['age_seconds']), right=True),
-    Column(
-        'LEASE',
-        lambda r: text.age(r['lease_seconds']) if r['lease_seconds'] is not None else '-',
-        right=True,
-    ),
-    Column('RESOURCES', lambda r: text.needs(r['resources']), least=12),
-)
+_CLAIMS = tuple(column for column in claims.COLUMNS if column.title != 'HOST')
 
 
 class HostDisable(base.Write):
     """Let nothing new land on a host; what is there stays."""
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which host, why, who."""
-        parser.add_argument('host')
-        parser.add_argument('--reason', required=True, help='why; shown in every verdict')
-        parser.add_argument('--by', help='who says so (default: the user who runs this)')
+    takes: Sequence[base.Argument] = (
+        base.arg('host'),
+        base.arg('--reason', required=True, help='why; shown in every verdict'),
+        base.arg('--by', help='who says so (default: the user who runs this)'),
+    )
 
-    def change(self, args: argparse.Namespace) -> dict[str, Any]:
-        """PUT it."""
-        body = {'reason': args.reason, 'by': args.by or _user()}
-        path = f'/v1/hosts/{base.path_part(args.host)}/disable'
-        return self.endpoint.put(path, body, dry_run=args.dry_run)
+    path = '/v1/hosts/{host}/disable'
+
+    def body(self, args: argparse.Namespace) -> Any:
+        return {'reason': args.reason, 'by': args.by or _user()}
 
 
 class HostEnable(base.Write):
     """Let new claims land on a host again."""
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which host."""
-        parser.add_argument('host')
+    takes = (base.arg('host'),)
 
-    def change(self, args: argparse.Namespace) -> dict[str, Any]:
-        """PUT it."""
-        path = f'/v1/hosts/{base.path_part(args.host)}/enable'
-        return self.endpoint.put(path, dry_run=args.dry_run)
+    path = '/v1/hosts/{host}/enable'
 
 
 class HostRemove(base.Write):
     """Forget a host without live claims; it comes back when it registers again."""
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which host."""
-        parser.add_argument('host')
+    takes = (base.arg('host'),)
 
-    def change(self, args: argparse.Namespace) -> dict[str, Any]:
-        """DELETE it."""
-        path = f'/v1/hosts/{base.path_part(args.host)}'
-        return self.endpoint.delete(path, dry_run=args.dry_run)
+    method = 'DELETE'
+    path = '/v1/hosts/{host}'
 
 
 def _user() -> str:

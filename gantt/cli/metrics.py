@@ -36,45 +36,40 @@ class MetricList(base.Lister):
 class MetricSet(base.Write):
     """Declare a metric, or change what is declared; what is left out is not declared."""
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """What to declare."""
-        parser.add_argument('metric', help='its name, as hosts report it')
-        parser.add_argument('--unit', default='', help='what 1 means')
-        parser.add_argument(
+    takes = (
+        base.arg('metric', help='its name, as hosts report it'),
+        base.arg('--unit', default='', help='what 1 means'),
+        base.arg(
             '--lower', type=base.any_number, metavar='NUMBER', help='the least that a value can be'
-        )
-        parser.add_argument(
+        ),
+        base.arg(
             '--upper', type=base.any_number, metavar='NUMBER', help='the most that a value can be'
-        )
-        parser.add_argument(
+        ),
+        base.arg(
             '--stale-after',
             type=base.any_number,
             metavar='SECONDS',
             help='a value older than this has no say',
-        )
-        parser.add_argument('--description', default='', help='what it is, for people')
+        ),
+        base.arg('--description', default='', help='what it is, for people'),
+    )
 
-    def change(self, args: argparse.Namespace) -> dict[str, Any]:
-        """PUT it."""
-        body = {
+    path = '/v1/declared-metrics/{metric}'
+
+    def body(self, args: argparse.Namespace) -> Any:
+        return {
             'unit': args.unit,
             'lower': args.lower,
             'upper': args.upper,
             'stale_seconds': args.stale_after,
             'description': args.description,
         }
-        path = f'/v1/declared-metrics/{base.path_part(args.metric)}'
-        return self.endpoint.put(path, body, dry_run=args.dry_run)
 
 
 class MetricRemove(base.Write):
     """Take a declaration back; what hosts report under the name goes on to count."""
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which."""
-        parser.add_argument('metric', help='its name')
+    takes = (base.arg('metric', help='its name'),)
 
-    def change(self, args: argparse.Namespace) -> dict[str, Any]:
-        """DELETE it."""
-        path = f'/v1/declared-metrics/{base.path_part(args.metric)}'
-        return self.endpoint.delete(path, dry_run=args.dry_run)
+    method = 'DELETE'
+    path = '/v1/declared-metrics/{metric}'

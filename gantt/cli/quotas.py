@@ -55,62 +55,61 @@ class QuotaList(base.Lister):
     )
 
 
-class QuotaShow(base.Base):
+class QuotaShow(base.Show):
     """Show the limits of a project in force, where each is from, and what is used."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Whose."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            'project', nargs='?', help='its id, or "default" (default: the own project)'
-        )
-        return parser
+    takes = (
+        base.arg('project', nargs='?', help='its id, or "default" (default: the own project)'),
+    )
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """GET and print."""
-        project = parsed_args.project
-        path = '/v1/limits' if project is None else f'/v1/quotas/{base.path_part(project)}'
-        found = self.endpoint.get(path)
+    path = '/v1/quotas/{project}'
+
+    def route(self, args: argparse.Namespace) -> str:
+        return '/v1/limits' if args.project is None else super().route(args)
+
+    def lines(self, found: dict[str, Any]) -> list[str]:
         table = text.table(_COLUMNS, found['limits'], self.width)
-        return self.show(parsed_args.form, found, [f'project {found["project_id"]}', '', *table])
+        return [f'project {found["project_id"]}', '', *table]
 
 
 class QuotaSet(base.Write):
     """Set limits of a project; those that are not named stay as they are."""
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Whose, and how much."""
-        parser.add_argument('project', help='its id, or "default": all without limits of their own')
-        parser.add_argument(
+    takes = (
+        base.arg('project', help='its id, or "default": all without limits of their own'),
+        base.arg(
             'limits',
             nargs='+',
             type=_limit,
             metavar='NAME=NUMBER',
             help='claims_in_flight, live_claims, server_groups, requests_per_minute, or class: and '
             'a resource class; a number, or unlimited',
-        )
+        ),
+    )
 
-    def change(self, args: argparse.Namespace) -> dict[str, Any]:
-        """PUT them."""
-        path = f'/v1/quotas/{base.path_part(args.project)}'
-        return self.endpoint.put(path, {'limits': dict(args.limits)}, dry_run=args.dry_run)
+    path = '/v1/quotas/{project}'
+
+    def body(self, args: argparse.Namespace) -> Any:
+        return {'limits': dict(args.limits)}
 
 
 class QuotaUnset(base.Write):
     """Take limits of a project away; the defaults hold again."""
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Whose, and which."""
-        parser.add_argument('project', help='its id, or "default"')
-        parser.add_argument('names', nargs='*', metavar='NAME', help='which limits')
-        parser.add_argument('--all', action='store_true', help='all limits of the project')
+    takes = (
+        base.arg('project', help='its id, or "default"'),
+        base.arg('names', nargs='*', metavar='NAME', help='which limits'),
+        base.arg('--all', action='store_true', help='all limits of the project'),
+    )
+
+    path = '/v1/quotas/{project}'
 
     def change(self, args: argparse.Namespace) -> dict[str, Any]:
         """PUT nulls, or DELETE."""
         if bool(args.names) == args.all:
             raise Failure('expected the names of limits, or --all', Exit.USAGE)
-        path = f'/v1/quotas/{base.path_part(args.project)}'
-        if args.all:
-            return self.endpoint.delete(path, dry_run=args.dry_run)
-        body = {'limits': dict.fromkeys(args.names)}
-        return self.endpoint.put(path, body, dry_run=args.dry_run)
+        self.method = 'DELETE' if args.all else 'PUT'
+        return super().change(args)
+
+    def body(self, args: argparse.Namespace) -> Any:
+        return None if args.all else {'limits': dict.fromkeys(args.names)}

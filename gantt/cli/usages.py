@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``gantt usage``: what the live claims of projects take."""
 
-import argparse
 from typing import Any
 
 from gantt.cli import base, text
@@ -41,17 +40,15 @@ class UsageList(base.Lister):
     columns = COLUMNS
 
 
-class UsageShow(base.Base):
+class UsageShow(base.Show):
     """Show what the live claims of one project take."""
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which project."""
-        parser.add_argument('project', help='its id')
+    takes = (base.arg('project', help='its id'),)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Fetch and print."""
-        found = self.endpoint.get(f'/v1/usages/{base.path_part(parsed_args.project)}')
-        lines = [
+    path = '/v1/usages/{project}'
+
+    def lines(self, found: dict[str, Any]) -> list[str]:
+        return [
             f'project {found["project_id"]}: {text.count(found["consumers"], "guest")} with '
             f'{text.count(found["claims"], "live claim")}, {found["claims_in_flight"]} of them not '
             'confirmed yet',
@@ -60,4 +57,3 @@ class UsageShow(base.Base):
                 for name, amount in sorted(found['amounts'].items())
             ),
         ]
-        return self.show(parsed_args.form, found, lines)

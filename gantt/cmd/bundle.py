@@ -9,6 +9,7 @@ they have is taken out of every text, wherever it stands.
 import contextlib
 import importlib.metadata
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -139,8 +140,8 @@ def _parts(conf: Any) -> Iterator[tuple[str, str]]:
         ('configuration.txt', _configuration),
         ('plugins.txt', _plugins),
         ('schema.txt', _schema),
-        ('doctor.txt', _doctor),
-        ('upgrade-check.txt', _upgrade_check),
+        ('doctor.txt', _printed(doctor.run)),
+        ('upgrade-check.txt', _printed(lambda conf: status.Checks(conf).check())),
         ('audit.json', _audit),
     ]
     for name, make in parts:
@@ -176,29 +177,33 @@ def _versions(_: Any) -> str:
     return '\n'.join([*lines, *sorted(found, key=str.casefold)]) + '\n'
 
 
-def _configuration(conf: Any) -> str:
-    """Every option as it is now, and what stands in the files; nothing of those that are secret."""
-    lines = ['# As it is now.']
-    last = ''
+def _settings(conf: Any) -> Iterator[tuple[str, str, str, Any, Any]]:
+    """Place, group, name, value and option: of every option as it is now, then of the files.
+
+    Of the files is everything, whoever reads it.
+    """
     listed = unknown.listed()
     for group, option in listed:
-        try:
-            value = _value(conf, group, option)
-        except cfg.NoSuchOptError:
-            continue  # of a library that reads it when it is used
-        if group != last:
-            lines += ['', f'[{group}]']
-        last = group
-        lines.append(f'{option.dest} = {_told(option.dest, value, option)}')
+        with contextlib.suppress(cfg.NoSuchOptError):  # of a library that reads it when it is used
+            yield 'As it is now.', group, option.dest, _value(conf, group, option), option
     known = {(group, option.dest): option for group, option in listed}
     for number, sections in enumerate(unknown.parsed(conf), 1):
-        lines += ['', f'# As file {number} of {", ".join(conf.config_file or [])} has it.']
+        place = f'As file {number} of {", ".join(conf.config_file or [])} has it.'
         for group, options in sections.items():
-            lines += ['', f'[{group}]']
             for name, values in options.items():
                 option = known.get((group, name.replace('-', '_')))
-                lines += [f'{name} = {_told(name, value, option)}' for value in values]
-    return '\n'.join(lines) + '\n'
+                yield from ((place, group, name, value, option) for value in values)
+
+
+def _configuration(conf: Any) -> str:
+    """Every option as it is now, and what stands in the files; nothing of those that are secret."""
+    lines: list[str] = []
+    for place, in_place in itertools.groupby(_settings(conf), key=lambda one: one[0]):
+        lines += ['', f'# {place}']
+        for group, settings in itertools.groupby(in_place, key=lambda one: one[1]):
+            lines += ['', f'[{group}]']
+            lines += [f'{name} = {_told(name, value, o)}' for _, _, name, value, o in settings]
+    return '\n'.join(lines[1:]) + '\n'
 
 
 def _told(name: str, value: Any, option: Any) -> Any:
@@ -220,17 +225,7 @@ def _value(conf: Any, group: str, option: Any) -> Any:
 
 def _secret_values(conf: Any) -> Iterator[str]:
     """Of options, of what stands in the files whoever reads it, and of the environment."""
-    listed = unknown.listed()
-    known = {(group, option.dest): option for group, option in listed}
-    found: list[tuple[str, Any, Any]] = []
-    for group, option in listed:
-        with contextlib.suppress(cfg.NoSuchOptError):
-            found.append((option.dest, _value(conf, group, option), option))
-    for sections in unknown.parsed(conf):
-        for group, options in sections.items():
-            for name, values in options.items():
-                option = known.get((group, name.replace('-', '_')))
-                found += [(name, value, option) for value in values]
+    found = [one[2:] for one in _settings(conf)]
     found += [(name, value, None) for name, value in os.environ.items()]
     for name, value, option in found:
         for one in map(str, value if isinstance(value, list) else [value]):
@@ -255,20 +250,15 @@ def _schema(conf: Any) -> str:
         engine.dispose()
 
 
-def _doctor(conf: Any) -> str:
-    """As ``gantt-manage config doctor`` prints it."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        doctor.run(conf)
-    return out.getvalue()
+def _printed(command: Callable[[Any], Any]) -> Callable[[Any], str]:
+    """What a command prints."""
 
+    def text(conf: Any) -> str:
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            command(conf)
+        return out.getvalue()
 
-def _upgrade_check(conf: Any) -> str:
-    """As ``gantt-status upgrade check`` prints it."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        status.Checks(conf).check()
-    return out.getvalue()
+    return text
 
 
 def _audit(conf: Any) -> str:

@@ -19,13 +19,14 @@ from typing import Any
 
 from oslo_config import cfg
 
+from gantt import conf as options
 from gantt import exceptions
 from gantt.cli import login
 from gantt.cli.endpoint import Endpoint, Failure
 from gantt.cmd import USAGE
 from gantt.compute import service
 from gantt.compute.agent import key_file
-from gantt.conf import base, compute, files, rpc
+from gantt.conf import compute, files
 from gantt.core.messages.build import Build
 from gantt.telemetry import log
 from gantt.version import version_string
@@ -39,8 +40,7 @@ CLAIMS_MAX, PAGE, CALL_SECONDS = 10_000, 1000, 10.0
 def main(argv: list[str] | None = None) -> int:
     """Run until told to stop; exit code."""
     conf = cfg.CONF
-    for options in (base, rpc, compute):
-        options.register_opts(conf)
+    options.register_opts(conf, ('base', 'rpc', 'compute'))
     compute.register_cli_opts(conf)
     log.register_opts(conf)
     try:

@@ -8,7 +8,8 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions
-from gantt.cmd.doctor import processes, times
+from gantt.cmd import doctor
+from gantt.cmd.doctor import checks
 from gantt.conf import files, opts, unknown
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.db.engine import session
@@ -19,7 +20,7 @@ from gantt.rpc.amqp import driver, transport
 
 def run(conf: Any) -> int:
     """Read all options, look for misspelled ones, load the plugins, reach the servers."""
-    checks: list[tuple[str, Callable[[Any], str]]] = [
+    tried: list[tuple[str, Callable[[Any], str]]] = [
         ('options', check_options),
         ('names', _check_names),
         ('ports', _check_ports),
@@ -28,7 +29,7 @@ def run(conf: Any) -> int:
         ('broker', _check_broker),
     ]
     failed = 0
-    for name, check in checks:
+    for name, check in tried:
         try:
             print(f'{name:<10} ok     {check(conf)}')
         except exceptions.GanttError as e:
@@ -46,7 +47,7 @@ def check_options(conf: Any) -> str:
     for group, options in opts.list_opts():
         for option in options:
             read += _reads(conf, group, option)
-    for finding in times.contradictions(conf):
+    for finding in doctor.contradictions(conf):
         raise exceptions.Misconfigured(
             option=finding.option, problem=finding.why, fix=finding.instead
         )
@@ -77,7 +78,7 @@ def _reads(conf: Any, group: str | None, option: Any) -> bool:
 
 def _check_ports(conf: Any) -> str:
     """:raises Misconfigured: two programs would listen on one port; names both options"""
-    for finding in processes.clashes(conf):
+    for finding in checks.clashes(conf):
         raise exceptions.Misconfigured(
             option=finding.option, problem=finding.why, fix=finding.instead
         )

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """``gantt-manage shadow report``: what shadow mode has found."""
 
-import argparse
 import datetime
 import json
 from typing import Any
 
 import msgspec
 
+from gantt.cmd.arguments import whole
 from gantt.cmd.say import say
 from gantt.core.records.shadow import AGREE, DIFFER, WORDS, Compared, Verdict
 from gantt.db.stores import store
@@ -82,20 +82,13 @@ def _lines(found: list[Compared]) -> list[str]:
     return lines
 
 
-def _rows(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= ROWS_MOST:
-        raise argparse.ArgumentTypeError(f'expected 1 to {ROWS_MOST}, got {number}')
-    return number
-
-
 def add_commands(add: Any, group: Any) -> None:
     """The commands, to ``gantt-manage``."""
     shadow = group('shadow', 'Shadow mode: what Nova chose, beside what is decided here.')
     shown = add(shadow, 'report', report, json_too=True)
     shown.add_argument(
         '--limit',
-        type=_rows,
+        type=whole(ROWS_MOST),
         default=ROWS,
         metavar='N',
         help=f'comparisons to show, at most ({ROWS})',

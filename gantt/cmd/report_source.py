@@ -13,10 +13,11 @@ from typing import Any
 
 from oslo_config import cfg
 
+from gantt import conf as options
 from gantt import exceptions, plugin_loader
 from gantt.cmd import USAGE
 from gantt.compute.sources.report_source import ReportSource
-from gantt.conf import base, files, report_source, rpc
+from gantt.conf import files
 from gantt.telemetry import log
 from gantt.telemetry.listener import listen
 from gantt.telemetry.metrics import Metrics
@@ -46,8 +47,7 @@ def run(conf: Any, name: str, prog: str, argv: list[str] | None = None) -> int:
 
     :param name: '' where the command line says it
     """
-    for options in (base, rpc, report_source):
-        options.register_opts(conf)
+    options.register_opts(conf, ('base', 'rpc', 'report_source'))
     log.register_opts(conf)
     try:
         files.read(conf, sys.argv[1:] if argv is None else argv, prog)

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options, one module per group.
 
-Each module has ``register_opts(conf)`` and ``list_opts()``.  The configuration
-object is always passed in; only ``gantt.cmd`` and ``gantt.wsgi`` touch the
-global one (oslo.messaging registers some of its own groups only there).
+Each module has a ``GROUP`` and its ``OPTS``, or ``register_opts(conf)`` and ``list_opts()``
+where that is not all.  The configuration object is always passed in; only ``gantt.cmd`` and
+``gantt.wsgi`` touch the global one (oslo.messaging registers some of its own groups only there).
 """
 
 import importlib
+from collections.abc import Iterable
 from typing import Any
+
+from gantt.conf import groups
 
 #: Modules of this package, in the order of the sample file.
 MODULES = (
@@ -29,7 +32,15 @@ MODULES = (
 )
 
 
-def register_opts(conf: Any) -> None:
-    """Register every option of Gantt on ``conf``."""
-    for name in MODULES:
-        importlib.import_module(f'gantt.conf.{name}').register_opts(conf)
+def modules(names: Iterable[str] = MODULES) -> list[Any]:
+    """Modules of this package, imported."""
+    return [importlib.import_module(f'gantt.conf.{name}') for name in names]
+
+
+def register_opts(conf: Any, names: Iterable[str] = MODULES) -> None:
+    """Register the options of these modules on ``conf``."""
+    for module in modules(names):
+        if hasattr(module, 'register_opts'):
+            module.register_opts(conf)
+        else:
+            groups.register(conf, module.GROUP, module.OPTS)

@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """[api]: the HTTP interface."""
 
-from typing import Any
-
 from oslo_config import cfg
-
-from gantt.conf import groups
 
 GROUP = cfg.OptGroup('api', title='The HTTP interface')
 
@@ -123,13 +119,3 @@ OPTS = [
         'connections are refused meanwhile.',
     ),
 ]
-
-
-def register_opts(conf: Any) -> None:
-    """Register the options of [api]."""
-    groups.register(conf, GROUP, OPTS)
-
-
-def list_opts() -> list[tuple[str | None, list[Any]]]:
-    """For oslo.config's generator."""
-    return [(GROUP.name, OPTS)]

@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """[audit_trail]: where it is kept who changed what."""
 
-from typing import Any
-
 from oslo_config import cfg
-
-from gantt.conf import groups
 
 GROUP = cfg.OptGroup('audit_trail', title='Who changed what')
 
@@ -33,13 +29,3 @@ OPTS = [
         help='How many older files stay. What is to be kept for longer is shipped away.',
     ),
 ]
-
-
-def register_opts(conf: Any) -> None:
-    """Register the options of [audit_trail]."""
-    groups.register(conf, GROUP, OPTS)
-
-
-def list_opts() -> list[tuple[str | None, list[Any]]]:
-    """For oslo.config's generator."""
-    return [(GROUP.name, OPTS)]

@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """[claims]: leases, the sweeper and tombstones."""
 
-from typing import Any
-
 from oslo_config import cfg
-
-from gantt.conf import groups
 
 GROUP = cfg.OptGroup('claims', title='Leases, the sweeper and tombstones')
 
@@ -94,11 +90,3 @@ OPTS = [
         'same answer; longer while one of its claims is live.',
     ),
 ]
-
-
-def register_opts(conf: Any) -> None:
-    groups.register(conf, GROUP, OPTS)
-
-
-def list_opts() -> list[tuple[str | None, list[Any]]]:
-    return [(GROUP.name, OPTS)]

@@ -5,8 +5,6 @@ from typing import Any
 
 from oslo_config import cfg
 
-from gantt.conf import groups
-
 GROUP = cfg.OptGroup(
     'compute',
     title='The agent of a compute host',
@@ -341,16 +339,6 @@ OPTS = [
 ]
 
 
-def register_opts(conf: Any) -> None:
-    """Register the options of [compute]."""
-    groups.register(conf, GROUP, OPTS)
-
-
 def register_cli_opts(conf: Any) -> None:
     """Register the command line of gantt-compute."""
     conf.register_cli_opts(CLI_OPTS)
-
-
-def list_opts() -> list[tuple[str | None, list[Any]]]:
-    """For oslo.config's generator; the command line is not in it."""
-    return [(GROUP.name, OPTS)]

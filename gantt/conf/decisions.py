@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """[decisions]: how many are kept, and for how long."""
 
-from typing import Any
-
 from oslo_config import cfg
-
-from gantt.conf import groups
 
 GROUP = cfg.OptGroup('decisions', title='How decisions are kept')
 
@@ -59,11 +55,3 @@ OPTS = [
         'requests that are past their bound.',
     ),
 ]
-
-
-def register_opts(conf: Any) -> None:
-    groups.register(conf, GROUP, OPTS)
-
-
-def list_opts() -> list[tuple[str | None, list[Any]]]:
-    return [(GROUP.name, OPTS)]

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """[nova_source]: how Nova's and Placement's APIs are read for hosts that Nova runs."""
 
-from typing import Any
-
 from oslo_config import cfg
 
-from gantt.conf import groups, listeners
+from gantt.conf import listeners
 
 GROUP = cfg.OptGroup(
     'nova_source',
@@ -98,13 +96,3 @@ OPTS = [
     ),
     listeners.metrics_port_opt('gantt-nova-source'),
 ]
-
-
-def register_opts(conf: Any) -> None:
-    """Register the options of [nova_source]."""
-    groups.register(conf, GROUP, OPTS)
-
-
-def list_opts() -> list[tuple[str | None, list[Any]]]:
-    """For oslo.config's generator."""
-    return [(GROUP.name, OPTS)]

@@ -6,7 +6,6 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions
-from gantt.conf import groups
 from gantt.core.claims import quota
 from gantt.core.messages import resource_classes
 
@@ -69,11 +68,3 @@ def limits(conf: Any) -> dict[str, int]:
             )
         found[f'{quota.CLASS}{name}'] = amount
     return found
-
-
-def register_opts(conf: Any) -> None:
-    groups.register(conf, GROUP, OPTS)
-
-
-def list_opts() -> list[tuple[str | None, list[Any]]]:
-    return [(GROUP.name, OPTS)]

@@ -5,9 +5,9 @@ The broker itself is named by ``transport_url`` in [DEFAULT]; queue types, TLS
 and heartbeats are set in [oslo_messaging_rabbit].
 """
 
-from typing import Any
-
 from oslo_config import cfg
+
+GROUP = cfg.OptGroup('rpc')
 
 OPTS = [
     cfg.IntOpt(
@@ -232,13 +232,3 @@ OPTS = [
         'whether the word that a host no longer has an instance is about an earlier stay of it.',
     ),
 ]
-
-
-def register_opts(conf: Any) -> None:
-    """Register the options of [rpc]."""
-    conf.register_opts(OPTS, group='rpc')
-
-
-def list_opts() -> list[tuple[str | None, list[Any]]]:
-    """For oslo.config's generator."""
-    return [('rpc', OPTS)]

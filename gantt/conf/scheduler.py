@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """[scheduler]: the queue, the batches and the host table."""
 
-from typing import Any
-
 from oslo_config import cfg, types
-
-from gantt.conf import groups
 
 GROUP = cfg.OptGroup('scheduler', title='Queue, batches and the host table')
 
@@ -147,11 +143,3 @@ OPTS = [
         'bounds has no say.',
     ),
 ]
-
-
-def register_opts(conf: Any) -> None:
-    groups.register(conf, GROUP, OPTS)
-
-
-def list_opts() -> list[tuple[str | None, list[Any]]]:
-    return [(GROUP.name, OPTS)]

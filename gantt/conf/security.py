@@ -6,7 +6,6 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions
-from gantt.conf import groups
 from gantt.core.resources.host_keys import Mode, Rules
 
 GROUP = cfg.OptGroup('security', title='Whose messages about hosts are taken')
@@ -55,11 +54,3 @@ def rules(conf: Any) -> Rules:
             )
         pairs.append((pattern, Mode(mode)))
     return Rules(mode=Mode(conf.security.signatures), of_hosts=tuple(pairs))
-
-
-def register_opts(conf: Any) -> None:
-    groups.register(conf, GROUP, OPTS)
-
-
-def list_opts() -> list[tuple[str | None, list[Any]]]:
-    return [(GROUP.name, OPTS)]

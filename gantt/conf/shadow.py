@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """[shadow]: deciding beside nova-scheduler, to compare."""
 
-from typing import Any
-
 from oslo_config import cfg
 
-from gantt.conf import groups, listeners
+from gantt.conf import listeners
 
 GROUP = cfg.OptGroup(
     'shadow',
@@ -43,13 +41,3 @@ OPTS = [
     ),
     listeners.metrics_port_opt('gantt-shadow'),
 ]
-
-
-def register_opts(conf: Any) -> None:
-    """Register the options of [shadow]."""
-    groups.register(conf, GROUP, OPTS)
-
-
-def list_opts() -> list[tuple[str | None, list[Any]]]:
-    """For oslo.config's generator."""
-    return [(GROUP.name, OPTS)]

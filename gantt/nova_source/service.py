@@ -8,12 +8,12 @@ import time
 from typing import Any
 
 from gantt import client, exceptions
+from gantt import conf as options
 from gantt.client.signing import Signer
 from gantt.compute.agent import key_file
 from gantt.compute.farm.runner import Runner
 from gantt.compute.over_rpc import OverRpc
 from gantt.compute.sources.report_source import Count, ReportSource
-from gantt.conf import nova_source
 from gantt.nova_source import keystone
 from gantt.nova_source.cells import Cells
 from gantt.nova_source.reading import Reader
@@ -38,7 +38,7 @@ class Service(ReportSource):
     @classmethod
     def register_opts(cls, conf: Any) -> None:
         """[nova_source], [nova] and [placement]."""
-        nova_source.register_opts(conf)
+        options.register_opts(conf, ('nova_source',))
 
     @classmethod
     def from_conf(cls, conf: Any, count: Count, gauge: Count) -> 'Service':

@@ -5,8 +5,6 @@ The roles and scopes are those that keystone bootstraps; a role implies the
 ones before it: reader, member, manager, admin.  ``service`` stands beside them.
 """
 
-from collections.abc import Iterable
-
 from oslo_policy import policy
 
 EVERYBODY = '@'
@@ -22,7 +20,7 @@ PROJECT_MANAGER = 'rule:project_manager_api'
 #: A token of a domain opens nothing: Gantt knows projects and the whole system.
 SCOPES = ['system', 'project']
 
-RULES = [
+CALLERS = [
     policy.RuleDefault('admin_api', 'role:admin', 'Administrators, by whatever scope.'),
     policy.RuleDefault('service_api', 'role:service', 'Other services, such as a conductor.'),
     policy.RuleDefault(
@@ -54,9 +52,7 @@ def any_of(*checks: str) -> str:
     return ' or '.join(checks)
 
 
-def rule(
-    name: str, check: str, description: str, *operations: tuple[str, str]
-) -> policy.DocumentedRuleDefault:
+def rule(name: str, check: str, description: str, *operations: str) -> policy.DocumentedRuleDefault:
     """A rule of the HTTP interface.
 
     :param operations: method and path of each route that asks for it
@@ -65,11 +61,6 @@ def rule(
         name=name,
         check_str=check,
         description=description,
-        operations=[{'method': method, 'path': path} for method, path in operations],
+        operations=[{'method': one.split()[0], 'path': one.split()[1]} for one in operations],
         scope_types=SCOPES,
     )
-
-
-def list_rules() -> Iterable[policy.RuleDefault]:
-    """The rules of this module."""
-    return RULES

@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 from oslo_config import cfg
 
+from gantt import conf as options
 from gantt import exceptions, plugin_loader
 from gantt.conf import quotas
 from gantt.core.claims import quota
@@ -371,7 +372,7 @@ def test_rates_of_a_bounded_number_of_projects_are_remembered(world: World, monk
 # -- options ------------------------------------------------------------------------------------
 def test_the_options_bind_who_may_claim_without_any_file() -> None:
     conf = cfg.ConfigOpts()
-    quotas.register_opts(conf)
+    options.register_opts(conf, ('quotas',))
     conf([], project='gantt', default_config_files=[], default_config_dirs=[])
     found = quotas.limits(conf)
     assert set(found) == set(quota.COUNTS)

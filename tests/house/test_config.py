@@ -13,7 +13,7 @@ from oslo_config import cfg
 from gantt import conf as options
 from gantt import plugin_loader
 from gantt.conf import filters as section
-from gantt.conf import opts
+from gantt.conf import opts, unknown
 
 ROOT = pathlib.Path(__file__).parents[2]
 SAMPLE = ROOT / 'etc' / 'gantt' / 'gantt.conf.sample'
@@ -83,3 +83,32 @@ def test_all_options_register_on_a_configuration_of_one_s_own():
 def test_no_default_depends_on_the_machine_that_makes_the_sample():
     name = re.escape(socket.gethostname())
     assert not re.search(rf'^#?\w+ = .*\b{name}\b', SAMPLE.read_text(), re.MULTILINE)
+
+
+def test_a_hint_leads_to_the_same_group_or_one_of_ours(tmp_path):
+    path = tmp_path / 'gantt.conf'
+    path.write_text('[rpc]\ntopic = x\n[oslo_messaging_notifications]\ntopics = y\n')
+    conf = cfg.ConfigOpts()
+    options.register_opts(conf)
+    conf(['--config-file', str(path)], project='gantt')
+    (found,) = unknown.unread(conf)
+    assert str(found).endswith('did you mean nova_topic?')
+
+
+#: Requirement -> why nothing in gantt/ imports it.
+NOT_IMPORTED = {'pbr': 'builds the package'}
+#: Requirement -> its module, where that is not its name in lower case with underscores.
+MODULES = {'openstacksdk': 'openstack', 'pyyaml': 'yaml'}
+
+
+def test_every_requirement_is_imported_or_has_a_reason():
+    lines = (ROOT / 'requirements.txt').read_text().splitlines()
+    names = [re.split(r'[>=<\[]', line)[0].lower() for line in lines if line[:1] not in ('', '#')]
+    code = '\n'.join(path.read_text() for path in (ROOT / 'gantt').rglob('*.py'))
+    modules = {name: MODULES.get(name, re.sub('[.-]', '_', name)) for name in names}
+    unused = {
+        name
+        for name, module in modules.items()
+        if not re.search(rf'^\s*(import|from) {module}\b', code, re.MULTILINE)
+    }
+    assert unused == set(NOT_IMPORTED)

@@ -15,7 +15,7 @@ from oslo_messaging import conffixture
 
 from gantt import conf as options
 from gantt.cmd import doctor
-from gantt.cmd.doctor import broker, database, live
+from gantt.cmd.doctor import live, table
 from gantt.cmd.doctor.finding import Severity
 from gantt.db.engine import session
 from gantt.db.schema import migration
@@ -603,7 +603,7 @@ def test_more_hosts_than_reports_may_wait_are_found(a_conf, synced):
 
 
 def test_the_topics_are_those_that_a_scheduler_listens_on():
-    assert set(broker.OWN_TOPICS) == {'gantt-scheduler', 'gantt-claims', 'gantt-stats'}
+    assert set(table.OWN_TOPICS) == {'gantt-scheduler', 'gantt-claims', 'gantt-stats'}
 
 
 def test_the_options_that_have_no_effect_are_read_nowhere():
@@ -612,7 +612,7 @@ def test_the_options_that_have_no_effect_are_read_nowhere():
         for path in (ROOT / 'gantt').rglob('*.py')
         if 'doctor' not in path.parts and path.name != 'engine.py'
     )
-    for name in database.UNUSED:
+    for name in table.UNUSED:
         assert f'database.{name}' not in code
         assert f'options.{name}' not in code
 

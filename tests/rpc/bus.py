@@ -12,7 +12,7 @@ from oslo_config import cfg
 from oslo_messaging import conffixture
 
 from gantt import client
-from gantt.conf import rpc as options
+from gantt import conf as options
 from gantt.rpc.amqp import in_process, transport
 from gantt.rpc.nova import captures
 from gantt.rpc.service import RpcService
@@ -25,7 +25,7 @@ def a_conf(url: str = transport.IN_PROCESS_URL, **rpc: Any) -> cfg.ConfigOpts:
     """A configuration of its own, with every group that the library wants."""
     conf = cfg.ConfigOpts()
     conffixture.ConfFixture(conf)
-    options.register_opts(conf)
+    options.register_opts(conf, ('rpc',))
     conf.register_opt(cfg.StrOpt('host', default='scheduler-1'))
     conf([], project='gantt', default_config_files=[])
     conf.set_override('transport_url', url)

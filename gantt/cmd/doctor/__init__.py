@@ -2,26 +2,31 @@
 """``gantt-manage config doctor``: settings that are dangerous, or that contradict each other.
 
 Each finding says what the setting does in this code and what to set instead.
-A file for each thing that options are about; ``live`` asks the servers.
+``table`` and ``broker`` have a row for each finding about options; ``checks`` tries what no row
+can judge, ``live`` asks the servers.
 """
 
 import contextlib
-import itertools
+import functools
 import json
 import logging
+import math
 import textwrap
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from gantt import exceptions
 from gantt.cmd import wiring
-from gantt.cmd.doctor import broker, callers, database, live, nova_source, processes, times
-from gantt.cmd.doctor.finding import Broker, Finding, Severity, error
+from gantt.cmd.doctor import broker, checks, live, table
+from gantt.cmd.doctor.finding import Finding, Severity, findings, found
+from gantt.conf import clear_text
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.rpc.amqp import driver, refusals, transport
 from gantt.telemetry import log
 
-__all__ = ['diagnose', 'run']
+__all__ = ['contradictions', 'diagnose', 'run']
 
 _WIDTH = 88
 
@@ -48,52 +53,36 @@ def diagnose(conf: Any, ask: bool | None = None) -> list[Finding]:
 
     :param ask: the servers; None: those that answer
     """
-    found = [*_of_files(conf), *_of_brokers(conf, ask)]
+    all_of_them = [*_of_files(conf), *_of_brokers(conf, ask)]
     if ask is not False:
-        found += _of_the_database(conf, ask)
+        all_of_them += _of_the_database(conf, ask)
     order = list(Severity)
-    return sorted(dict.fromkeys(found), key=lambda f: order.index(f.severity))
+    return sorted(dict.fromkeys(all_of_them), key=lambda f: order.index(f.severity))
 
 
 def _of_files(conf: Any) -> Iterator[Finding]:
-    yield from times.contradictions(conf)
+    down = math.inf
     try:
-        down_seconds = wiring.down_time(pipeline_from_conf(conf))
-        yield from times.hosts(conf, down_seconds)
-        yield from nova_source.period(conf, down_seconds)
+        down = wiring.down_time(pipeline_from_conf(conf))
     except exceptions.PluginError as e:
-        yield _of_a_plugin(conf, e)
-    for look in (
-        times.leases,
-        times.memory,
-        times.stopping,
-        times.queues,
-        broker.nova,
-        nova_source.cells,
-        nova_source.apis,
-        nova_source.devices,
-        database.connection,
-        database.sqlite,
-        database.pool,
-        database.waits,
-        database.modes,
-        processes.doors,
-        callers.callers,
-        processes.rules,
-        processes.compute,
-        processes.files,
-        processes.unread,
-    ):
+        yield checks.of_a_plugin(conf, e)
+    yield from findings(table.SITE, table.facts_of(conf, down), functools.partial(_value, conf))
+    if (url := table.url_of(conf)) is not None:
+        exposed = clear_text.of_database(url, conf.database.connection_parameters)
+        yield from () if exposed is None else [found(Severity.ERROR, *exposed)]
+    for look in checks.ALL:
         yield from look(conf)
 
 
-def _of_a_plugin(conf: Any, failed: exceptions.PluginError) -> Finding:
-    option, value = str(failed.kwargs.get('option') or ''), str(failed.kwargs.get('plugin', ''))
+def contradictions(conf: Any) -> Iterator[Finding]:
+    """Bounds that cannot hold at the same time."""
+    facts = table.facts_of(conf, math.inf)
+    yield from findings(table.CONTRADICTIONS, facts, functools.partial(_value, conf))
+
+
+def _value(conf: Any, option: str) -> Any:
     group, _, name = option.removeprefix('[').partition('] ')
-    if name and name in conf[group]:
-        value = str(conf[group][name])
-    instead = str(failed.kwargs.get('fix', 'Correct it'))
-    return error(option or '[filters]', value, failed.message, instead)
+    return (conf if group == 'DEFAULT' else conf[group])[name]
 
 
 def _of_brokers(conf: Any, ask: bool | None) -> Iterator[Finding]:
@@ -104,7 +93,7 @@ def _of_brokers(conf: Any, ask: bool | None) -> Iterator[Finding]:
         try:
             carrier = make(conf, guarded=False)
         except exceptions.Misconfigured as e:
-            yield error(option, '(unusable)', e.message, 'Correct it')
+            yield found(Severity.ERROR, option, '(unusable)', e.message, 'Correct it')
             continue
         transport.service_defaults(conf)
         try:
@@ -117,47 +106,47 @@ def _of_a_broker(conf: Any, option: str, carrier: Any, ask: bool | None) -> Iter
     url, rabbit = driver.options(carrier)
     if url.transport.startswith('kombu+'):
         return  # in this process, and without options
-    one = Broker(option, carrier, url, rabbit)
-    yield from itertools.chain(
-        broker.address(one),
-        broker.tls(one),
-        broker.connection(one),
-        broker.queues(one),
-        broker.pool(conf, one),
-        broker.queue_names(conf, one),
-        broker.replies(conf, one),
-    )
+    shown, facts = transport.address(carrier), table.facts_of(conf, math.inf)
+    vars(facts).update(option=option, rabbit=rabbit, hosts=url.hosts, ssl=rabbit.ssl)
+    yield from findings(broker.URL, facts, lambda _: shown)
+    of_rabbit = findings(broker.RABBIT, facts, lambda name: rabbit[name])
+    for one in of_rabbit:
+        yield msgspec.structs.replace(one, option=f'[oslo_messaging_rabbit] {one.option}')
+    if not rabbit.ssl:
+        exposed = clear_text.of_broker([host.hostname for host in url.hosts], rabbit, shown)
+        yield from () if exposed is None else [found(Severity.ERROR, *exposed)]
+    yield from findings(broker.OURS, facts, functools.partial(_value, conf))
     if ask is not False:
         try:
             with _quiet():
-                yield from live.broker_says(one)
+                yield from live.broker_says(carrier, rabbit)
         except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
-            said = refusals.said(e)
-            problem, wrong = f'{transport.address(carrier)}: {said}', refusals.wrong_in_url(said)
-            if wrong:
-                yield live.refused('message broker', problem, f'in {option} {wrong}')
-            else:
-                yield _absent(ask, 'message broker', problem)
+            reason = refusals.said(e)
+            wrong = refusals.wrong_in_url(reason)
+            correct = f'in {option} {wrong}' if wrong else ''
+            yield _not_asked(ask, 'message broker', f'{shown}: {reason}', correct)
 
 
 def _of_the_database(conf: Any, ask: bool | None) -> list[Finding]:
-    if database.url_of(conf) is None:
-        return []  # said already
+    if table.url_of(conf) is None:
+        return []  # the table has it
     try:
         return live.database_says(conf)
     except exceptions.Misconfigured as e:
-        return [error('[database] connection', '(unusable)', e.message, 'Correct it')]
+        option = '[database] connection'
+        return [found(Severity.ERROR, option, '(unusable)', e.message, 'Correct it')]
     except exceptions.Unavailable as e:
-        problem, wrong = e.kwargs.get('problem', e.message), e.kwargs.get('correct')
-        if wrong:
-            return [live.refused('database', problem, f'in [database] connection {wrong}')]
-        return [_absent(ask, 'database', problem)]
+        wrong = e.kwargs.get('correct')
+        correct = f'in [database] connection {wrong}' if wrong else ''
+        return [_not_asked(ask, 'database', e.kwargs.get('problem', e.message), correct)]
 
 
-def _absent(ask: bool | None, what: str, problem: object) -> Finding:
-    if ask:
-        return error(what, 'not looked into', f'it does not answer: {problem}', 'Start it')
-    return live.not_asked(what, problem)
+def _not_asked(ask: bool | None, what: str, problem: object, correct: str) -> Finding:
+    """A server that does not answer; or, where there is something to correct, refuses us."""
+    severity = Severity.ERROR if ask or correct else Severity.NOTE
+    why = f'it {"runs and refuses us" if correct else "does not answer"}: {problem}'
+    fix = 'Start it' if ask else 'Run this again where it does'
+    return found(severity, what, 'not looked into', why, f'Correct {correct}' if correct else fix)
 
 
 @contextlib.contextmanager

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the doctor says of one setting, and what it looks at."""
+"""What the doctor finds, and the rows of its tables."""
 
 import enum
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import msgspec
-
-from gantt.conf.clear_text import Exposure
 
 
 class Severity(enum.StrEnum):
@@ -34,39 +34,48 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     instead: str
 
 
-def error(option: str, value: object, why: str, instead: str) -> Finding:
-    return _found(Severity.ERROR, option, value, why, instead)
+class Row(NamedTuple):
+    """A row of a table of checks.
+
+    :ivar option: as in a finding
+    :ivar wrong: of the value and the facts: whether there is a finding
+    :ivar why: and ``instead``, ``shown``: templates of the facts, and of the value as ``v``
+    :ivar shown: in place of the value
+    :ivar key: where the value is, if not under the option's own name
+    """
+
+    severity: Severity
+    option: str
+    wrong: Callable[..., Any]
+    why: str
+    instead: str
+    shown: str = '{v}'
+    key: str = ''
 
 
-def warning(option: str, value: object, why: str, instead: str) -> Finding:
-    return _found(Severity.WARNING, option, value, why, instead)
+def findings(
+    rows: Iterable[Row], facts: SimpleNamespace, value_of: Callable[[str], Any]
+) -> Iterator[Finding]:
+    """What the rows of a table find.
+
+    :param value_of: by option or key; None where there is no such setting
+    """
+    for row in rows:
+        value = value_of(row.key or row.option)
+        if not row.wrong(value, facts):
+            continue
+        v = '(none)' if value in (None, '') else f'{value:g}' if isinstance(value, float) else value
+        texts = (text.format(**vars(facts) | {'v': v}) for text in (row.option, *row[3:6]))
+        option, why, instead, shown = texts
+        yield found(row.severity, option, shown, why, instead)
 
 
-def note(option: str, value: object, why: str, instead: str) -> Finding:
-    return _found(Severity.NOTE, option, value, why, instead)
-
-
-def exposed(found: Exposure | None) -> Iterator[Finding]:
-    """What crosses a network in clear."""
-    if found is not None:
-        yield error(*found)
-
-
-def _found(severity: Severity, option: str, value: object, why: str, instead: str) -> Finding:
+def found(severity: Severity, option: str, value: object, why: str, instead: str) -> Finding:
+    """A finding that no table has."""
     shown = f'{value:g}' if isinstance(value, float) else str(value)
     return Finding(severity=severity, option=option, value=shown, why=why, instead=instead)
 
 
-class Broker(NamedTuple):
-    """A broker that the configuration names.
-
-    :ivar option: that names it
-    :ivar transport: made from it; not connected
-    :ivar url: as the library read it
-    :ivar rabbit: options of [oslo_messaging_rabbit] in force, those of the URL included
-    """
-
-    option: str
-    transport: Any
-    url: Any
-    rabbit: Any
+error = functools.partial(Row, Severity.ERROR)
+warning = functools.partial(Row, Severity.WARNING)
+note = functools.partial(Row, Severity.NOTE)

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the doctor finds by trying it: plugins, rules, credentials, files and ports."""
+
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from gantt import exceptions, plugin_loader
+from gantt.cmd.doctor.finding import Finding, Severity, found
+from gantt.compute.drivers import pci
+from gantt.conf import clear_text, keystone, listeners, unknown
+from gantt.conf.filters import chosen
+from gantt.http import auth, policy
+from gantt.nova_source import keystone as source
+from gantt.nova_source.cells import Cells
+
+ERROR, WARNING = Severity.ERROR, Severity.WARNING
+_TOKENS = 'keystone_authtoken'
+#: Filters without which nearly every answer is wrong, and what happens then.
+_NEEDED = {
+    'ComputeFilter': 'hosts that are disabled, silent or over-full are chosen',
+    'ResourcesFilter': 'hosts without room are chosen, and every claim on them is refused: '
+    'requests end as conflicts',
+}
+#: What a site may open to everybody: it tells numbers of the process, or nothing of a site.
+_MAY_BE_OPEN = {'gantt:metrics:show'}
+
+
+def of_a_plugin(conf: Any, failed: exceptions.PluginError) -> Finding:
+    """Filters and weighers that do not load."""
+    option, value = str(failed.kwargs.get('option') or ''), str(failed.kwargs.get('plugin', ''))
+    group, _, name = option.removeprefix('[').partition('] ')
+    if name and name in conf[group]:
+        value = str(conf[group][name])
+    instead = str(failed.kwargs.get('fix', 'Correct it'))
+    return found(ERROR, option or '[filters]', value, failed.message, instead)
+
+
+def filters(conf: Any) -> Iterator[Finding]:
+    """Filters of the usual ones that are not there."""
+    enabled = chosen(conf)[plugin_loader.FILTERS]
+    for name in plugin_loader.DEFAULT_FILTERS:
+        if name not in enabled:
+            then = _NEEDED.get(name)
+            yield found(
+                ERROR if then else WARNING,
+                '[filters] enabled_filters',
+                ', '.join(enabled),
+                f'{name} is missing: {then or "what requests ask of it is not looked at"}',
+                f'Add {name}',
+            )
+
+
+def refused(error: exceptions.Misconfigured, value: object) -> Finding:
+    """What names an option itself."""
+    option, problem, fix = (str(error.kwargs[key]) for key in ('option', 'problem', 'fix'))
+    return found(ERROR, option, value, problem, fix)
+
+
+def callers(conf: Any) -> Iterator[Finding]:
+    """How callers of the HTTP interface are told apart, and what they may do."""
+    try:
+        auth.strategy(conf.api.auth_strategy, conf)
+        rules = policy.Policy(conf)
+    except exceptions.Misconfigured as e:
+        yield refused(e, '(unusable)')
+        return
+    if conf.api.auth_strategy == 'keystone':
+        own = conf[_TOKENS]
+        url = conf[own.auth_section or _TOKENS].auth_url
+        if urlsplit(url).scheme == 'http' and not clear_text.is_here(urlsplit(url).hostname):
+            why = 'our password and the tokens of all callers go there for everybody to read'
+            fix = 'Say https, and in cafile who vouches for it'
+            yield found(WARNING, f'[{_TOKENS}] auth_url', url, why, fix)
+        if own.insecure:
+            why = 'whoever stands between may vouch for any token'
+            yield found(WARNING, f'[{_TOKENS}] insecure', True, why, 'Set cafile instead')
+    for rule in sorted(rules.open - policy.defaults().open - _MAY_BE_OPEN):
+        yield found(
+            WARNING,
+            '[oslo_policy] policy_file',
+            rules.enforcer.policy_path or '',
+            f'the rule {rule} lets everybody who reaches the port, without a token',
+            'Let it ask for a role',
+        )
+
+
+def cells(conf: Any) -> Iterator[Finding]:
+    """Which cell hosts of Nova are in."""
+    own = conf.nova_source
+    try:
+        Cells(own.cells_file, own.cell)
+    except exceptions.Misconfigured as e:
+        yield refused(e, own[str(e.kwargs['option']).removeprefix('[nova_source] ')])
+    except exceptions.InvalidMessage as e:
+        fix = 'Make it with: nova-manage cell_v2 list_hosts > FILE'
+        yield found(ERROR, '[nova_source] cells_file', own.cells_file, e.message, fix)
+
+
+def apis(conf: Any) -> Iterator[Finding]:
+    """Where keystone is for gantt-nova-source, and as whom it comes."""
+    keystone.register_opts(conf)
+    if not keystone.is_given(conf, 'nova'):
+        return  # it does not start, and says why: it need not run here
+    try:
+        source.apis(conf, conf.nova_source.request_seconds)
+    except exceptions.Misconfigured as e:
+        e.kwargs['fix'] = f'Set {e.kwargs["fix"]}'
+        yield refused(e, conf.nova.auth_section or conf.nova.auth_type)
+        return
+    for section in dict.fromkeys(keystone.section(conf, group) for group in keystone.SERVICES):
+        url = conf[section].auth_url if 'auth_url' in conf[section] else None
+        if url is not None and not _is_http(url):
+            fix = 'Expected e.g. https://keystone.example.org/v3'
+            yield found(ERROR, f'[{section}] auth_url', url, 'it is no address of keystone', fix)
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ('http', 'https') and bool(parts.hostname)
+    except ValueError:
+        return False
+
+
+def devices(conf: Any) -> Iterator[Finding]:
+    """Devices that an agent beside nova-compute is to report."""
+    try:
+        pci.parse(conf.compute.device_spec)
+    except exceptions.Misconfigured as e:
+        yield refused(e, '; '.join(conf.compute.device_spec))
+
+
+def clashes(conf: Any) -> Iterator[Finding]:
+    """Ports that two programs of this configuration would listen on."""
+    for one, other, port in listeners.clashes(conf):
+        yield found(
+            ERROR,
+            one.option,
+            one.first,
+            f'{one.program} would listen on port {port}, and so would {other.program} '
+            f'({other.option} = {other.first}): the one of them that starts later ends',
+            f'Set it to {one.first + 1000}, or leave it out where {one.program} does not run',
+        )
+
+
+def clear(conf: Any) -> Iterator[Finding]:
+    """What crosses a network in clear from where our processes listen."""
+    has_metrics = any(listeners.metrics(conf, group).first for group in listeners.PROGRAMS)
+    exposures = [clear_text.of_api(conf), clear_text.of_metrics(conf) if has_metrics else None]
+    yield from (found(ERROR, *one) for one in exposures if one is not None)
+
+
+def files(conf: Any) -> Iterator[Finding]:
+    """Who may read the passwords."""
+    for path in [*conf.config_file, *getattr(conf, 'config_dir', [])]:
+        try:
+            mode = os.stat(path).st_mode
+        except OSError:
+            continue
+        if stat.S_ISREG(mode) and mode & (stat.S_IROTH | stat.S_IWOTH):
+            yield found(
+                WARNING,
+                path,
+                oct(stat.S_IMODE(mode)),
+                'every user of this machine may read the passwords of the broker and of the '
+                'database' + (', and change them' if mode & stat.S_IWOTH else ''),
+                f'chown root:gantt {path}; chmod 0640 {path}',
+            )
+
+
+def unread(conf: Any) -> Iterator[Finding]:
+    """Options that nobody reads."""
+    for one in unknown.unread(conf):
+        yield found(ERROR, one.option, one.value, one.why, 'Correct the name, or remove it')
+
+
+ALL = (cells, apis, devices, clashes, clear, callers, filters, files, unread)
