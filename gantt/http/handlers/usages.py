@@ -2,7 +2,7 @@
 """Usage by project: what live claims take."""
 
 from gantt import exceptions
-from gantt.core.claims.project_usage import ProjectUsage
+from gantt.core.claims.quota import ProjectUsage
 from gantt.http.links import Paged
 from gantt.http.queries import Page
 from gantt.http.world import Caller, World
