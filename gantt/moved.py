@@ -31,6 +31,7 @@ MOVED = {
     'gantt.core.commit': ('gantt.core.claims.commit', FILTERS),
     'gantt.core.decision': ('gantt.core.records.decision', FILTERS),
     'gantt.core.extra_specs': ('gantt.core.messages.extra_specs', FILTERS),
+    'gantt.core.filters.closing': ('gantt.core.filters.base', FILTERS),
     'gantt.core.group': ('gantt.core.table.placed_index', FILTERS),
     'gantt.core.host': ('gantt.core.resources.host', FILTERS),
     'gantt.core.host_state': ('gantt.core.table.host_state', FILTERS),
@@ -53,6 +54,7 @@ MOVED = {
     'gantt.core.topology.columns': ('gantt.core.table.topology_columns', FILTERS),
     'gantt.core.topology.layout': ('gantt.core.messages.layout', FILTERS),
     'gantt.core.topology.wish': ('gantt.core.messages.topology_request', FILTERS),
+    'gantt.core.weighers.free': ('gantt.core.weighers.base', FILTERS),
     'gantt.plugins': ('gantt.plugin_loader', FILTERS),
     'gantt.rpc.transport': ('gantt.rpc.amqp.transport', SOURCES),
 }

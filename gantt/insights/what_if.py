@@ -23,7 +23,7 @@ from gantt.core.placement.what_if_edits import HostEdits
 from gantt.core.records.decision import CHOSEN, PASSED, Answer, Decision, Outcome, error_of
 from gantt.core.records.decision_codec import Kept
 from gantt.core.table.host_table import HostTable
-from gantt.core.topology.inside import Inside
+from gantt.core.topology.read import Inside
 from gantt.insights import side_by_side
 from gantt.insights.explain import explaining, redacting, wording
 from gantt.insights.views import Capacity, Explanation, Room, View

@@ -11,6 +11,7 @@ modules of Gantt may move or change with any release.
 from gantt.core.filters.base import (
     EVERY_PURPOSE,
     PLACING,
+    ClosingFilter,
     Filter,
     PairwiseFilter,
     PerHostFilter,
@@ -21,7 +22,6 @@ from gantt.core.filters.base import (
     only,
     told_apart,
 )
-from gantt.core.filters.closing import ClosingFilter
 from gantt.core.filters.host_passes import BaseHostFilter
 from gantt.core.messages.request import GroupRef, Policy, Purpose, RequestSpec
 from gantt.core.messages.resource_classes import Inventory, format_amount

@@ -15,8 +15,7 @@ from gantt.core.claims.adoption import Guest, GuestFate
 from gantt.core.claims.claim import Claim
 from gantt.core.claims.commit import CommitResult, DecisionRecord, RequestDraft
 from gantt.core.claims.host_event import HostEvent
-from gantt.core.claims.project_usage import ProjectUsage
-from gantt.core.claims.quota import Limit, Usage
+from gantt.core.claims.quota import Limit, ProjectUsage, Usage
 from gantt.core.claims.reconcile import Registration, RegistrationFate
 from gantt.core.messages.report import ClaimWords, HostReport, RegisterHost
 from gantt.core.nova.events import Cast, GuestSettled

@@ -8,6 +8,7 @@ out at any moment, but a guest starts only after ``confirm`` succeeded.
 
 import enum
 import functools
+from collections.abc import Sequence
 
 import msgspec
 
@@ -195,3 +196,15 @@ def claim_id(request_id: str, attempt: int, member: int) -> str:
     Another request of the same id, long after, begins at another attempt.
     """
     return base.derived_id('claim', request_id, attempt, member)
+
+
+def meant(mine: Sequence[Claim]) -> list[str]:
+    """Which claims of a consumer on a host are meant where only the consumer is named.
+
+    :param mine: its live claims there
+    :returns: ids of those that are confirmed, else of the first reserved one
+    """
+    confirmed = [claim.id for claim in mine if claim.state is State.CONFIRMED]
+    if confirmed or not mine:
+        return confirmed
+    return [min(mine, key=lambda claim: (claim.created_at, claim.id)).id]

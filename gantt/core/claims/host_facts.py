@@ -21,8 +21,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gantt import exceptions
-from gantt.core.claims.claim import Claim
-from gantt.core.claims.layouts import meant
+from gantt.core.claims.claim import Claim, meant
 from gantt.core.messages import report as reports
 from gantt.core.messages.base import Message, Name, Text, Uuid
 from gantt.core.messages.layout import Layout, readable

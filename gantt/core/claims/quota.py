@@ -14,6 +14,7 @@ Nobody else is kept from committing meanwhile: the usage may pass a limit by wha
 flight, which is one batch of every other scheduler.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -82,6 +83,26 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
                 name: self.amounts.get(name, 0) + other.amounts.get(name, 0) for name in names
             },
         )
+
+
+class ProjectUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What the live claims of one project take together.
+
+    A guest that is being moved or resized has two claims meanwhile, and both are counted: that
+    much is taken from the hosts.
+
+    :ivar project_id: empty: of consumers whose project nobody has said
+    :ivar claims: live ones, reserved or confirmed
+    :ivar claims_in_flight: the part of them that is reserved: no host has confirmed them yet
+    :ivar consumers: that have live claims
+    :ivar amounts: resource class -> amount, in the unit of the class; no class of which it is 0
+    """
+
+    project_id: str
+    claims: int = 0
+    claims_in_flight: int = 0
+    consumers: int = 0
+    amounts: dict[str, int] = {}
 
 
 class Excess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -206,11 +227,7 @@ def demand(
     :param consumers: those without a claim of this request yet
     :param held: live claims of these consumers
     """
-    has: dict[str, dict[str, int]] = {}
-    for claim in held:
-        mine = has.setdefault(claim.consumer, {})
-        for name, amount in amounts_of(claim).items():
-            mine[name] = max(mine.get(name, 0), amount)
+    has = _of_consumers(held)
     count = new = 0
     amounts: dict[str, int] = {}
     for consumer in consumers:
@@ -224,29 +241,31 @@ def demand(
 
 def amounts_of(claim: Claim) -> dict[str, int]:
     """Class -> what a claim takes, of all its providers together."""
-    found: dict[str, int] = {}
+    found: Counter[str] = Counter()
     for taken in claim.allocations.values():
-        for name, amount in taken.items():
-            found[name] = found.get(name, 0) + amount
-    return found
+        found.update(taken)
+    return dict(found)
 
 
 def usage_of(claims: Iterable[Claim]) -> Usage:
     """What the live claims of one project come to: the rule that every store counts by."""
-    in_flight = 0
-    of_consumer: dict[str, dict[str, int]] = {}
+    live = [claim for claim in claims if claim.is_live]
+    of_consumers = _of_consumers(live)
+    total: Counter[str] = Counter()
+    for amounts in of_consumers.values():
+        total.update(amounts)
+    in_flight = sum(claim.state is State.RESERVED for claim in live)
+    return Usage(claims_in_flight=in_flight, live_claims=len(of_consumers), amounts=dict(total))
+
+
+def _of_consumers(claims: Iterable[Claim]) -> dict[str, dict[str, int]]:
+    """Consumer -> class -> the largest amount that one of its claims takes."""
+    found: dict[str, dict[str, int]] = {}
     for claim in claims:
-        if not claim.is_live:
-            continue
-        in_flight += claim.state is State.RESERVED
-        mine = of_consumer.setdefault(claim.consumer, {})
+        mine = found.setdefault(claim.consumer, {})
         for name, amount in amounts_of(claim).items():
             mine[name] = max(mine.get(name, 0), amount)
-    total: dict[str, int] = {}
-    for mine in of_consumer.values():
-        for name, amount in mine.items():
-            total[name] = total.get(name, 0) + amount
-    return Usage(claims_in_flight=in_flight, live_claims=len(of_consumer), amounts=total)
+    return found
 
 
 def excess(limits: Mapping[str, int], used: Usage, asked: Usage) -> Excess | None:

@@ -16,12 +16,13 @@ from msgspec import UNSET
 
 from gantt import exceptions
 from gantt.core.claims import host_facts
-from gantt.core.claims.claim import Claim, Event, State, after, stepped
-from gantt.core.claims.layouts import layout_again, meant, settled
+from gantt.core.claims.claim import Claim, Event, State, after, meant, stepped
 from gantt.core.messages import base
+from gantt.core.messages.layout import unsettled
 from gantt.core.messages.report import DICTIONARY_NONCE, ClaimWords, HostReport, Registered, Running
 from gantt.core.messages.request import Flavor, Lifecycle, name_of
 from gantt.core.resources.host import HostChange, HostFacts, HostRow
+from gantt.core.topology.room import room_of
 
 APPLIED, STALE, GONE, NEEDS_FULL = 'applied', 'stale', 'gone', 'needs_full'
 AHEAD = 'ahead'
@@ -87,7 +88,7 @@ def apply_report(
             continue
         claims.append(stepped(claim, state, '' if state is State.CONFIRMED else 'absent', now))
         (confirmed if state is State.CONFIRMED else released).append(claim.id)
-    claims = settled(claims, seen.contained(live), report)
+    claims = _settled(claims, seen.contained(live), report)
     used = usage(row.used, row.id, live, claims)
     contained = usage({}, row.id, (), seen.contained(live))
     folded = fold_facts(row, report, now, contained, used)
@@ -313,13 +314,41 @@ def _adopt(
         project_id=lost.project_id if lost else None,
         user_id=lost.user_id if lost else None,
         consumer_type=lost.consumer_type if lost else 'INSTANCE',
-        layout=layout_again(row, lost, others),
+        layout=_layout_again(row, lost, others),
         flavor=name_of(Flavor(name=entry.flavor or '')) or (lost.flavor if lost else None),
         adopted=True,
         reason='runs without a live claim',
         created_at=now,
         updated_at=now,
     )
+
+
+# -- what a report does to layouts ------------------------------------------------------
+def _settled(claims: list[Claim], contained: Iterable[Claim], report: HostReport) -> list[Claim]:
+    """The claims that change, with those whose layouts the host's own figures contain now.
+
+    Of a reporter that cannot tell our guests apart, what it says of its cells and
+    devices counts: it may have pinned them otherwise than they were laid out.
+
+    :param claims: those that change, whatever of this
+    """
+    if report.used is UNSET or (report.numa is UNSET and report.devices is UNSET):
+        return claims
+    changed = {claim.id: claim for claim in claims}
+    for claim in contained:
+        now = changed.get(claim.id, claim)
+        if now.is_live and now.layout is not None and unsettled(now.layout) is not None:
+            changed[claim.id] = _replace(now, layout={**now.layout, 'settled': True})
+    return list(changed.values())
+
+
+def _layout_again(row: HostRow, lost: Claim | None, others: Iterable[Claim]) -> dict | None:
+    """The layout of a lost claim, where nobody else has any of it since."""
+    layout = unsettled(lost.layout) if lost is not None and lost.provider_id == row.id else None
+    if lost is None or layout is None:
+        return None
+    room = room_of(row.facts, [unsettled(claim.layout) for claim in others])
+    return lost.layout if room.holds(layout) else None
 
 
 # -- what a report says of the host -----------------------------------------------------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a registration makes of a host: its epoch, and who speaks for it.
+"""What a registration, or another name, makes of a host: its epoch, and who speaks for it.
 
 Whoever registers says whose words count there from then on, those of an agent
 on the host or those of Nova.  An agent that reports is not put aside by what
@@ -126,6 +126,28 @@ def begins_lists_anew(before: HostRow, row: HostRow) -> bool:
     """Whether lists of Nova may count from here on: what earlier ones lacked is long ago."""
     changes = row.speaks_for != before.speaks_for and row.speaks_for != 'host'
     return changes and before.boot_nonce != ''  # one that is new has no claims
+
+
+def renamed(row: HostRow, name: str, last_epoch: int) -> HostRow:
+    """The row under another name; its id, uuid, facts and use stay.
+
+    What followed from the old name follows from the new one.  The epoch is
+    another one than anybody was ever told, so that whoever speaks next has to
+    register first, by the new name.
+
+    :param last_epoch: the last that was handed out to the new name before
+    """
+    return _replace(
+        row,
+        name=name,
+        node=name if row.node == row.name else row.node,
+        build_topic=topic_of(name),
+        epoch=max(row.epoch, last_epoch) + 1,
+        sequence=0,
+        full_sequence=0,
+        boot_nonce='',
+        generation=row.generation + 1,
+    )
 
 
 def _check_free(row: HostRow, now: float, held: float) -> None:

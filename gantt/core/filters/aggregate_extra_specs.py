@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """AggregateInstanceExtraSpecsFilter: the flavor's extra specs fit the host's aggregates."""
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
 from gantt.core.filters.aggregate_metadata import inside, those
-from gantt.core.filters.base import Filter, only, told_apart
+from gantt.core.filters.base import Condition, Conditions, ConditionsFilter, Parts, only
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
 from gantt.core.rules import nova_specs
 from gantt.core.table.columns import BoolArray, IntArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 SCOPE = 'aggregate_instance_extra_specs:'
 AS_NOVA = Option(
@@ -25,7 +21,7 @@ AS_NOVA = Option(
 )
 
 
-class AggregateInstanceExtraSpecsFilter(Filter):
+class AggregateInstanceExtraSpecsFilter(ConditionsFilter):
     """Every key without scope, or in the filter's own, is in an aggregate with a fitting value.
 
     One fitting value of any aggregate of the host is enough, so ``s!= x`` passes
@@ -38,47 +34,25 @@ class AggregateInstanceExtraSpecsFilter(Filter):
     fields = ('flavor',)
     options = (AS_NOVA,)
     extra_specs_as_nova: bool
+    shown = '{0} {1}'
+    remedy_text = 'fits on {where} in an aggregate with: {what}'
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
-        mask: BoolArray | None = None
+    def conditions(self, hosts: HostTable, spec: RequestSpec) -> Conditions:
         for key, wanted in asked(spec):
-            fits = self._fitting(hosts, spec, key, wanted)
-            mask = fits if mask is None else np.logical_and(mask, fits)
-        return mask
+            yield (key, wanted), self._meets(hosts, spec, key, wanted)
 
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
-        """Each host is counted for the first key that does not fit."""
-        parts: dict[str, int] = {}
-        for key, wanted in asked(spec):
-            if not len(rows):
-                break
-            wrong = ~self._fitting(hosts, spec, key, wanted).take(rows)
-            count = int(np.count_nonzero(wrong))
-            if count:
-                without = int(np.count_nonzero(wrong & ~_has(hosts, key).take(rows)))
-                if without:
-                    parts[f'in no aggregate with {key}'] = without
-                if count > without:
-                    parts[f'in aggregates whose {key} does not fit {wanted!r}'] = count - without
-                rows = rows[~wrong]
-        return {'parts': parts}
-
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
-        wrong = [
-            (f'{key} {wanted}', ~self._fitting(hosts, spec, key, wanted).take(rows))
-            for key, wanted in asked(spec)
-        ]
-        return told_apart(hosts, rows, wrong, 'fits on {where} in an aggregate with: {what}')
-
-    def _fitting(self, hosts: 'HostTable', spec: RequestSpec, key: str, wanted: str) -> BoolArray:
-        if not key:
+    def _meets(self, hosts: HostTable, spec: RequestSpec, key: str, wanted: str) -> BoolArray:
+        if not key:  # a fact without a key has no name
             return only(hosts, [])
         fact = f'metadata_listed.{key}'
         return nova_specs.expression(wanted, fact, self.extra_specs_as_nova).mask(hosts, spec)
 
-
-def _has(hosts: 'HostTable', key: str) -> BoolArray:
-    return inside(hosts, those(hosts, lambda metadata: key in metadata))
+    def parts(self, hosts: HostTable, condition: Condition, rows: IntArray) -> Parts:
+        key, wanted = condition
+        has = inside(hosts, those(hosts, lambda metadata: key in metadata)).take(rows)
+        count = int(np.count_nonzero(has))
+        yield f'in no aggregate with {key}', len(rows) - count
+        yield f'in aggregates whose {key} does not fit {wanted!r}', count
 
 
 def asked(spec: RequestSpec) -> list[tuple[str, str]]:

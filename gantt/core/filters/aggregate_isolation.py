@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Aggregates that keep projects, flavors and images apart."""
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from gantt.core.filters.aggregate_metadata import inside, restricted, split, those
-from gantt.core.filters.base import EVERY_PURPOSE, Filter, names_of
+from gantt.core.filters.base import (
+    EVERY_PURPOSE,
+    Conditions,
+    ConditionsFilter,
+    Filter,
+    names_of,
+    one_or_all,
+)
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
+from gantt.core.resources.host import Aggregate
 from gantt.core.table.columns import BoolArray, IntArray
-
-if TYPE_CHECKING:
-    from gantt.core.resources.host import Aggregate
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 TENANT_KEY = 'filter_tenant_id'
 TYPE_KEY = 'instance_type'
@@ -29,18 +32,19 @@ class AggregateMultiTenancyIsolation(Filter):
     columns = ('aggregates',)
     fields = ('project_id',)
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         return restricted(
             hosts, those(hosts, _has_tenants), lambda a: spec.project_id in _tenants(a)
         )
 
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+    def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         project = spec.project_id or '(none)'
         return {'parts': {f'kept for other projects than {project}': len(rows)}}
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         names = _names_at(hosts, those(hosts, _has_tenants), rows)
-        return f'{_fits(hosts, rows)} if {names} admits project {spec.project_id or "(none)"}'
+        project = spec.project_id or '(none)'
+        return f'fits on {one_or_all(hosts, rows)} if {names} admits project {project}'
 
 
 class AggregateTypeAffinityFilter(Filter):
@@ -51,20 +55,21 @@ class AggregateTypeAffinityFilter(Filter):
     columns = ('aggregates',)
     fields = ('flavor',)
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         rule = those(hosts, lambda metadata: TYPE_KEY in metadata)
         return restricted(hosts, rule, lambda a: spec.flavor.name in split(a.metadata[TYPE_KEY]))
 
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+    def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         flavor = spec.flavor.name or '(none)'
         return {'parts': {f'kept for other flavors than {flavor}': len(rows)}}
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         names = _names_at(hosts, those(hosts, lambda metadata: TYPE_KEY in metadata), rows)
-        return f'{_fits(hosts, rows)} if {names} admits flavor {spec.flavor.name or "(none)"}'
+        flavor = spec.flavor.name or '(none)'
+        return f'fits on {one_or_all(hosts, rows)} if {names} admits flavor {flavor}'
 
 
-class AggregateImagePropertiesIsolation(Filter):
+class AggregateImagePropertiesIsolation(ConditionsFilter):
     """Where an aggregate has a key of the image's properties, it has the image's value.
 
     An image without the property passes: the isolation has one side only.
@@ -101,34 +106,20 @@ class AggregateImagePropertiesIsolation(Filter):
     aggregate_image_properties_isolation_separator: str
     aggregate_image_properties_isolation_as_nova: bool
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
-        mask: BoolArray | None = None
+    shown = 'kept for images with another {0} than {1}'
+
+    def conditions(self, hosts: HostTable, spec: RequestSpec) -> Conditions:
         for key, value in self._asked(spec).items():
             admits = self._admitted(hosts, key, value)
             if admits is not None:
-                mask = admits if mask is None else np.logical_and(mask, admits, out=mask)
-        return mask
+                yield (key, value), admits
 
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
-        """Each host is counted for the first property that keeps it out."""
-        parts: dict[str, int] = {}
-        for key, value in self._asked(spec).items():
-            admits = self._admitted(hosts, key, value)
-            if admits is None or not len(rows):
-                continue
-            wrong = ~admits.take(rows)
-            count = int(np.count_nonzero(wrong))
-            if count:
-                parts[f'kept for images with another {key} than {value}'] = count
-                rows = rows[~wrong]
-        return {'parts': parts}
-
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         kept = self._asked(spec)
         names = _names_at(
             hosts, those(hosts, lambda metadata: not kept.keys().isdisjoint(metadata)), rows
         )
-        return f'{_fits(hosts, rows)} with an image that {names} admits'
+        return f'fits on {one_or_all(hosts, rows)} with an image that {names} admits'
 
     def _asked(self, spec: RequestSpec) -> dict[str, str]:
         """Properties of the image that count."""
@@ -145,7 +136,7 @@ class AggregateImagePropertiesIsolation(Filter):
             return value not in ('', 'False', '0')
         return value != ''
 
-    def _admitted(self, hosts: 'HostTable', key: str, value: str) -> BoolArray | None:
+    def _admitted(self, hosts: HostTable, key: str, value: str) -> BoolArray | None:
         rule = those(hosts, lambda metadata: key in metadata)
         return restricted(
             hosts, rule, lambda a: any(self._same(value, v) for v in split(a.metadata[key]))
@@ -164,7 +155,7 @@ def _has_tenants(metadata: Any) -> bool:
     return any(key.startswith(TENANT_KEY) for key in metadata)
 
 
-def _tenants(aggregate: 'Aggregate') -> set[str]:
+def _tenants(aggregate: Aggregate) -> set[str]:
     return {
         tenant
         for key, value in aggregate.metadata.items()
@@ -173,10 +164,6 @@ def _tenants(aggregate: 'Aggregate') -> set[str]:
     }
 
 
-def _names_at(hosts: 'HostTable', aggregates: list['Aggregate'], rows: IntArray) -> str:
+def _names_at(hosts: HostTable, aggregates: list[Aggregate], rows: IntArray) -> str:
     """Names of those aggregates that have one of the hosts."""
     return names_of([a.name for a in aggregates if inside(hosts, [a]).take(rows).any()])
-
-
-def _fits(hosts: 'HostTable', rows: IntArray) -> str:
-    return f'fits on {hosts.names[int(rows[0])] if len(rows) == 1 else f"{len(rows)} hosts"}'

@@ -8,16 +8,14 @@ numbers of which the least counts.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from gantt.core.filters.base import has_any
+from gantt.core.resources.host import Aggregate
 from gantt.core.table.columns import BoolArray, FloatArray, IntArray, words_of
-
-if TYPE_CHECKING:
-    from gantt.core.resources.host import Aggregate
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 N = TypeVar('N', int, float)
 
@@ -27,19 +25,19 @@ def split(text: str) -> list[str]:
     return [part.strip() for part in text.split(',')]
 
 
-def inside(hosts: 'HostTable', aggregates: Iterable['Aggregate']) -> BoolArray:
+def inside(hosts: HostTable, aggregates: Iterable[Aggregate]) -> BoolArray:
     """Which hosts are in one of the aggregates."""
     codes = (hosts.aggregate_codes.get(aggregate.uuid) for aggregate in aggregates)
     return has_any(hosts.aggregates, words_of(code for code in codes if code is not None))
 
 
-def those(hosts: 'HostTable', chosen: Callable[[Mapping[str, str]], bool]) -> list['Aggregate']:
+def those(hosts: HostTable, chosen: Callable[[Mapping[str, str]], bool]) -> list[Aggregate]:
     """The aggregates whose metadata is such."""
     return [a for a in hosts.known_aggregates.values() if chosen(a.metadata)]
 
 
 def restricted(
-    hosts: 'HostTable', has_rule: list['Aggregate'], admits: Callable[['Aggregate'], bool]
+    hosts: HostTable, has_rule: list[Aggregate], admits: Callable[[Aggregate], bool]
 ) -> BoolArray | None:
     """Hosts with no rule, or with one that admits the request; None: no host has a rule."""
     if not has_rule:
@@ -48,7 +46,7 @@ def restricted(
 
 
 def least(
-    hosts: 'HostTable',
+    hosts: HostTable,
     key: str,
     otherwise: 'N | IntArray | FloatArray',
     read: Callable[[str], 'N | None'],

@@ -2,16 +2,14 @@
 """AggregatesFilter: in all the aggregates asked for, in none of the forbidden."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gantt.core.filters.base import Filter, Unknown, has_any, names_of
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.columns import BoolArray, IntArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 OUTSIDE, FORBIDDEN = 'not in the aggregates asked for', 'in a forbidden aggregate'
 
@@ -24,10 +22,10 @@ class AggregatesFilter(Filter):
     fields = ('member_of', 'forbidden_aggregates')
     always = True
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         return aggregate_mask(hosts, spec.member_of, spec.forbidden_aggregates)
 
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+    def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         """Each host is counted for the first condition that it breaks.
 
         Names are for operators: some of them come from what they keep apart.
@@ -47,11 +45,11 @@ class AggregatesFilter(Filter):
                 bits = bits[:, ~wrong]
         return {'parts': parts, 'told': told}
 
-    def unknown(self, hosts: 'HostTable', spec: RequestSpec) -> Iterable[Unknown]:
+    def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[Unknown]:
         return unknown_aggregates(hosts, spec.member_of)
 
 
-def unknown_aggregates(hosts: 'HostTable', member_of: list[list[str]]) -> Iterable[Unknown]:
+def unknown_aggregates(hosts: HostTable, member_of: list[list[str]]) -> Iterable[Unknown]:
     """Aggregates that nobody knows and no host reports, of lists in which there is no other."""
     known = hosts.known_aggregates
     names = {aggregate.name for aggregate in known.values()}
@@ -64,14 +62,14 @@ def unknown_aggregates(hosts: 'HostTable', member_of: list[list[str]]) -> Iterab
             yield from (Unknown('aggregate', name, sorted(names)) for name in wanted)
 
 
-def _names(hosts: 'HostTable', wanted: list[str]) -> list[str]:
+def _names(hosts: HostTable, wanted: list[str]) -> list[str]:
     """Names of aggregates that were named by name or uuid."""
     known = hosts.known_aggregates
     return [known[one].name if one in known else one for one in wanted]
 
 
 def aggregate_mask(
-    hosts: 'HostTable', member_of: list[list[str]], forbidden: list[str]
+    hosts: HostTable, member_of: list[list[str]], forbidden: list[str]
 ) -> BoolArray | None:
     """Hosts that are in one of each list of ``member_of`` and in none of ``forbidden``."""
     mask: BoolArray | None = None

@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters that keep nobody out by themselves, so that old settings go on working."""
 
-from typing import TYPE_CHECKING
-
 from gantt.core.filters.base import Filter
 from gantt.core.filters.ignored_hosts import IgnoredHostsFilter
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.columns import BoolArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 
 class AllHostsFilter(Filter):
@@ -18,7 +14,7 @@ class AllHostsFilter(Filter):
     reason = 'never removed'
     columns = ('names',)
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         return None
 
 

@@ -2,16 +2,13 @@
 """AvailabilityZoneFilter: only hosts of the zone asked for."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gantt.core.filters.base import Filter, Unknown, names_of, only
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.columns import BoolArray, IntArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 
 class AvailabilityZoneFilter(Filter):
@@ -27,7 +24,7 @@ class AvailabilityZoneFilter(Filter):
     fields = ('availability_zone', 'force_hosts', 'force_nodes')
     always = True
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         wanted = spec.availability_zone
         if wanted is None:
             return None
@@ -43,18 +40,18 @@ class AvailabilityZoneFilter(Filter):
             mask |= hosts.zone == 0
         return mask
 
-    def unknown(self, hosts: 'HostTable', spec: RequestSpec) -> Iterable[Unknown]:
+    def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[Unknown]:
         wanted, zones = spec.availability_zone, _zones(hosts)
         if wanted is not None and wanted not in zones:
             yield Unknown('availability zone', wanted, sorted(zones))
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         zones = sorted({hosts.zone_name(int(row)) for row in np.unique(rows)[:1000]})
         many = f'{len(rows)} host{"s" if len(rows) > 1 else ""}'
         return f'fits on {many} in availability zone {names_of(zones)}'
 
 
-def _zones(hosts: 'HostTable') -> set[str]:
+def _zones(hosts: HostTable) -> set[str]:
     """Zones that a host is in, or that an aggregate has, be it empty."""
     codes = np.flatnonzero(np.bincount(hosts.zone)).tolist()
     named = {a.metadata.get('availability_zone', '') for a in hosts.known_aggregates.values()}

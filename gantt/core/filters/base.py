@@ -6,18 +6,17 @@ Its order among others changes cost and counts, never who survives.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 import msgspec
 import numpy as np
 
 from gantt.core.messages.request import Purpose, RequestSpec
 from gantt.core.plugin import Plugin
+from gantt.core.records.decision import Contradiction
 from gantt.core.table.columns import TAKEN, BoolArray, IntArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_state import HostState
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_state import HostState
+from gantt.core.table.host_table import HostTable
 
 #: All but a rebuild, which stays where it is and claims nothing.
 PLACING = frozenset(Purpose) - {Purpose.REBUILD}
@@ -75,15 +74,15 @@ class Filter(Plugin):
         """
         return True
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         """Which hosts pass, one bool per row; None: all of them."""
         raise NotImplementedError
 
-    def passes(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
+    def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         """What :meth:`mask` says of one row; of filters that are ``local``."""
         raise NotImplementedError
 
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+    def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         """Numbers that help to read the removal of ``rows``; asked only where some were.
 
         A key ``parts`` (text -> count, adding up to ``len(rows)``) splits the
@@ -92,18 +91,18 @@ class Filter(Plugin):
         """
         return {}
 
-    def facts(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> list[str] | None:
+    def facts(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[str] | None:
         """What of one host it looks at, in words; None: what stands in its columns."""
         return None
 
-    def unknown(self, hosts: 'HostTable', spec: RequestSpec) -> Iterable[Unknown]:
+    def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[Unknown]:
         """Names in the request that no host has, each of which alone lets no host pass.
 
         Asked only where no host was found, and of no more names than are told.
         """
         return ()
 
-    def of_host(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> str | None:
+    def of_host(self, hosts: HostTable, spec: RequestSpec, row: int) -> str | None:
         """What is wrong with the one host that was asked for, to be read after its name.
 
         None: the reason, with the numbers of that host.
@@ -121,17 +120,66 @@ class Filter(Plugin):
         """
         return None
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         """The smallest change that lets a host in which only this filter keeps out.
 
         :param rows: those hosts, at least one
         """
-        where = hosts.names[int(rows[0])] if len(rows) == 1 else f'{len(rows)} hosts'
-        return f'fits on {where} without {self.name}'
+        return f'fits on {one_or_all(hosts, rows)} without {self.name}'
 
-    def silent(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> list[str]:
+    def silent(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> list[str]:
         """Hosts among these that are in as soon as they report again; some of them will do."""
         return []
+
+
+#: The parts of a condition, as its filter knows it.
+Condition = tuple[str, ...]
+#: Each condition, and the hosts that meet it.
+Conditions = Iterable[tuple[Condition, BoolArray]]
+#: Texts, and of how many hosts each is true.
+Parts = Iterable[tuple[str, int]]
+
+
+class ConditionsFilter(Filter):
+    """A rule of several conditions, each of which a host has to meet.
+
+    :cvar shown: a condition in words, for the remedy; ``{0}`` and so on are its parts
+    :cvar remedy_text: with ``{where}`` and ``{what}``
+    """
+
+    shown: ClassVar[str] = '{0}'
+    remedy_text: ClassVar[str] = 'fits on {where} but for: {what}'
+
+    def conditions(self, hosts: HostTable, spec: RequestSpec) -> Conditions:
+        """Each condition, and the hosts that meet it; not to be written to."""
+        raise NotImplementedError
+
+    def parts(self, hosts: HostTable, condition: Condition, rows: IntArray) -> Parts:
+        """Why ``rows``, which break a condition, do: a text, and of how many it is true."""
+        yield self.shown.format(*condition), len(rows)
+
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
+        return all_of(meets for _, meets in self.conditions(hosts, spec))
+
+    def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+        """Each host is counted for the first condition that it breaks."""
+        parts: dict[str, int] = {}
+        for condition, meets in self.conditions(hosts, spec):
+            met = meets.take(rows)
+            if not met.all():
+                for text, count in self.parts(hosts, condition, rows[~met]):
+                    parts[text] = parts.get(text, 0) + count
+                rows = rows[met]
+            if not len(rows):
+                break
+        return {'parts': {text: count for text, count in parts.items() if count}}
+
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
+        wrong = [
+            (self.shown.format(*condition), ~meets.take(rows))
+            for condition, meets in self.conditions(hosts, spec)
+        ]
+        return told_apart(hosts, rows, wrong, self.remedy_text)
 
 
 class PairwiseFilter(Filter):
@@ -139,10 +187,10 @@ class PairwiseFilter(Filter):
 
     pairwise = True
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         return self.mask_for(hosts, spec, '')
 
-    def mask_for(self, hosts: 'HostTable', spec: RequestSpec, consumer: str) -> BoolArray | None:
+    def mask_for(self, hosts: HostTable, spec: RequestSpec, consumer: str) -> BoolArray | None:
         """As :meth:`Filter.mask`, for one member."""
         raise NotImplementedError
 
@@ -157,19 +205,50 @@ class PerHostFilter(Filter):
 
     once: ClassVar[bool] = False
 
-    def host_passes(self, host: 'HostState', spec: RequestSpec) -> bool:
+    def host_passes(self, host: HostState, spec: RequestSpec) -> bool:
         """Whether the host passes."""
         raise NotImplementedError
 
-    def mask_rows(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> BoolArray:
+    def mask_rows(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> BoolArray:
         """Which of ``rows`` pass."""
         passes = (bool(self.host_passes(hosts.host_state(int(row)), spec)) for row in rows)
         return np.fromiter(passes, np.bool_, len(rows))
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         if not self.concerns(spec):
             return None
         return self.mask_rows(hosts, spec, np.arange(len(hosts)))
+
+
+class ClosingFilter(Filter):
+    """A rule about who is left, which comes after all others.
+
+    A rule that may be given up cannot be told from a mask of its own: whether a host
+    passes depends on whether any better one passes everything else.  Such filters run
+    last, wherever they are listed, so that the order of filters still changes nothing.
+
+    :meth:`mask` says which hosts could pass at all; :meth:`passes` says of a picked
+    host that nothing has changed for any host, and may say no where it does not know.
+    """
+
+    local = True
+
+    def mask_among(self, hosts: HostTable, spec: RequestSpec, alive: BoolArray) -> BoolArray | None:
+        """Which of those ``alive`` pass; of the others it may say anything.  None: all."""
+        raise NotImplementedError
+
+    def given_up(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[tuple[int, str]]:
+        """What a host that passed does not meet: (step, rule), those given up first first."""
+        return []
+
+    def contradiction(
+        self, hosts: HostTable, spec: RequestSpec, alive: BoolArray
+    ) -> Contradiction | None:
+        """Rules that no host meets together, none of them in vain; None: they are not it.
+
+        :param alive: those that all other filters let pass
+        """
+        return None
 
 
 def is_volatile(rule: Filter) -> bool:
@@ -183,7 +262,7 @@ def walks(rule: Filter) -> TypeGuard[PerHostFilter]:
 
 
 def why_one(
-    rule: Filter, hosts: 'HostTable', spec: RequestSpec, row: int, for_asker: bool = False
+    rule: Filter, hosts: HostTable, spec: RequestSpec, row: int, for_asker: bool = False
 ) -> str:
     """Why a filter removes this one host: its reason with the numbers of this host.
 
@@ -196,20 +275,28 @@ def why_one(
     return (said or rule.reason_for(spec, detail)).replace('best has', 'has')  # the best of one
 
 
-def only(hosts: 'HostTable', rows: list[int]) -> BoolArray:
+def only(hosts: HostTable, rows: list[int]) -> BoolArray:
     """A mask that only ``rows`` pass."""
     mask = np.zeros(len(hosts), np.bool_)
     mask[rows] = True
     return mask
 
 
-def all_but(hosts: 'HostTable', rows: list[int]) -> BoolArray | None:
+def all_but(hosts: HostTable, rows: list[int]) -> BoolArray | None:
     """A mask that all but ``rows`` pass; None where there are none."""
     if not rows:
         return None
     mask = np.ones(len(hosts), np.bool_)
     mask[rows] = False
     return mask
+
+
+def all_of(masks: Iterable[BoolArray]) -> BoolArray | None:
+    """Hosts that pass all of the masks, which are not written to; None where there is none."""
+    found: BoolArray | None = None
+    for mask in masks:
+        found = mask if found is None else np.logical_and(found, mask)
+    return found
 
 
 def has_any(bits: np.ndarray, words: dict[int, int]) -> BoolArray:
@@ -228,8 +315,13 @@ def names_of(items: list[str]) -> str:
     return ', '.join(items[:4]) + more
 
 
+def one_or_all(hosts: HostTable, rows: IntArray) -> str:
+    """Hosts for people: the name of the only one, or how many they are."""
+    return hosts.names[int(rows[0])] if len(rows) == 1 else f'{len(rows)} hosts'
+
+
 def told_apart(
-    hosts: 'HostTable', rows: IntArray, wrong: Sequence[tuple[str, BoolArray]], says: str
+    hosts: HostTable, rows: IntArray, wrong: Sequence[tuple[str, BoolArray]], says: str
 ) -> str:
     """A sentence for each kind of hosts: what is wrong with one is not said of another.
 

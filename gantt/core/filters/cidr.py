@@ -2,7 +2,7 @@
 """SimpleCIDRAffinityFilter: near an address, by the network that both are in."""
 
 import ipaddress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,10 +10,8 @@ from gantt import exceptions
 from gantt.core.filters.base import Filter, only
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.columns import BoolArray, IntArray
+from gantt.core.table.host_table import HostTable
 from gantt.core.table.hypervisors import LOW, MAPPED
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -34,7 +32,7 @@ class SimpleCIDRAffinityFilter(Filter):
                     field='request.spec.hints.build_near_host_ip', problem=network
                 )
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         if not _is_asked(spec):
             return None
         network = network_of(spec)
@@ -54,7 +52,7 @@ class SimpleCIDRAffinityFilter(Filter):
             inside &= (high != 0) | ((low >> np.uint64(32)) != np.uint64(0xFFFF))
         return np.asarray(inside)
 
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+    def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         network = network_of(spec)
         if isinstance(network, str):
             return {'network': 'any network', 'parts': {network: len(rows)}}
@@ -64,7 +62,7 @@ class SimpleCIDRAffinityFilter(Filter):
         parts = {text: count for text, count in parts.items() if count}
         return {'network': str(network), 'parts': parts}
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         row = int(rows[0])
         address = hosts.hosts[row].facts.hypervisor.host_ip or 'an address that is not known'
         more = f' and {len(rows) - 1} more' if len(rows) > 1 else ''

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ComputeFilter: the service is enabled, up, and its host is not over-full."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -9,9 +9,7 @@ from gantt.core.filters.base import Filter, names_of
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
 from gantt.core.table.columns import BoolArray, IntArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 #: Hosts that a decision names which would fit if they reported.
 SILENT_NAMED = 100
@@ -39,17 +37,17 @@ class ComputeFilter(Filter):
     )
     service_down_time: int
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         if spec.force_hosts or spec.force_nodes:
             return hosts.open
         mask = self._up(hosts)
         mask &= hosts.open
         return mask
 
-    def _up(self, hosts: 'HostTable') -> BoolArray:
+    def _up(self, hosts: HostTable) -> BoolArray:
         return hosts.reported_at >= hosts.now - self.service_down_time
 
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+    def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         enabled = hosts.enabled.take(rows)
         full = enabled & hosts.over_committed.take(rows)
         disabled = len(rows) - int(np.count_nonzero(enabled))
@@ -61,7 +59,7 @@ class ComputeFilter(Filter):
         }
         return {'parts': {text: count for text, count in parts.items() if count}}
 
-    def of_host(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> str | None:
+    def of_host(self, hosts: HostTable, spec: RequestSpec, row: int) -> str | None:
         host = hosts.host_state(row)
         if not host.is_enabled:
             why = host.disabled_reason
@@ -70,12 +68,12 @@ class ComputeFilter(Filter):
             return 'is over-committed'
         return f'has been silent for more than {self.service_down_time} s'
 
-    def silent(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> list[str]:
+    def silent(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> list[str]:
         """The first of those that only have to report again."""
         only = rows[(hosts.open.take(rows)) & ~self._up(hosts).take(rows)]
         return [hosts.names[row] for row in only[:SILENT_NAMED].tolist()]
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         """What has to become of hosts that fit otherwise, and on how many it fits then."""
         forced = bool(spec.force_hosts or spec.force_nodes)
         down = np.zeros(len(rows), np.bool_) if forced else ~self._up(hosts).take(rows)

@@ -1,22 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """ComputeCapabilitiesFilter: the host is what the flavor's extra specs ask for."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-
 from gantt import exceptions
 from gantt.core.filters.aggregate_extra_specs import AS_NOVA
-from gantt.core.filters.base import Filter, names_of, told_apart
+from gantt.core.filters.base import Condition, Conditions, ConditionsFilter, Parts, names_of
 from gantt.core.messages.request import RequestSpec
 from gantt.core.nova import facts as nova_facts
 from gantt.core.rules import nova_specs
-from gantt.core.rules.values import capability
-from gantt.core.table.columns import BoolArray, IntArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.rules.facts import NOVA_COLUMNS, capability
+from gantt.core.table.columns import IntArray
+from gantt.core.table.host_table import HostTable
 
 SCOPE = 'capabilities'
 #: Extra specs of a request that name facts of hosts: each is asked of all of them.
@@ -25,7 +18,7 @@ ADDRESS_BITS = 'hw:maxphysaddr_bits'
 _ADDRESS_PATH = ['cpu_info', 'maxphysaddr', 'bits']
 
 
-class ComputeCapabilitiesFilter(Filter):
+class ComputeCapabilitiesFilter(ConditionsFilter):
     """Keys without scope or in ``capabilities:`` name facts of a host, with colons a way inside.
 
     A key without scope is left alone by hosts that have no such fact; in the scope
@@ -34,23 +27,9 @@ class ComputeCapabilitiesFilter(Filter):
 
     reason = 'does not have the capabilities of the extra specs'
     public_reason = 'the extra specs of the flavor'
-    columns = (
-        'platform',
-        'metrics',
-        'hypervisor',
-        'names',
-        'nodes',
-        'cell',
-        'enabled',
-        'total',
-        'reserved',
-        'ratio',
-        'cap',
-        'free',
-        'instances',
-        'io_ops',
-        'placed',
-    )
+    columns = NOVA_COLUMNS
+    shown = '{0}={1}'
+    remedy_text = 'fits on {where} without extra spec {what}'
     options = (AS_NOVA,)
     extra_specs_as_nova: bool
 
@@ -67,36 +46,7 @@ class ComputeCapabilitiesFilter(Filter):
     def concerns(self, spec: RequestSpec) -> bool:
         return bool(spec.flavor.extra_specs)
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
-        mask: BoolArray | None = None
-        for _, fits in self._each(hosts, spec):
-            mask = fits if mask is None else np.logical_and(mask, fits)
-        return mask
-
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
-        """Each host is counted for the first key that does not fit."""
-        parts: dict[str, int] = {}
-        for (key, wanted), fits in self._each(hosts, spec):
-            wrong = ~fits.take(rows)
-            count = int(np.count_nonzero(wrong))
-            if count:
-                text = f'{key} is not {wanted!r} ({self._found(hosts, key, rows[wrong])})'
-                parts[text] = count
-                rows = rows[~wrong]
-            if not len(rows):
-                break
-        return {'parts': parts}
-
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
-        wrong = [
-            (f'{key}={wanted}', ~fits.take(rows)) for (key, wanted), fits in self._each(hosts, spec)
-        ]
-        return told_apart(hosts, rows, wrong, 'fits on {where} without extra spec {what}')
-
-    def _each(
-        self, hosts: 'HostTable', spec: RequestSpec
-    ) -> Iterator[tuple[tuple[str, str], BoolArray]]:
-        """Each extra spec, and the hosts that pass it."""
+    def conditions(self, hosts: HostTable, spec: RequestSpec) -> Conditions:
         family = 'capabilities_printed' if self.extra_specs_as_nova else 'capabilities'
         for key, path, wanted in asked(spec):
             # A way that leads nowhere has no name: the stat without one is the same.
@@ -105,7 +55,11 @@ class ComputeCapabilitiesFilter(Filter):
             condition = nova_specs.expression(wanted, fact, self.extra_specs_as_nova, not scoped)
             yield (key, wanted), condition.mask(hosts, spec)
 
-    def _found(self, hosts: 'HostTable', key: str, rows: IntArray) -> str:
+    def parts(self, hosts: HostTable, condition: Condition, rows: IntArray) -> Parts:
+        key, wanted = condition
+        yield f'{key} is not {wanted!r} ({self._found(hosts, key, rows)})', len(rows)
+
+    def _found(self, hosts: HostTable, key: str, rows: IntArray) -> str:
         """What such hosts have instead, a few of them."""
         path = _path(key)
         seen: dict[str, None] = {}

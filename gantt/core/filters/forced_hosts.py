@@ -2,16 +2,13 @@
 """ForcedHostsFilter: only the hosts and nodes that the request names."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from gantt.core.filters.base import EVERY_PURPOSE, Filter, Unknown, names_of, only
+from gantt.core.filters.base import EVERY_PURPOSE, Filter, Unknown, names_of, one_or_all, only
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.columns import BoolArray, IntArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 
 class ForcedHostsFilter(Filter):
@@ -22,7 +19,7 @@ class ForcedHostsFilter(Filter):
     purposes = EVERY_PURPOSE
     always = True
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         if not spec.force_hosts and not spec.force_nodes:
             return None
         if not spec.force_nodes:
@@ -32,7 +29,7 @@ class ForcedHostsFilter(Filter):
             nodes &= only(hosts, hosts.rows_of_names(spec.force_hosts))
         return nodes
 
-    def unknown(self, hosts: 'HostTable', spec: RequestSpec) -> Iterable[Unknown]:
+    def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[Unknown]:
         if not hosts.rows_of_names(spec.force_hosts):
             yield from (Unknown('host', name, hosts.names) for name in spec.force_hosts)
         if not hosts.rows_of_nodes(spec.force_nodes):
@@ -42,12 +39,6 @@ class ForcedHostsFilter(Filter):
         """Filters that are left out for forced hosts run again."""
         return msgspec.structs.replace(spec, force_hosts=[], force_nodes=[])
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         forced = names_of([*spec.force_hosts, *spec.force_nodes])
-        return f'{_fit(hosts, rows)} if it need not be {forced}'
-
-
-def _fit(hosts: 'HostTable', rows: IntArray) -> str:
-    return (
-        f'fits on {hosts.names[int(rows[0])]}' if len(rows) == 1 else f'fits on {len(rows)} hosts'
-    )
+        return f'fits on {one_or_all(hosts, rows)} if it need not be {forced}'

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """So many guests, and so many operations at work, on a host and no more."""
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from gantt.core.filters.aggregate_metadata import least
 from gantt.core.filters.base import Filter, names_of
@@ -10,9 +10,7 @@ from gantt.core.messages.request import RequestSpec
 from gantt.core.nova import facts
 from gantt.core.plugin import Option
 from gantt.core.table.columns import BoolArray, IntArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 #: Limits in aggregates beyond this are as good as none.
 _LIMIT_MAX = 2**53
@@ -39,28 +37,28 @@ class _Counted(Filter):
     what: ClassVar[str]
     key: ClassVar[str]
 
-    def counts(self, hosts: 'HostTable') -> IntArray:
+    def counts(self, hosts: HostTable) -> IntArray:
         """How many each host has."""
         raise NotImplementedError
 
-    def count(self, hosts: 'HostTable', row: int) -> int:
+    def count(self, hosts: HostTable, row: int) -> int:
         """How many one host has."""
         raise NotImplementedError
 
-    def limits(self, hosts: 'HostTable') -> tuple[IntArray | int, list[str]]:
+    def limits(self, hosts: HostTable) -> tuple[IntArray | int, list[str]]:
         """How many are too many, and texts that were meant to say so and do not."""
         return int(getattr(self, self.key)), []
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         found: BoolArray = self.counts(hosts) < self.limits(hosts)[0]
         return found
 
-    def passes(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
+    def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         limits = self.limits(hosts)[0]
         limit = limits if isinstance(limits, int) else limits.item(row)
         return bool(self.count(hosts, row) < limit)
 
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+    def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         """Hosts by their limit."""
         limits, wrong = self.limits(hosts)
         parts: dict[str, int] = {}
@@ -75,7 +73,7 @@ class _Counted(Filter):
             found['not_understood'] = f'{self.key}: {names_of(wrong)}'
         return found
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         counts = self.counts(hosts).take(rows)
         best = int(counts.argmin())
         more = f' (the same or alike on {len(rows) - 1} more)' if len(rows) > 1 else ''
@@ -89,7 +87,7 @@ class _ByAggregate(_Counted):
 
     columns: ClassVar[tuple[str, ...]] = ('instances', 'placed', 'metrics', 'aggregates')
 
-    def limits(self, hosts: 'HostTable') -> tuple[IntArray | int, list[str]]:
+    def limits(self, hosts: HostTable) -> tuple[IntArray | int, list[str]]:
         otherwise = int(getattr(self, self.key))
         return hosts.kept.get(
             ('limits', self.key, otherwise),
@@ -106,10 +104,10 @@ class NumInstancesFilter(_Counted):
     options = (_INSTANCES,)
     max_instances_per_host: int
 
-    def counts(self, hosts: 'HostTable') -> IntArray:
+    def counts(self, hosts: HostTable) -> IntArray:
         return facts.instance_counts(hosts)
 
-    def count(self, hosts: 'HostTable', row: int) -> int:
+    def count(self, hosts: HostTable, row: int) -> int:
         return facts.instance_count(hosts, row)
 
 
@@ -128,10 +126,10 @@ class IoOpsFilter(_Counted):
     options = (_IO_OPS,)
     max_io_ops_per_host: int
 
-    def counts(self, hosts: 'HostTable') -> IntArray:
+    def counts(self, hosts: HostTable) -> IntArray:
         return hosts.io_ops
 
-    def count(self, hosts: 'HostTable', row: int) -> int:
+    def count(self, hosts: HostTable, row: int) -> int:
         return int(hosts.io_ops.item(row))
 
 

@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """IgnoredHostsFilter: never the hosts that the request rules out by name."""
 
-from typing import TYPE_CHECKING
-
 from gantt.core.filters.base import Filter, all_but
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.columns import BoolArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 
 class IgnoredHostsFilter(Filter):
@@ -18,7 +14,7 @@ class IgnoredHostsFilter(Filter):
     columns = ('names',)
     always = True
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         if not spec.ignore_hosts:
             return None
         return all_but(hosts, hosts.rows_of_names(spec.ignore_hosts))

@@ -3,8 +3,8 @@
 
 import operator
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,11 +17,7 @@ from gantt.core.messages.request import RequestSpec
 from gantt.core.nova.facts import step_into, text_of
 from gantt.core.plugin import Option
 from gantt.core.table.columns import BoolArray, IntArray
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 #: Spellings of one thing, by position in [architecture, hypervisor type, vm mode].
 ALIASES: 'tuple[Mapping[str, str], ...]' = (
@@ -153,7 +149,7 @@ class ImagePropertiesFilter(Filter):
                 fix=f'Use one of {", ".join(sorted(ARCHITECTURES))}',
             )
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         wanted = self.wanted(spec)
         if not wanted.anything:
             return None
@@ -163,7 +159,7 @@ class ImagePropertiesFilter(Filter):
         said = (not self.problem(platform, wanted) for platform in platforms)
         return np.fromiter(said, np.bool_, len(platforms)).take(hosts.platform)
 
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+    def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         wanted, parts = self.wanted(spec), dict[str, int]()
         codes, counts = np.unique(hosts.platform.take(rows), return_counts=True)
         for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
@@ -171,7 +167,7 @@ class ImagePropertiesFilter(Filter):
             parts[text] = parts.get(text, 0) + count
         return {'parts': parts}
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         row = int(rows[0])
         text = self.problem(hosts.platforms.values[int(hosts.platform[row])], self.wanted(spec))
         more = f' and {len(rows) - 1} more' if len(rows) > 1 else ''

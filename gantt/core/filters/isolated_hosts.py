@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """IsolatedHostsFilter: some images on some hosts only, and nothing else there."""
 
-from typing import TYPE_CHECKING
-
 from gantt.core.filters.base import EVERY_PURPOSE, Filter, all_but, names_of, only
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
 from gantt.core.table.columns import BoolArray, IntArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 
 class IsolatedHostsFilter(Filter):
@@ -39,7 +35,7 @@ class IsolatedHostsFilter(Filter):
     isolated_hosts: list[str]
     restrict_isolated_hosts_to_isolated_images: bool
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         if self._is_isolated(spec):
             return only(hosts, self._rows(hosts))
         if self.restrict_isolated_hosts_to_isolated_images:
@@ -47,7 +43,7 @@ class IsolatedHostsFilter(Filter):
         return None
 
     def detail(
-        self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray
+        self, hosts: HostTable, spec: RequestSpec, rows: IntArray
     ) -> dict[str, dict[str, int]]:
         why = (
             'not isolated as the image is'
@@ -56,7 +52,7 @@ class IsolatedHostsFilter(Filter):
         )
         return {'parts': {why: len(rows)}}
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         names = names_of([hosts.names[row] for row in rows[:5].tolist()])
         if self._is_isolated(spec):
             return f'fits if isolated_hosts names {names}'
@@ -65,5 +61,5 @@ class IsolatedHostsFilter(Filter):
     def _is_isolated(self, spec: RequestSpec) -> bool:
         return spec.image.uuid is not None and spec.image.uuid in self.isolated_images
 
-    def _rows(self, hosts: 'HostTable') -> list[int]:
+    def _rows(self, hosts: HostTable) -> list[int]:
         return [row for name in self.isolated_hosts for row in hosts.rows_of_host(name)]

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """JsonFilter: hosts that fit the query of a hint."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gantt import exceptions
-from gantt.core.filters.base import Filter, only
+from gantt.core.filters.base import Filter, one_or_all, only
 from gantt.core.messages.request import RequestSpec
 from gantt.core.nova import query as nova_query
 from gantt.core.plugin import Option
 from gantt.core.rules import nova_json
 from gantt.core.rules.expression import Expression
+from gantt.core.rules.facts import NOVA_COLUMNS
 from gantt.core.table.columns import BoolArray, IntArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 
 class JsonFilter(Filter):
@@ -21,23 +20,7 @@ class JsonFilter(Filter):
 
     reason = 'does not fit the query'
     public_reason = 'the hint query'
-    columns = (
-        'platform',
-        'metrics',
-        'hypervisor',
-        'names',
-        'nodes',
-        'cell',
-        'enabled',
-        'total',
-        'reserved',
-        'ratio',
-        'cap',
-        'free',
-        'instances',
-        'io_ops',
-        'placed',
-    )
+    columns = NOVA_COLUMNS
     options = (
         Option(
             'json_filter_as_nova',
@@ -52,19 +35,18 @@ class JsonFilter(Filter):
     def check_request(self, spec: RequestSpec) -> None:
         self._query(spec)
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         try:
             query = self._query(spec)
         except exceptions.InvalidMessage:
             return only(hosts, [])
         return None if query is None else query.mask(hosts, spec)
 
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+    def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         return {'parts': {f'do not fit the query {_shown(spec)}': len(rows)}}
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
-        where = hosts.names[int(rows[0])] if len(rows) == 1 else f'{len(rows)} hosts'
-        return f'fits on {where} without the query {_shown(spec)}'
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
+        return f'fits on {one_or_all(hosts, rows)} without the query {_shown(spec)}'
 
     def _query(self, spec: RequestSpec) -> Expression | None:
         """The query of a request, None where it has none.

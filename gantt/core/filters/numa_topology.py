@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NUMATopologyFilter: the cells, cores and pages that flavor and image ask for."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +11,12 @@ from gantt.core.messages.topology_request import Wish
 from gantt.core.plugin import Option
 from gantt.core.table import topology_masks
 from gantt.core.table.columns import BoolArray, IntArray
+from gantt.core.table.host_table import HostTable
 from gantt.core.topology.devices import Known
 from gantt.core.topology.read import may_ask, read
 from gantt.core.topology.room import Room
 from gantt.core.topology.search import lay_out
 from gantt.core.topology.violations import Obstacle
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
 
 #: Hosts whose obstacles are looked at one by one; the others are told together.
 ASKED_MAX = 300
@@ -55,19 +53,19 @@ class InsideFilter(Filter):
     def concerns(self, spec: RequestSpec) -> bool:
         return self.wish(spec) is not None
 
-    def may(self, hosts: 'HostTable', wish: Wish, at: slice) -> BoolArray:
+    def may(self, hosts: HostTable, wish: Wish, at: slice) -> BoolArray:
         """Which hosts may do, by row within ``at``."""
         raise NotImplementedError
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         wish = self.wish(spec)
         return None if wish is None else self.may(hosts, wish, slice(None))
 
-    def passes(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
+    def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         wish = self.wish(spec)
         return wish is None or bool(self.may(hosts, wish, slice(row, row + 1))[0])
 
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+    def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         """Each host is counted for the first thing in its way."""
         wish = self.wish(spec)
         if wish is None:
@@ -91,7 +89,7 @@ class InsideFilter(Filter):
             Obstacle('together', 0, 0, 'its cells and its devices do not come together')
         ]
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         """The host with the least in its way."""
         wish = self.wish(spec)
         assert wish is not None, 'a request that asks nothing removes nobody'
@@ -122,7 +120,7 @@ class NUMATopologyFilter(InsideFilter):
     def wish(self, spec: RequestSpec) -> Wish | None:
         return read(spec) if may_ask(spec) else None
 
-    def may(self, hosts: 'HostTable', wish: Wish, at: slice) -> BoolArray:
+    def may(self, hosts: HostTable, wish: Wish, at: slice) -> BoolArray:
         if not wish.cells:
             return np.ones(len(hosts.numa_cells[at]), np.bool_)
         return topology_masks.may_fit(hosts, wish, at)

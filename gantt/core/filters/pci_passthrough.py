@@ -2,7 +2,7 @@
 """PciPassthroughFilter: the devices that a flavor asks for by name, and those of ports."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gantt.core.filters.base import Filter
 from gantt.core.filters.numa_topology import InsideFilter, NUMATopologyFilter
@@ -11,11 +11,9 @@ from gantt.core.messages.topology_request import Wish
 from gantt.core.plugin import Option
 from gantt.core.table import topology_masks
 from gantt.core.table.columns import BoolArray
+from gantt.core.table.host_table import HostTable
 from gantt.core.topology.aliases import KEY, Aliases, read_option
-from gantt.core.topology.inside import Inside
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.topology.read import Inside
 
 
 class PciPassthroughFilter(InsideFilter):
@@ -50,7 +48,7 @@ class PciPassthroughFilter(InsideFilter):
         devices = self.aliases.wishes(spec)
         return Wish(devices=devices) if devices else None
 
-    def may(self, hosts: 'HostTable', wish: Wish, at: slice) -> BoolArray:
+    def may(self, hosts: HostTable, wish: Wish, at: slice) -> BoolArray:
         return topology_masks.may_have(hosts, wish, at)
 
 

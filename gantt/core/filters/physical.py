@@ -6,7 +6,7 @@ what some sites miss: ratios set by aggregates, which can only narrow, and hosts
 that a guest takes whole.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.resource_classes import AMOUNT_MAX, format_amount
 from gantt.core.nova import facts
 from gantt.core.table.columns import BoolArray, FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 
 class _Physical(Filter):
@@ -30,11 +28,11 @@ class _Physical(Filter):
     local = True
     resource: ClassVar[str]
 
-    def fits(self, hosts: 'HostTable', amount: int) -> BoolArray:
+    def fits(self, hosts: HostTable, amount: int) -> BoolArray:
         """Which hosts do, their own inventory looked at."""
         raise NotImplementedError
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         amount = spec.resources.get(self.resource)
         if amount is None:
             return None
@@ -42,13 +40,13 @@ class _Physical(Filter):
         mask = self.fits(hosts, amount)
         return mask | (hosts.pool[code] >= 0) if code in hosts.pooled else mask
 
-    def passes(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
+    def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         amount, code = spec.resources.get(self.resource), hosts.class_code(self.resource)
         if amount is None or (code in hosts.pooled and hosts.pool.item(code, row) >= 0):
             return True
         return self.fits_one(hosts, amount, row)
 
-    def fits_one(self, hosts: 'HostTable', amount: int, row: int) -> bool:
+    def fits_one(self, hosts: HostTable, amount: int, row: int) -> bool:
         """What :meth:`fits` says of one of them."""
         raise NotImplementedError
 
@@ -62,17 +60,17 @@ class _ByRatio(_Physical):
     reason = 'too little {what} by its allocation ratio'
     columns = (*_Physical.columns, 'ratio')
 
-    def ratios(self, hosts: 'HostTable') -> tuple[FloatArray, list[str]]:
+    def ratios(self, hosts: HostTable) -> tuple[FloatArray, list[str]]:
         """By host, and texts that were meant to be one and are not."""
         return facts.ratio_of(hosts, self.resource), []
 
-    def usable(self, hosts: 'HostTable') -> FloatArray:
+    def usable(self, hosts: HostTable) -> FloatArray:
         """What the ratio leaves; never more than there is."""
         total = facts.total_amount(hosts, self.resource)
         used = total - facts.free_amount(hosts, self.resource)
         return np.minimum(total * self.ratios(hosts)[0] - used, total)
 
-    def beyond(self, hosts: 'HostTable') -> IntArray:
+    def beyond(self, hosts: HostTable) -> IntArray:
         """What of the free amount the ratio does not let anybody have; negative: it gives more.
 
         Whole amounts: who asks for one has it below the next whole number or not at all.
@@ -81,7 +79,7 @@ class _ByRatio(_Physical):
         promised = np.floor(total * self.ratios(hosts)[0]).astype(np.int64)
         return facts.promised_amount(hosts, self.resource) - promised
 
-    def _kept(self, hosts: 'HostTable') -> tuple[IntArray, int]:
+    def _kept(self, hosts: HostTable) -> tuple[IntArray, int]:
         """That amount, and the least total of all hosts."""
         return hosts.kept.get(
             self,
@@ -92,7 +90,7 @@ class _ByRatio(_Physical):
             ),
         )
 
-    def fits(self, hosts: 'HostTable', amount: int) -> BoolArray:
+    def fits(self, hosts: HostTable, amount: int) -> BoolArray:
         (beyond, least_total), code = self._kept(hosts), hosts.class_code(self.resource)
         free = 0 if code is None else hosts.free[code]
         mask: BoolArray = np.subtract(free, beyond) >= amount
@@ -100,14 +98,14 @@ class _ByRatio(_Physical):
             mask &= facts.total_amount(hosts, self.resource) >= amount
         return mask
 
-    def fits_one(self, hosts: 'HostTable', amount: int, row: int) -> bool:
+    def fits_one(self, hosts: HostTable, amount: int, row: int) -> bool:
         code = hosts.class_code(self.resource)
         if code is None:
             return amount <= 0
         room = hosts.free.item(code, row) - self._kept(hosts)[0].item(row)
         return bool(min(room, hosts.total.item(code, row)) >= amount)
 
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+    def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         amount = spec.resources.get(self.resource, 0)
         small = facts.total_amount(hosts, self.resource).take(rows) < amount
         best = format_amount(self.resource, max(0, int(self.usable(hosts).take(rows).max())))
@@ -120,7 +118,7 @@ class _ByRatio(_Physical):
         wrong = self.ratios(hosts)[1]
         return found | ({'not_understood': names_of(wrong)} if wrong else {})
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         usable = self.usable(hosts).take(rows)
         best = int(usable.argmax())
         said = format_amount(self.resource, max(0, int(usable[best])))
@@ -133,7 +131,7 @@ class _ByAggregateRatio(_ByRatio):
     columns = (*_ByRatio.columns, 'aggregates')
     key: ClassVar[str]
 
-    def ratios(self, hosts: 'HostTable') -> tuple[FloatArray, list[str]]:
+    def ratios(self, hosts: HostTable) -> tuple[FloatArray, list[str]]:
         own = facts.ratio_of(hosts, self.resource)
         return least(hosts, self.key, own, _ratio)
 
@@ -143,17 +141,17 @@ class _Exact(_Physical):
 
     reason = 'free amount is not exactly the one asked'
 
-    def fits(self, hosts: 'HostTable', amount: int) -> BoolArray:
+    def fits(self, hosts: HostTable, amount: int) -> BoolArray:
         code = hosts.class_code(self.resource)
         if code is None:
             return np.full(len(hosts), amount == 0)
         same: BoolArray = hosts.free[code] == self._wanted(hosts, amount)
         return same
 
-    def fits_one(self, hosts: 'HostTable', amount: int, row: int) -> bool:
+    def fits_one(self, hosts: HostTable, amount: int, row: int) -> bool:
         return bool(facts.free_amount(hosts, self.resource).item(row) == amount)
 
-    def _wanted(self, hosts: 'HostTable', amount: int) -> IntArray | int:
+    def _wanted(self, hosts: HostTable, amount: int) -> IntArray | int:
         """What has to be free by the ratio, that the amount is free without."""
         promised = hosts.kept.get(
             (self.resource, 'promised beyond'),
@@ -165,7 +163,7 @@ class _Exact(_Physical):
         )
         return amount + promised
 
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+    def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         amount = spec.resources.get(self.resource, 0)
         free = facts.free_amount(hosts, self.resource).take(rows)
         more, need = int(np.count_nonzero(free > amount)), format_amount(self.resource, amount)
@@ -175,7 +173,7 @@ class _Exact(_Physical):
         }
         return {'parts': {text: n for text, n in parts.items() if n}}
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         amount = spec.resources.get(self.resource, 0)
         free = facts.free_amount(hosts, self.resource).take(rows)
         near = int(abs(free - amount).argmin())

@@ -2,15 +2,12 @@
 """RequestedDestinationFilter: the host, node, cell or aggregates of the destination."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from gantt.core.filters.aggregates import aggregate_mask, unknown_aggregates
-from gantt.core.filters.base import EVERY_PURPOSE, Filter, Unknown, only
+from gantt.core.filters.base import EVERY_PURPOSE, Filter, Unknown, all_of, one_or_all, only
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.columns import BoolArray, IntArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 
 class RequestedDestinationFilter(Filter):
@@ -22,7 +19,7 @@ class RequestedDestinationFilter(Filter):
     purposes = EVERY_PURPOSE
     always = True
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         wanted = spec.destination
         if wanted is None:
             return None
@@ -37,14 +34,9 @@ class RequestedDestinationFilter(Filter):
         inside = aggregate_mask(hosts, wanted.aggregates, wanted.forbidden_aggregates)
         if inside is not None:
             masks.append(inside)
-        if not masks:
-            return None
-        mask = masks[0]
-        for other in masks[1:]:
-            mask &= other
-        return mask
+        return all_of(masks)
 
-    def unknown(self, hosts: 'HostTable', spec: RequestSpec) -> Iterable[Unknown]:
+    def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[Unknown]:
         wanted = spec.destination
         if wanted is None:
             return
@@ -56,8 +48,8 @@ class RequestedDestinationFilter(Filter):
             yield Unknown('cell', wanted.cell)
         yield from unknown_aggregates(hosts, wanted.aggregates)
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         wanted = spec.destination
         named = (wanted.host or wanted.node) if wanted is not None else None
-        where = hosts.names[int(rows[0])] if len(rows) == 1 else f'{len(rows)} hosts'
-        return f'fits on {where} if it need not be {named or "the requested destination"}'
+        which = named or 'the requested destination'
+        return f'fits on {one_or_all(hosts, rows)} if it need not be {which}'

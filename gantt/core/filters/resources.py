@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ResourcesFilter: enough of every class is free, and may be had in one piece."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -9,9 +9,7 @@ from gantt.core.filters.base import Filter, only
 from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.resource_classes import format_amount
 from gantt.core.table.columns import BoolArray, IntArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 #: Amounts of these are said with their unit, under these names.
 _NAMES = {'MEMORY_MB': 'RAM', 'DISK_GB': 'disk'}
@@ -29,7 +27,7 @@ class ResourcesFilter(Filter):
     always = True
     local = True
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         mask: BoolArray | None = None
         for name, amount in spec.resources.items():
             code = hosts.class_code(name)
@@ -40,7 +38,7 @@ class ResourcesFilter(Filter):
             _one_piece(hosts, code, amount, mask)
         return mask
 
-    def passes(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
+    def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         for name, amount in spec.resources.items():
             code = hosts.class_code(name)
             if code is None or not (
@@ -51,7 +49,7 @@ class ResourcesFilter(Filter):
                 return False
         return True
 
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+    def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         """Each host is counted for the first class that it is short of."""
         parts: dict[str, int] = {}
         best: dict[str, int] = {}
@@ -83,7 +81,7 @@ class ResourcesFilter(Filter):
                 rows = rows[~wrong]
         return {'parts': parts, 'best': best}
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         """The host with the least relative shortage; each class stated."""
         shortage = np.zeros(len(rows))
         for name, amount in spec.resources.items():
@@ -112,7 +110,7 @@ def _bound(name: str, amount: int) -> str:
     return f'{_NAMES[name]} <= {said}' if name in _NAMES else f'{name} <= {amount}'
 
 
-def _one_piece(hosts: 'HostTable', code: int, amount: int, mask: BoolArray) -> None:
+def _one_piece(hosts: HostTable, code: int, amount: int, mask: BoolArray) -> None:
     """Narrow ``mask`` to hosts whose unit rules admit ``amount``."""
     if amount > hosts.largest_floor[code]:
         mask &= (hosts.largest[code] >= amount) | _shared(hosts, code)
@@ -122,6 +120,6 @@ def _one_piece(hosts: 'HostTable', code: int, amount: int, mask: BoolArray) -> N
         mask &= amount % hosts.step[code] == 0
 
 
-def _shared(hosts: 'HostTable', code: int) -> BoolArray | np.bool_:
+def _shared(hosts: HostTable, code: int) -> BoolArray | np.bool_:
     # A sharer has no inventory of the class itself: its pool's amount is what counts.
     return hosts.pool[code] >= 0 if code in hosts.pooled else np.False_

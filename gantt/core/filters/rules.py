@@ -2,13 +2,12 @@
 """RulesFilter: the rules of operators and users, and which of them have to be given up."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gantt import exceptions
-from gantt.core.filters.base import told_apart
-from gantt.core.filters.closing import ClosingFilter
+from gantt.core.filters.base import ClosingFilter, told_apart
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
 from gantt.core.records.decision import Contradiction
@@ -19,9 +18,7 @@ from gantt.core.rules.ladder import Scope
 from gantt.core.rules.layers import Layer
 from gantt.core.rules.rule import Rule, Strength
 from gantt.core.table.columns import BoolArray, IntArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 FEWER = 'meeting fewer of the rules that may be given up than others'
 
@@ -89,20 +86,18 @@ class RulesFilter(ClosingFilter):
     def _may_ask(self, fact: str) -> bool:
         return not self._users or fact in self._users or fact.startswith('request.')
 
-    def _layers(self, hosts: 'HostTable', spec: RequestSpec) -> Sequence[Layer]:
+    def _layers(self, hosts: HostTable, spec: RequestSpec) -> Sequence[Layer]:
         operator = layers.of_operator(hosts, spec, self._configured)
         user = layers.of_user(spec)
         return (operator, user) if operator.binding or user.binding else ()
 
     # -- the hosts -------------------------------------------------------------
 
-    def mask_among(
-        self, hosts: 'HostTable', spec: RequestSpec, alive: BoolArray
-    ) -> BoolArray | None:
+    def mask_among(self, hosts: HostTable, spec: RequestSpec, alive: BoolArray) -> BoolArray | None:
         found = self._layers(hosts, spec)
         return ladder.narrow(hosts, spec, alive, found) if found else None
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         found = self._layers(hosts, spec)
         if not found:
             return None
@@ -111,7 +106,7 @@ class RulesFilter(ClosingFilter):
             mask &= rule.mask(hosts, spec)
         return mask
 
-    def passes(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
+    def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         found = self._layers(hosts, spec)
         if not ladder.steadfast(found):
             return False  # others may be the better ones now
@@ -119,12 +114,12 @@ class RulesFilter(ClosingFilter):
             rule.is_met(hosts, spec, row) for layer in found for rule in layer.hard if rule.volatile
         )
 
-    def given_up(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> list[tuple[int, str]]:
+    def given_up(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[tuple[int, str]]:
         return ladder.given_up(hosts, spec, row, self._layers(hosts, spec))
 
     # -- why ---------------------------------------------------------------------
 
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+    def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         parts: dict[str, int] = {}
         words: dict[str, str] = {}
         left = rows
@@ -140,10 +135,10 @@ class RulesFilter(ClosingFilter):
             parts[FEWER] = len(left)
         return {'parts': parts} | ({'told': words} if words else {})
 
-    def _hard(self, hosts: 'HostTable', spec: RequestSpec) -> list[Rule]:
+    def _hard(self, hosts: HostTable, spec: RequestSpec) -> list[Rule]:
         return [rule for layer in self._layers(hosts, spec) for rule in layer.hard]
 
-    def facts(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> list[str]:
+    def facts(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[str]:
         binding = [
             rule
             for layer in self._layers(hosts, spec)
@@ -155,12 +150,12 @@ class RulesFilter(ClosingFilter):
             for rule in binding
         ]
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         wrong = [(str(r), ~r.mask(hosts, spec, rows)) for r in self._hard(hosts, spec)]
         return told_apart(hosts, rows, wrong, 'fits on {where} but for: {what}')
 
     def contradiction(
-        self, hosts: 'HostTable', spec: RequestSpec, alive: BoolArray
+        self, hosts: HostTable, spec: RequestSpec, alive: BoolArray
     ) -> Contradiction | None:
         rules, scope = ladder.conflict(hosts, spec, alive, self._layers(hosts, spec))
         if not rules:

@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """SameHostFilter and DifferentHostFilter: beside these consumers, or away from them."""
 
-from typing import TYPE_CHECKING
-
 from gantt.core.filters.base import Filter, all_but, only
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.columns import BoolArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 
 class SameHostFilter(Filter):
@@ -21,7 +17,7 @@ class SameHostFilter(Filter):
     def concerns(self, spec: RequestSpec) -> bool:
         return bool(spec.same_host)
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         if not spec.same_host:
             return None
         return only(hosts, _rows(hosts, spec.same_host))
@@ -38,17 +34,17 @@ class DifferentHostFilter(Filter):
     def concerns(self, spec: RequestSpec) -> bool:
         return bool(spec.different_host)
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         return all_but(hosts, _rows(hosts, spec.different_host))
 
-    def passes(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
+    def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         # Whoever was picked to this host and is named keeps the hosts beside it out as well:
         # saying no here, all of them are looked at.
         there = hosts.placed.on(hosts.hosts[row].id).values()
         return {placed.consumer for placed in there}.isdisjoint(spec.different_host)
 
 
-def _rows(hosts: 'HostTable', consumers: list[str]) -> list[int]:
+def _rows(hosts: HostTable, consumers: list[str]) -> list[int]:
     return [
         near
         for consumer in consumers

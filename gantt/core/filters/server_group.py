@@ -6,63 +6,73 @@ before Gantt knew it, through the consumers that the caller names.  Members of
 one request see each other because each pick is laid over the table.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import ClassVar
 
-from gantt.core.filters.base import PairwiseFilter, all_but, only
-from gantt.core.messages.request import Policy, RequestSpec
+from gantt.core.filters.base import PairwiseFilter, all_but, one_or_all, only
+from gantt.core.messages.request import GroupRef, Policy, RequestSpec
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.group_members import members_by_row
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 
-class ServerGroupAntiAffinityFilter(PairwiseFilter):
+class _ServerGroupFilter(PairwiseFilter):
+    """Of groups with one policy."""
+
+    public_reason = 'the rule of the server group'
+    columns = ('placed', 'names')
+    always = True
+    policy: ClassVar[Policy]
+
+    def concerns(self, spec: RequestSpec) -> bool:
+        return spec.group is not None and spec.group.policy is self.policy
+
+    def mask_for(self, hosts: HostTable, spec: RequestSpec, consumer: str) -> BoolArray | None:
+        group = spec.group
+        if group is None or group.policy is not self.policy:
+            return None
+        return self.of_members(hosts, group, members_by_row(hosts, group, consumer))
+
+    def of_members(
+        self, hosts: HostTable, group: GroupRef, members: Mapping[int, int]
+    ) -> BoolArray | None:
+        """Which hosts pass; None: all.
+
+        :param members: row of a host -> members of the group there
+        """
+        raise NotImplementedError
+
+
+class ServerGroupAntiAffinityFilter(_ServerGroupFilter):
     """Fewer than ``max_per_host`` other members are on the host."""
 
     reason = 'with {spec.group.max_per_host} of the server group already'
-    public_reason = 'the rule of the server group'
-    columns = ('placed', 'names')
-    always = True
+    policy = Policy.ANTI_AFFINITY
 
-    def concerns(self, spec: RequestSpec) -> bool:
-        return spec.group is not None and spec.group.policy is Policy.ANTI_AFFINITY
-
-    def mask_for(self, hosts: 'HostTable', spec: RequestSpec, consumer: str) -> BoolArray | None:
-        group = spec.group
-        if group is None or group.policy is not Policy.ANTI_AFFINITY:
-            return None
-        members = members_by_row(hosts, group, consumer)
+    def of_members(
+        self, hosts: HostTable, group: GroupRef, members: Mapping[int, int]
+    ) -> BoolArray | None:
         return all_but(hosts, [r for r, count in members.items() if count >= group.max_per_host])
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         assert spec.group is not None
-        many = hosts.names[int(rows[0])] if len(rows) == 1 else f'{len(rows)} hosts'
-        return (
-            f'fits on {many} with max_per_host {spec.group.max_per_host + 1} or soft-anti-affinity'
-        )
+        most = f'max_per_host {spec.group.max_per_host + 1}'
+        return f'fits on {one_or_all(hosts, rows)} with {most} or soft-anti-affinity'
 
 
-class ServerGroupAffinityFilter(PairwiseFilter):
+class ServerGroupAffinityFilter(_ServerGroupFilter):
     """The host that the other members are on; any host for the first of them."""
 
     reason = 'not where the server group is'
-    public_reason = 'the rule of the server group'
-    columns = ('placed', 'names')
-    always = True
+    policy = Policy.AFFINITY
 
-    def concerns(self, spec: RequestSpec) -> bool:
-        return spec.group is not None and spec.group.policy is Policy.AFFINITY
-
-    def mask_for(self, hosts: 'HostTable', spec: RequestSpec, consumer: str) -> BoolArray | None:
-        group = spec.group
-        if group is None or group.policy is not Policy.AFFINITY:
+    def of_members(
+        self, hosts: HostTable, group: GroupRef, members: Mapping[int, int]
+    ) -> BoolArray | None:
+        if not members and not group.hosts:
             return None
-        rows = list(members_by_row(hosts, group, consumer))
-        if not rows and not group.hosts:
-            return None
-        return only(hosts, [*rows, *(r for name in group.hosts for r in hosts.rows_of_host(name))])
+        named = (row for name in group.hosts for row in hosts.rows_of_host(name))
+        return only(hosts, [*members, *named])
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
-        many = hosts.names[int(rows[0])] if len(rows) == 1 else f'{len(rows)} hosts'
-        return f'fits on {many} with soft-affinity'
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
+        return f'fits on {one_or_all(hosts, rows)} with soft-affinity'

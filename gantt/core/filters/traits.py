@@ -2,27 +2,24 @@
 """TraitsFilter: what a host must be able to do, and must not."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gantt.core.filters.base import (
     EVERY_PURPOSE,
-    Filter,
+    Conditions,
+    ConditionsFilter,
     Unknown,
     has_any,
     names_of,
     only,
-    told_apart,
 )
 from gantt.core.messages.request import RequestSpec
-from gantt.core.table.columns import BoolArray, IntArray, words_of
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.columns import BoolArray, words_of
+from gantt.core.table.host_table import HostTable
 
 
-class TraitsFilter(Filter):
+class TraitsFilter(ConditionsFilter):
     """Has every required trait, none of the forbidden, one of each ``any_traits`` list."""
 
     reason = 'lacks a required trait or has a forbidden one'
@@ -32,7 +29,7 @@ class TraitsFilter(Filter):
     purposes = EVERY_PURPOSE
     always = True
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         codes = [hosts.trait_codes.get(name) for name in spec.required_traits]
         if None in codes:
             return only(hosts, [])  # no host has ever had it
@@ -51,20 +48,15 @@ class TraitsFilter(Filter):
             mask = one if mask is None else np.logical_and(mask, one, out=mask)
         return mask
 
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
-        conditions = _conditions(spec)
-        if len(conditions) == 1:
-            return {'parts': {conditions[0][0]: len(rows)}}
-        bits, parts = hosts.traits.take(rows, axis=1), {}
-        for text, names, wanted in conditions:
-            wrong = has_any(bits, _known(hosts, names)) != wanted
-            count = int(np.count_nonzero(wrong))
-            if count:
-                parts[text] = count
-                bits = bits[:, ~wrong]
-        return {'parts': parts}
+    def conditions(self, hosts: HostTable, spec: RequestSpec) -> Conditions:
+        for text, names, wanted in (
+            *((f'no trait {name}', [name], True) for name in spec.required_traits),
+            *((f'forbidden trait {name}', [name], False) for name in spec.forbidden_traits),
+            *((f'none of the traits {names_of(names)}', names, True) for names in spec.any_traits),
+        ):
+            yield (text,), has_any(hosts.traits, _known(hosts, names)) == wanted
 
-    def unknown(self, hosts: 'HostTable', spec: RequestSpec) -> Iterable[Unknown]:
+    def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[Unknown]:
         # A trait that was taken from the last host that had it is still a word of the table.
         words = np.bitwise_or.reduce(hosts.traits, axis=1).tolist()
         codes = enumerate(hosts.trait_codes.names)
@@ -73,24 +65,7 @@ class TraitsFilter(Filter):
             if had.keys().isdisjoint(names):
                 yield from (Unknown('trait', name, list(had)) for name in names)
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
-        bits = hosts.traits.take(rows, axis=1)
-        wrong = [
-            (text, has_any(bits, _known(hosts, names)) != wanted)
-            for text, names, wanted in _conditions(spec)
-        ]
-        return told_apart(hosts, rows, wrong, 'fits on {where} but for: {what}')
 
-
-def _known(hosts: 'HostTable', names: list[str]) -> dict[int, int]:
+def _known(hosts: HostTable, names: list[str]) -> dict[int, int]:
     codes = map(hosts.trait_codes.get, names)
     return words_of(code for code in codes if code is not None)
-
-
-def _conditions(spec: RequestSpec) -> list[tuple[str, list[str], bool]]:
-    """(what is wrong, traits of which one counts, whether it is wanted), one per condition."""
-    return [
-        *((f'no trait {name}', [name], True) for name in spec.required_traits),
-        *((f'forbidden trait {name}', [name], False) for name in spec.forbidden_traits),
-        *((f'none of the traits {names_of(names)}', names, True) for names in spec.any_traits),
-    ]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TypeAffinityFilter: hosts whose guests are all of one flavor."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -9,10 +9,7 @@ from gantt.core.filters.base import Filter, names_of
 from gantt.core.messages.request import RequestSpec, name_of
 from gantt.core.plugin import Option
 from gantt.core.table.columns import BoolArray, IntArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
-
+from gantt.core.table.host_table import HostTable
 
 #: So many hosts are asked one by one where nearly all are as they were.
 _ONE_BY_ONE = 32
@@ -47,7 +44,7 @@ class TypeAffinityFilter(Filter):
     )
     type_affinity_ignores_unknown: bool
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec) -> BoolArray | None:
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         # All that may have changed since the last request of the flavor is asked one by one.
         mine = name_of(spec.flavor)
         kept = hosts.kept.get((self, mine), (), lambda: self._all(hosts, mine))
@@ -62,7 +59,7 @@ class TypeAffinityFilter(Filter):
         kept.at = now
         return None if kept.mask.all() else kept.mask.copy()
 
-    def _all(self, hosts: 'HostTable', mine: str | None) -> '_Kept':
+    def _all(self, hosts: HostTable, mine: str | None) -> '_Kept':
         """The mask by who is where now."""
         rows = hosts.row_by_id
         others = [
@@ -74,7 +71,7 @@ class TypeAffinityFilter(Filter):
         mask[[rows[host] for by_host in others for host in by_host]] = False
         return _Kept(hosts.placed.flavors_moved(0)[0], mask)
 
-    def passes(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
+    def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         mine = name_of(spec.flavor)
         return not any(self._bars(flavor, mine) for flavor in _flavors_on(hosts, row))
 
@@ -84,7 +81,7 @@ class TypeAffinityFilter(Filter):
             return not self.type_affinity_ignores_unknown
         return flavor != mine
 
-    def detail(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
+    def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         """Each host is counted for the first of its flavors, by name."""
         parts: dict[str, int] = {}
         for row in rows.tolist():
@@ -92,7 +89,7 @@ class TypeAffinityFilter(Filter):
             parts[text] = parts.get(text, 0) + 1
         return {'parts': parts}
 
-    def remedy(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> str:
+    def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         counts = [self._count(hosts, spec, row) for row in rows.tolist()]
         best = int(np.argmin(counts))
         row = int(rows[best])
@@ -100,17 +97,17 @@ class TypeAffinityFilter(Filter):
         many = 'guest' if counts[best] == 1 else f'{counts[best]} guests'
         return f'fits on {hosts.names[row]} without its {many} of {what}'
 
-    def _in_the_way(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> list[str]:
+    def _in_the_way(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[str]:
         mine = name_of(spec.flavor)
         found = {flavor for flavor in _flavors_on(hosts, row) if self._bars(flavor, mine)}
         named = sorted(f'flavor {flavor}' for flavor in found if flavor is not None)
         return [*named, *(['no known flavor'] if None in found else [])]
 
-    def _count(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> int:
+    def _count(self, hosts: HostTable, spec: RequestSpec, row: int) -> int:
         mine = name_of(spec.flavor)
         return sum(self._bars(flavor, mine) for flavor in _flavors_on(hosts, row))
 
 
-def _flavors_on(hosts: 'HostTable', row: int) -> list[str | None]:
+def _flavors_on(hosts: HostTable, row: int) -> list[str | None]:
     """The flavors of the guests of a host, one for each claim."""
     return [placed.flavor for placed in hosts.placed.on(int(hosts.ids[row])).values()]

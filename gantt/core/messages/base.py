@@ -5,16 +5,19 @@ Unknown keys are refused, naming the nearest known one, unless the sender's
 minor version is newer than ours.  Every refusal carries the path of the field.
 """
 
+import enum
 import functools
 import hashlib
 import re
+import types
 import uuid
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core.messages import paths, quoting
+from gantt.core.messages import quoting
 from gantt.core.messages.near import near
 
 T = TypeVar('T')
@@ -84,7 +87,7 @@ def _path(path: str | None, inside: str) -> str:
 
 def _fields(tp: Any, path: str) -> list[str]:
     """Names of the fields of the struct at ``path`` below ``tp``."""
-    found = _struct_in(paths.type_at(tp, path))
+    found = _struct_in(_type_at(tp, path))
     return list(found.__struct_fields__) if _is_struct(found) else []
 
 
@@ -97,14 +100,14 @@ def _is_map(tp: Any) -> bool:
 
 
 def _struct_in(tp: Any) -> Any:
-    return paths.first_in(tp, _is_struct)
+    return _first_in(tp, _is_struct)
 
 
 def _without_unknown(body: Any, tp: Any) -> Any:
     """``body`` with the keys dropped that ``tp`` does not know (newer minor)."""
     if isinstance(body, list):
         return [_without_unknown(x, tp) for x in body]
-    of = paths.first_in(tp, _is_map) if isinstance(body, dict) else None
+    of = _first_in(tp, _is_map) if isinstance(body, dict) else None
     if of is not None:
         # Its keys are names, of classes for example, and no fields.
         return {k: _without_unknown(v, get_args(of)[1]) for k, v in body.items()}
@@ -166,15 +169,13 @@ def check_opaque(found: Any, inside: str) -> None:
             size = len(msgspec.msgpack.encode(value))
         except OverflowError:
             problem = 'expected whole numbers of 64 bits at most'
-            raise exceptions.InvalidMessage(field=f'{inside}.{name}', problem=problem) from None
         except RecursionError:
-            raise exceptions.InvalidMessage(
-                field=f'{inside}.{name}', problem='nested too deeply'
-            ) from None
-        if size > most:
-            raise exceptions.InvalidMessage(
-                field=f'{inside}.{name}', problem=f'expected at most {most} bytes, got {size}'
-            )
+            problem = 'nested too deeply'
+        else:
+            if size <= most:
+                continue
+            problem = f'expected at most {most} bytes, got {size}'
+        raise exceptions.InvalidMessage(field=f'{inside}.{name}', problem=problem)
 
 
 def decode_json(body: bytes, tp: type[T], *, inside: str) -> T:
@@ -182,27 +183,23 @@ def decode_json(body: bytes, tp: type[T], *, inside: str) -> T:
     if len(body) > BYTES_MAX:
         raise exceptions.PayloadTooLarge(size=len(body), limit=BYTES_MAX)
     try:
-        found = msgspec.json.decode(body, type=tp)
+        found = _json(body, inside, tp)
     except msgspec.ValidationError as e:
         # It stops at the first field that does not fit: what follows was not looked at yet.
         raise invalid(e, tp, inside, _json(body, inside)) from None
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as e:
-        raise _no_json(e, inside) from None
     check_opaque(found, inside)
     return found
 
 
-def _json(body: bytes, inside: str) -> Any:
+def _json(body: bytes, inside: str, tp: Any = Any) -> Any:
     try:
-        return msgspec.json.decode(body)
+        return msgspec.json.decode(body, type=tp)
+    except msgspec.ValidationError:
+        raise
     except (msgspec.DecodeError, RecursionError, UnicodeError) as e:
-        raise _no_json(e, inside) from None
-
-
-def _no_json(error: Exception, inside: str) -> exceptions.InvalidMessage:
-    deep = isinstance(error, RecursionError)
-    problem = 'nested too deeply' if deep else f'not valid JSON: {error}'
-    return exceptions.InvalidMessage(field=inside, problem=problem)
+        deep = isinstance(e, RecursionError)
+        problem = 'nested too deeply' if deep else f'not valid JSON: {e}'
+        raise exceptions.InvalidMessage(field=inside, problem=problem) from None
 
 
 def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> exceptions.InvalidMessage:
@@ -214,7 +211,7 @@ def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> excepti
     unknown = _UNKNOWN.search(text)
     at = _AT.match(text)
     problem, path = (at.group(1), at.group(2)) if at else (text, '$')
-    where = _path(paths.exact(body, tp, path), inside)
+    where = _path(_exact(body, tp, path), inside)
     own = error.__cause__
     if isinstance(own, Misfit):
         return exceptions.InvalidMessage(field=f'{where}.{own.field}', problem=own.problem)
@@ -248,7 +245,7 @@ def _expected(problem: str, tp: Any, path: str) -> str:
     # Of a value that is none of an enumeration's msgspec repeats all.
     problem = quoting.plain(problem, quoting.SENTENCE_MAX)
     if problem.startswith('Invalid enum value'):
-        choices = paths.choices(tp, path)
+        choices = _choices(tp, path)
         if choices:
             return f'{problem}; expected one of {", ".join(choices)}'
     return in_words(problem)
@@ -279,3 +276,118 @@ def derived_id(*parts: object) -> str:
     h = digest.hexdigest()
     variant = '89ab'[int(h[16], 16) & 3]
     return f'{h[:8]}-{h[8:12]}-5{h[13:16]}-{variant}{h[17:20]}-{h[20:32]}'
+
+
+# -- where in a message something is wrong, in its sender's terms ---------------------------
+#
+# msgspec names a place as ``$.spec.resources[...]``: which key of a map it was, and which
+# values an enumeration has, is found out here, after the fact.
+
+#: Keys of one map that are looked at for the one that is wrong.
+_ITEMS_MAX = 200
+_ANY_ITEM = '[...]'
+
+_STEPS = re.compile(r'\.([^.\[]+)|(\[\.\.\.\])|\[(\d+)\]')
+
+
+def _path_steps(path: str) -> list[str]:
+    return [name or item or number for name, item, number in _STEPS.findall(path)]
+
+
+def _first_in(tp: Any, wanted: Callable[[Any], bool]) -> Any:
+    """The first type that is ``wanted`` in a type and what it is made of; None without."""
+    if wanted(tp):
+        return tp
+    for arg in get_args(tp):
+        found = _first_in(arg, wanted)
+        if found is not None:
+            return found
+    return None
+
+
+def _type_at(tp: Any, path: str) -> Any:
+    """The type of the place at ``path`` below ``tp``; None where there is none."""
+    for step in _path_steps(path):
+        if step == _ANY_ITEM or step.isdigit():
+            tp = _item_of(tp)
+            continue
+        struct = _struct_in(tp)
+        fields = {f.encode_name: f.type for f in msgspec.structs.fields(struct)} if struct else {}
+        tp = fields.get(step)
+    return tp
+
+
+def _item_of(tp: Any) -> Any:
+    """The type of the items of the list or map in ``tp``."""
+    origin = get_origin(tp)
+    args = get_args(tp)
+    if origin in (list, dict, set, frozenset, tuple):
+        return args[1] if origin is dict else args[0]
+    if origin in (Annotated, Union, types.UnionType):
+        return next((found for arg in args if (found := _item_of(arg)) is not None), None)
+    return None
+
+
+def _choices(tp: Any, path: str) -> list[str]:
+    """Values of the enumeration at ``path``; empty where it is none."""
+    found = _first_in(
+        _type_at(tp, path), lambda one: isinstance(one, type) and issubclass(one, enum.Enum)
+    )
+    return [str(one.value) for one in found] if found is not None else []
+
+
+def _exact(body: Any, tp: Any, path: str) -> str:
+    """``path`` with each ``[...]`` replaced by the key of the item that is wrong.
+
+    That is the first one which, alone in its map, is refused at the same place.
+    Beyond ``_ITEMS_MAX`` items the path stays as it is.
+    """
+    found, *tails = path.split(_ANY_ITEM)
+    shown = found
+    for number, tail in enumerate(tails):
+        for key, alone in _alone(body, _path_steps(found)):
+            if _is_refused(alone, tp, path):
+                body = alone
+                found += f'.{key}{tail}'
+                shown += f'.{quoting.plain(key, quoting.CHARACTERS_MAX)}{tail}'
+                break
+        else:
+            return _ANY_ITEM.join([shown, *tails[number:]])
+    return shown
+
+
+def _is_refused(body: Any, tp: Any, path: str) -> bool:
+    try:
+        msgspec.convert(body, tp)
+    except msgspec.ValidationError as e:
+        return str(e).endswith(f' - at `{path}`')
+    except RecursionError:
+        return False
+    return False
+
+
+def _alone(body: Any, steps: list[str]) -> Iterator[tuple[str, Any]]:
+    """For each key of the map at ``steps``: ``body`` with only this one there."""
+    found = body
+    for step in steps:
+        found = _inside(found, step)
+    if isinstance(found, dict) and len(found) <= _ITEMS_MAX:
+        for key, value in found.items():
+            yield str(key), _with(body, steps, {key: value})
+
+
+def _inside(found: Any, step: str) -> Any:
+    if isinstance(found, dict):
+        return found.get(step)
+    return found[int(step)] if isinstance(found, list) and step.isdigit() else None
+
+
+def _with(body: Any, steps: list[str], there: Any) -> Any:
+    """A copy of ``body`` with ``there`` at ``steps``."""
+    if not steps:
+        return there
+    step, *rest = steps
+    if isinstance(body, list):
+        at = int(step)
+        return [*body[:at], _with(body[at], rest, there), *body[at + 1 :]]
+    return {**body, step: _with(body[step], rest, there)}

@@ -17,12 +17,18 @@ _UUID = re.compile(base.UUID)
 
 
 def consumers(name: str, hints: Mapping[str, Sequence[str]], given: list[str]) -> list[str]:
-    """The consumers that a hint or the field of that name lists.
+    """The consumers, or the groups, that a hint or the field of that name lists.
 
-    :raises Misfit: the hint is no list of uuids, or says something else than the field
+    :raises Misfit: the hint is no list of uuids, or is another list than the field
     """
     hinted = list(hints.get(name, ()))
-    _check(name, hinted)
+    if len(hinted) > base.LIST_MAX:
+        raise base.Misfit(f'hints.{name}', f'expected at most {base.LIST_MAX} uuids')
+    for number, text in enumerate(hinted):
+        if not _UUID.search(text):
+            raise base.Misfit(f'hints.{name}[{number}]', base.UUID_EXPECTED)
+    if name == GROUP and len(set(hinted)) > 1:
+        raise base.Misfit(f'hints.{GROUP}', f'expected one uuid, got {len(hinted)}')
     if hinted and given and set(hinted) != set(given):
         raise base.Misfit(
             f'hints.{name}', f'expected it or the field {name}; both are given, and differ'
@@ -35,20 +41,5 @@ def group(hints: Mapping[str, Sequence[str]], given: str | None) -> str | None:
 
     :raises Misfit: the hint is no uuid, or another than the field's
     """
-    hinted = list(hints.get(GROUP, ()))
-    _check(GROUP, hinted)
-    if len(set(hinted)) > 1:
-        raise base.Misfit(f'hints.{GROUP}', f'expected one uuid, got {len(hinted)}')
-    if hinted and given is not None and hinted[0] != given:
-        raise base.Misfit(
-            f'hints.{GROUP}', 'expected it or the field group; both are given, and differ'
-        )
-    return hinted[0] if hinted else given
-
-
-def _check(name: str, hinted: list[str]) -> None:
-    if len(hinted) > base.LIST_MAX:
-        raise base.Misfit(f'hints.{name}', f'expected at most {base.LIST_MAX} uuids')
-    for number, text in enumerate(hinted):
-        if not _UUID.search(text):
-            raise base.Misfit(f'hints.{name}[{number}]', base.UUID_EXPECTED)
+    found = consumers(GROUP, hints, [] if given is None else [given])
+    return found[0] if found else None

@@ -10,7 +10,8 @@ whole: ``None`` means "no opinion" and frees nothing, ``[]`` means none.
 """
 
 import math
-from typing import Annotated, Any, Literal, NoReturn
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal, NoReturn
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -21,6 +22,8 @@ from gantt.core.messages import resource_classes as resources
 from gantt.core.messages.base import Amount, Message, Name, Text, Uuid
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Number = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+Amounts = Annotated[dict[Name, Amount], msgspec.Meta(max_length=256)]
 #: Metrics that weighers and filters know: guests being built, resized, moved or copied, and
 #: builds that failed since the last one that did not.
 IO_WORKLOAD = 'stats.io_workload'
@@ -131,7 +134,7 @@ class Running(Message, frozen=True, kw_only=True):
 
     consumer: Uuid
     claim_id: Uuid | None = None
-    resources: Annotated[dict[Name, Amount], msgspec.Meta(max_length=256)] = {}
+    resources: Amounts = {}
     flavor: Text | None = None
 
 
@@ -188,12 +191,10 @@ class HostReport(Message, frozen=True, kw_only=True):
     """
 
     name: Name
-    epoch: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
-    sequence: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    epoch: Number
+    sequence: Number
     full: bool
-    base: Annotated[int, msgspec.Meta(ge=1, le=2**53)] | None = (
-        None  # delta: sequence of its full report
-    )
+    base: Number | None = None  # delta: sequence of its full report
     running: Annotated[list[Running], msgspec.Meta(max_length=100_000)] | None
     pending: Annotated[list[Running], msgspec.Meta(max_length=100_000)] | None
     node: Name | UnsetType = UNSET
@@ -203,8 +204,8 @@ class HostReport(Message, frozen=True, kw_only=True):
     inventories: (
         Annotated[dict[Name, resources.Inventory], msgspec.Meta(max_length=256)] | UnsetType
     ) = UNSET
-    foreign: Annotated[dict[Name, Amount], msgspec.Meta(max_length=256)] | UnsetType = UNSET
-    used: Annotated[dict[Name, Amount], msgspec.Meta(max_length=256)] | UnsetType = UNSET
+    foreign: Amounts | UnsetType = UNSET
+    used: Amounts | UnsetType = UNSET
     traits: Annotated[list[Name], msgspec.Meta(max_length=2000)] | UnsetType = UNSET
     aggregates: Annotated[list[Name], msgspec.Meta(max_length=500)] | UnsetType = UNSET
     numa: Cells | UnsetType = UNSET
@@ -215,30 +216,18 @@ class HostReport(Message, frozen=True, kw_only=True):
     signature: Text | None = None  # see host_keys
 
     #: Fields that a delta may leave out.
-    FACTS = (
-        'node',
-        'cell',
-        'zone',
-        'location',
-        'inventories',
-        'foreign',
-        'used',
-        'traits',
-        'aggregates',
-        'numa',
-        'devices',
-        'hypervisor',
-        'metrics',
-        'disabled',
-    )
+    FACTS: ClassVar[tuple[str, ...]]
+
+
+HostReport.FACTS = tuple(f.name for f in msgspec.structs.fields(HostReport) if f.default is UNSET)
 
 
 class ClaimWords(Message, frozen=True, kw_only=True):
     """``confirm_claims``, ``refuse_claims`` and ``release_claims``."""
 
     name: Name
-    epoch: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
-    sequence: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    epoch: Number
+    sequence: Number
     claim_ids: Annotated[list[Uuid], msgspec.Meta(min_length=1, max_length=message.LIST_MAX)]
     reason: Text = ''
     signature: Text | None = None
@@ -246,13 +235,17 @@ class ClaimWords(Message, frozen=True, kw_only=True):
 
 def classes_of(report: HostReport) -> set[str]:
     """The resource classes that a report names."""
-    names: set[str] = set()
-    for amounts in (report.inventories, report.foreign, report.used):
-        if amounts is not UNSET:
-            names.update(amounts)
-    for entry in (*(report.running or ()), *(report.pending or ())):
-        names.update(entry.resources)
-    return names
+    return {name for _, name in _named_classes(report)}
+
+
+def _named_classes(report: HostReport) -> Iterator[tuple[str, str]]:
+    """Field and name of each resource class in a report."""
+    for field in ('inventories', 'foreign', 'used'):
+        amounts = getattr(report, field)
+        yield from ((field, name) for name in (() if amounts is UNSET else amounts))
+    for field in ('running', 'pending'):
+        for index, entry in enumerate(getattr(report, field) or ()):
+            yield from ((f'{field}[{index}].resources', name) for name in entry.resources)
 
 
 def check(report: HostReport, declared: frozenset[str] = frozenset()) -> None:
@@ -273,7 +266,9 @@ def check(report: HostReport, declared: frozenset[str] = frozenset()) -> None:
         _refuse('used', 'only one of foreign and used may be given')
     _check_amounts(report, declared)
     _check_shape(report)
-    _check_kept(report)
+    check_metrics(report.metrics, 'stats')
+    if report.hypervisor is not UNSET:
+        message.check_opaque(report.hypervisor, 'stats.hypervisor')
     for field in ('running', 'pending'):
         seen = [(r.consumer, r.claim_id) for r in getattr(report, field) or ()]
         if len(set(seen)) != len(seen):
@@ -281,18 +276,9 @@ def check(report: HostReport, declared: frozenset[str] = frozenset()) -> None:
 
 
 def _check_amounts(report: HostReport, declared: frozenset[str]) -> None:
-    def known(name: str, field: str) -> None:
+    for field, name in _named_classes(report):
         if name not in resources.STANDARD and name not in declared:
             raise exceptions.UnknownResourceClass(field=f'stats.{field}.{name}', name=name)
-
-    for field in ('inventories', 'foreign', 'used'):
-        amounts = getattr(report, field)
-        for name in () if amounts is UNSET else amounts:
-            known(name, field)
-    for field in ('running', 'pending'):
-        for index, entry in enumerate(getattr(report, field) or ()):
-            for name in entry.resources:
-                known(name, f'{field}[{index}].resources')
     for name, inventory in {} if report.inventories is UNSET else report.inventories.items():
         problem = inventory.problem()
         if problem:
@@ -354,19 +340,6 @@ def check_metrics(metrics: dict[str, Metric] | UnsetType, inside: str) -> None:
         if METRIC_MAX < abs(metric.value) < math.inf:
             problem = f'expected {-METRIC_MAX:g} to {METRIC_MAX:g}, got {metric.value:g}'
             _refuse(f'metrics.{name}.value', problem, inside)
-
-
-def _check_kept(report: HostReport) -> None:
-    """What is kept as it was said is of numbers that can be kept."""
-    check_metrics(report.metrics, 'stats')
-    if report.hypervisor is not UNSET and isinstance(report.hypervisor.cpu_info, dict):
-        try:
-            size = len(msgspec.msgpack.encode(report.hypervisor.cpu_info))
-        except OverflowError:
-            _refuse('hypervisor.cpu_info', 'expected whole numbers of 64 bits at most')
-        if size > CPU_INFO_BYTES_MAX:
-            problem = f'expected at most {CPU_INFO_BYTES_MAX} bytes, got {size}'
-            _refuse('hypervisor.cpu_info', problem)
 
 
 def _refuse(field: str, problem: str, inside: str = 'stats') -> NoReturn:

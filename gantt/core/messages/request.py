@@ -10,14 +10,14 @@ import enum
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import msgspec
 
 from gantt import exceptions
 from gantt.core.messages import base, nova_hints
 from gantt.core.messages import resource_classes as resources
-from gantt.core.messages.base import Amount, Message, Name, Positive, Text, Uuid
+from gantt.core.messages.base import Message, Name, Positive, Text, Uuid
 from gantt.core.messages.topology_request import Affinity
 
 Names = Annotated[list[Name], msgspec.Meta(max_length=base.LIST_MAX)]
@@ -333,44 +333,25 @@ def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -
         if name not in resources.STANDARD and name not in declared:
             raise exceptions.UnknownResourceClass(field=f'request.spec.resources.{name}', name=name)
     if request.lifecycle is Lifecycle.API:
-        raise exceptions.InvalidMessage(
-            field='request.lifecycle',
-            problem="expected 'host', 'plan' or 'hold', got 'api': nobody would end the claims",
+        _refuse(
+            'lifecycle',
+            "expected 'host', 'plan' or 'hold', got 'api': nobody would end the claims",
         )
     if len(set(request.consumers)) != len(request.consumers):
-        raise exceptions.InvalidMessage(
-            field='request.consumers', problem='expected distinct uuids, got one of them twice'
-        )
+        _refuse('consumers', 'expected distinct uuids, got one of them twice')
     if request.spec.group is not None and len(request.consumers) > GROUP_CONSUMERS_MAX:
-        raise exceptions.InvalidMessage(
-            field='request.consumers',
-            problem=f'expected at most {GROUP_CONSUMERS_MAX} consumers in a request with a server '
+        _refuse(
+            'consumers',
+            f'expected at most {GROUP_CONSUMERS_MAX} consumers in a request with a server '
             f'group, as they are claimed together, got {len(request.consumers)}',
         )
     both = set(request.spec.required_traits) & set(request.spec.forbidden_traits)
     if both:
-        raise exceptions.InvalidMessage(
-            field='request.spec.forbidden_traits',
-            problem=f'{min(both)} is required as well; expected it in one of the two lists only',
+        _refuse(
+            'spec.forbidden_traits',
+            f'{min(both)} is required as well; expected it in one of the two lists only',
         )
 
 
-__all__ = [
-    'Amount',
-    'CancelClaims',
-    'Destination',
-    'DeviceKind',
-    'DeviceRequest',
-    'ExtendClaims',
-    'Flavor',
-    'GetRequest',
-    'GroupRef',
-    'Image',
-    'Lifecycle',
-    'Networks',
-    'Policy',
-    'Purpose',
-    'RequestSpec',
-    'SelectDestinations',
-    'check',
-]
+def _refuse(field: str, problem: str) -> NoReturn:
+    raise exceptions.InvalidMessage(field=f'request.{field}', problem=problem)

@@ -17,13 +17,13 @@ import numpy as np
 
 from gantt import exceptions
 from gantt.core.filters.base import (
+    ClosingFilter,
     Filter,
     PairwiseFilter,
     PerHostFilter,
     Unknown,
     why_one,
 )
-from gantt.core.filters.closing import ClosingFilter
 from gantt.core.messages.request import Purpose, RequestSpec
 from gantt.core.placement import prefilters
 from gantt.core.placement.pipeline import Pipeline

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gantt import exceptions
-from gantt.core.filters.base import Filter, is_volatile, walks
-from gantt.core.filters.closing import ClosingFilter
+from gantt.core.filters.base import ClosingFilter, Filter, is_volatile, walks
 from gantt.core.filters.pci_passthrough import inside_of
 from gantt.core.messages.request import Purpose
 from gantt.core.placement.prefilters import Prefilters

@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fact of all hosts as arrays, and which hosts a condition on it holds for.
 
-A condition on text is asked once per distinct value and mapped to the hosts by the
-codes.  What a host does not have is unknown: no condition on it holds, and no
-opposite of one.
+A condition is asked once per distinct value and mapped to the hosts by the codes.
+What a host does not have is unknown: no condition on it holds, and no opposite of one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
 
 from gantt.core.filters.base import has_any
+from gantt.core.nova.facts import Fact as NovaFact
 from gantt.core.table.columns import BoolArray, Codes, words_of
 
-#: Whether a text is as wanted; None: that cannot be said of this one.
-Predicate = Callable[[str], bool | None]
+#: Whether a value meets a condition; None: that cannot be decided for this one.
+Predicate = Callable[[Any], bool | None]
 
 
 class Numbers(msgspec.Struct, frozen=True):
@@ -25,15 +26,30 @@ class Numbers(msgspec.Struct, frozen=True):
     :ivar known: which hosts have it; None: all
     """
 
-    values: np.ndarray
+    numbers: np.ndarray
     known: BoolArray | None = None
 
     def found(self) -> BoolArray:
         """Which hosts have the fact."""
-        return np.ones(self.values.shape, np.bool_) if self.known is None else self.known.copy()
+        return np.ones(self.numbers.shape, np.bool_) if self.known is None else self.known.copy()
 
 
-class Coded(msgspec.Struct, frozen=True):
+class _Texts(msgspec.Struct, frozen=True):
+    """Base of what is no number."""
+
+    numbers: ClassVar[None] = None
+    known: ClassVar[None] = None
+
+    def where(self, predicate: Predicate, negated: bool = False) -> BoolArray:
+        """Which hosts the predicate, or its opposite, holds for."""
+        raise NotImplementedError
+
+    def found(self) -> BoolArray:
+        """Which hosts have the fact."""
+        return self.where(lambda text: True)
+
+
+class Coded(_Texts, frozen=True):
     """A text per host, '' where it has none.
 
     :ivar codes: index into ``names`` by host
@@ -42,25 +58,13 @@ class Coded(msgspec.Struct, frozen=True):
     codes: np.ndarray
     names: Sequence[str]
 
-    def where(self, predicate: Predicate, negated: bool) -> BoolArray:
-        """Which hosts the predicate, or its opposite, holds for."""
-        names = self.names
-        if len(names) <= len(self.codes):
-            answers = [predicate(name) if name else None for name in names]
-            # Neither True nor False is None: who is not known is never among them.
-            return np.array([said is (not negated) for said in answers], np.bool_).take(self.codes)
-        said = np.zeros(len(names), np.bool_)
-        for code in set(self.codes.tolist()):
-            said[code] = bool(names[code]) and predicate(names[code]) is (not negated)
-        return said.take(self.codes)
-
-    def found(self) -> BoolArray:
-        """Which hosts have the fact."""
-        return self.where(bool, False)
+    def where(self, predicate: Predicate, negated: bool = False) -> BoolArray:
+        wanted = not negated
+        return _by_code(self.codes, self.names, lambda s: s != '' and predicate(s) is wanted)
 
 
-class Members(msgspec.Struct, frozen=True):
-    """A set of texts per host, as bits.
+class Members(_Texts, frozen=True):
+    """A set of texts per host, as bits; some member meets a condition, or none does.
 
     :ivar bits: words by host
     :ivar texts: (bit, text); a bit may go by several texts
@@ -69,18 +73,13 @@ class Members(msgspec.Struct, frozen=True):
     bits: np.ndarray
     texts: Iterable[tuple[int, str]]
 
-    def where(self, predicate: Predicate, negated: bool) -> BoolArray:
-        """Which hosts have a member, or none, that the predicate holds for."""
+    def where(self, predicate: Predicate, negated: bool = False) -> BoolArray:
         right = words_of(code for code, text in self.texts if predicate(text))
         return has_any(self.bits, right) != negated
 
-    def found(self) -> BoolArray:
-        """Which hosts have any member."""
-        return has_any(self.bits, words_of(code for code, _ in self.texts))
 
-
-class Sets(msgspec.Struct, frozen=True):
-    """A set of texts per host, few of them different.
+class Sets(_Texts, frozen=True):
+    """A set of texts per host, few of them different; as :class:`Members`.
 
     :ivar codes: index into ``sets`` by host
     """
@@ -88,39 +87,74 @@ class Sets(msgspec.Struct, frozen=True):
     codes: np.ndarray
     sets: Sequence[Sequence[str]]
 
-    def where(self, predicate: Predicate, negated: bool) -> BoolArray:
-        """Which hosts have a member, or none, that the predicate holds for."""
-        said = np.zeros(len(self.sets) or 1, np.bool_)
-        for code in used_codes(self.codes, len(self.sets)):
-            said[code] = any(map(predicate, self.sets[code])) != negated
-        return said.take(self.codes)
-
-    def found(self) -> BoolArray:
-        """Which hosts have any member."""
-        return self.where(lambda text: True, False)
+    def where(self, predicate: Predicate, negated: bool = False) -> BoolArray:
+        return _by_code(
+            self.codes, self.sets or [()], lambda texts: any(map(predicate, texts)) != negated
+        )
 
 
-class Same(msgspec.Struct, frozen=True):
-    """One set of texts, the same for every host."""
+class Values(msgspec.Struct, frozen=True):
+    """A value of any type per host.
 
-    texts: Sequence[str]
+    :ivar sources: the first in which a host has something counts
+    :ivar count: of hosts
+    """
+
+    sources: Sequence[NovaFact]
     count: int
 
-    def where(self, predicate: Predicate, negated: bool) -> BoolArray:
-        """All hosts or none."""
-        return np.full(self.count, any(map(predicate, self.texts)) != negated)
+    @property
+    def numbers(self) -> np.ndarray | None:
+        """The values where they are one number per host; what is not a number is not known."""
+        return self.sources[0].numbers if len(self.sources) == 1 else None
+
+    @property
+    def known(self) -> BoolArray:
+        """Which hosts have the fact."""
+        return self.found()
 
     def found(self) -> BoolArray:
-        """All hosts or none."""
-        return np.full(self.count, bool(self.texts))
+        """Which hosts have the fact."""
+        mask = np.zeros(self.count, np.bool_)
+        for source in self.sources:
+            mask |= source.is_there()
+        return mask
+
+    def where(self, predicate: Predicate, negated: bool = False) -> BoolArray:
+        """Which hosts the predicate, or its opposite, holds for; None is neither."""
+        wanted = not negated
+
+        def decide(value: Any) -> bool:
+            return predicate(value) is wanted
+
+        if len(self.sources) == 1:
+            return self.sources[0].where(decide)
+        mask, left = np.zeros(self.count, np.bool_), np.ones(self.count, np.bool_)
+        for source in self.sources:
+            mask |= source.where(decide) & left
+            left &= ~source.is_there()
+        return mask
+
+    def plain(self) -> list[Any]:
+        """The values by host, None where there is none."""
+        found: list[Any] = [None] * self.count
+        for source in reversed(self.sources):
+            for row in np.flatnonzero(source.is_there()).tolist():
+                found[row] = source.at(row)
+        return found
 
 
-Column = Numbers | Coded | Members | Sets | Same
+Column = Numbers | Coded | Members | Sets | Values
 
 
-def used_codes(codes: np.ndarray, count: int) -> Iterable[int]:
-    """The codes that occur, or simply all where that is less work."""
-    return range(count) if count <= len(codes) else set(codes.tolist())
+def _by_code(codes: np.ndarray, values: Sequence[Any], decide: Callable[[Any], bool]) -> BoolArray:
+    """What is decided of each value, by host; where few of the values occur, of those only."""
+    if len(values) <= len(codes):
+        return np.fromiter(map(decide, values), np.bool_, len(values)).take(codes)
+    mask = np.zeros(len(values), np.bool_)
+    for code in set(codes.tolist()):
+        mask[code] = decide(values[code])
+    return mask.take(codes)
 
 
 def coded(values: Iterable[str]) -> Coded:

@@ -5,21 +5,16 @@ Opposites are pushed down to the comparisons first.  So what is unknown of a hos
 makes neither a comparison nor its opposite hold, and every node is one array.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gantt.core.messages.request import RequestSpec
-from gantt.core.rules import questions, tree
+from gantt.core.rules import comparison, tree
+from gantt.core.rules.comparison import Question
 from gantt.core.rules.facts import Fact, Rows
-from gantt.core.rules.question import Question
 from gantt.core.table import metric_values
 from gantt.core.table.columns import TAKEN, BoolArray
+from gantt.core.table.host_table import HostTable
 from gantt.core.table.mask_cache import FOLLOWED
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
-
 
 #: Of so few rows a mask is made for them alone, where none is kept.
 _FEW = 64
@@ -70,7 +65,7 @@ class Expression:
         """The text form."""
         return tree.to_text(self.tree)
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec, rows: Rows = None) -> BoolArray:
+    def mask(self, hosts: HostTable, spec: RequestSpec, rows: Rows = None) -> BoolArray:
         """Which hosts, or which of ``rows``, it is known to hold for; not to be written to."""
         if not self._followed or metric_values.may_age(hosts, self._metrics):
             return self._root.mask(hosts, spec, rows)
@@ -86,7 +81,7 @@ class Expression:
         assert whole is not None
         return whole if rows is None else whole.take(rows)
 
-    def holds(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
+    def holds(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         """Whether it is known to hold for one host."""
         return bool(self.mask(hosts, spec, np.array([row]))[0])
 
@@ -95,11 +90,11 @@ class Expression:
             return self._part(node.of, not negated, asked)
         if isinstance(node, tree.And | tree.Or):
             parts = [self._part(child, negated, asked) for child in node.of]
-            return _All(parts) if isinstance(node, tree.And) != negated else _Any(parts)
+            return _Joined(parts, isinstance(node, tree.And) != negated)
         if isinstance(node, tree.Always):
-            return _All([]) if node.value != negated else _Any([])
+            return _Joined([], node.value != negated)
         known = asked.get(id(node))
-        question = questions.question_of(node) if known is None else known[1]
+        question = comparison.question_of(node) if known is None else known[1]
         self._asked.append(question)
         return _One(question, negated != isinstance(node, tree.NotEqual))
 
@@ -113,49 +108,30 @@ def _metrics_of(expr: tree.Expr) -> tuple[str, ...]:
     return tuple({n.removeprefix(_METRIC) for n in asked if n.startswith(_METRIC)})
 
 
-class _Part:
-    def mask(self, hosts: 'HostTable', spec: RequestSpec, rows: Rows) -> BoolArray:
-        raise NotImplementedError
+class _One:
+    """A comparison, or its opposite."""
 
-
-class _One(_Part):
     def __init__(self, question: Question, negated: bool) -> None:
         self._question, self._negated = question, negated
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec, rows: Rows) -> BoolArray:
+    def mask(self, hosts: HostTable, spec: RequestSpec, rows: Rows) -> BoolArray:
         return self._question.where(hosts, spec, rows, self._negated)
 
 
-class _Joined(_Part):
-    start: bool
+class _Joined:
+    """All of some parts, or any of them."""
 
-    def __init__(self, parts: list[_Part]) -> None:
-        self._parts = parts
+    def __init__(self, parts: 'list[_Part]', every: bool) -> None:
+        self._parts, self._every = parts, every
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec, rows: Rows) -> BoolArray:
+    def mask(self, hosts: HostTable, spec: RequestSpec, rows: Rows) -> BoolArray:
         if not self._parts:
-            return np.full(len(hosts) if rows is None else len(rows), self.start)
+            return np.full(len(hosts) if rows is None else len(rows), self._every)
         mask = self._parts[0].mask(hosts, spec, rows)
         for part in self._parts[1:]:
-            mask = self.join(mask, part.mask(hosts, spec, rows))
+            other = part.mask(hosts, spec, rows)
+            mask = mask & other if self._every else mask | other
         return mask
 
-    @staticmethod
-    def join(one: BoolArray, other: BoolArray) -> BoolArray:
-        raise NotImplementedError
 
-
-class _All(_Joined):
-    start = True
-
-    @staticmethod
-    def join(one: BoolArray, other: BoolArray) -> BoolArray:
-        return one & other
-
-
-class _Any(_Joined):
-    start = False
-
-    @staticmethod
-    def join(one: BoolArray, other: BoolArray) -> BoolArray:
-        return one | other
+_Part = _One | _Joined

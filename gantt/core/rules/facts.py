@@ -7,8 +7,8 @@ every host, so that an operator's rule may depend on who asks for what.
 
 import enum
 import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,16 +17,12 @@ from gantt.core.messages import resource_classes
 from gantt.core.messages.near import near
 from gantt.core.messages.report import Hypervisor
 from gantt.core.messages.request import RequestSpec
-from gantt.core.nova import facts
+from gantt.core.nova import facts as nova_facts
 from gantt.core.resources.host import Aggregate
-from gantt.core.rules import values
-from gantt.core.rules.columns import Coded, Column, Members, Numbers, Same, Sets, coded
-from gantt.core.rules.values import Values
+from gantt.core.rules.columns import Coded, Column, Members, Numbers, Sets, Values, coded
 from gantt.core.table import metric_values
 from gantt.core.table.columns import IntArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 #: Rows to look at; None: all of them.
 Rows = IntArray | None
@@ -57,7 +53,7 @@ class Fact(msgspec.Struct, frozen=True):
     name: str
     kind: Kind
     help: str
-    read: Callable[['HostTable', RequestSpec, str, Rows], Column | Values]
+    read: Callable[[HostTable, RequestSpec, str, Rows], Column]
     key: str = ''
     reads: tuple[str, ...] = ()
     reads_of: Callable[[str], tuple[str, ...] | None] | None = None
@@ -119,33 +115,11 @@ def _at(array: np.ndarray, rows: Rows) -> np.ndarray:
     return array if rows is None else array.take(rows)
 
 
-def _count(hosts: 'HostTable', rows: Rows) -> int:
+def _count(hosts: HostTable, rows: Rows) -> int:
     return len(hosts) if rows is None else len(rows)
 
 
-def _number(column: str) -> Any:
-    def read(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers:
-        return Numbers(_at(getattr(hosts, column), rows))
-
-    return read
-
-
-def _of_class(column: str) -> Any:
-    def read(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers:
-        code = hosts.class_code(key)
-        if code is None:
-            return Numbers(np.zeros(_count(hosts, rows), np.int64))
-        if column == 'free':
-            return Numbers(_at(hosts.free_of(code), rows))
-        if column == 'physical':
-            taken = hosts.cap_of(code) - hosts.free_of(code)
-            return Numbers(_at(hosts.total[code] - hosts.reserved[code] - taken, rows))
-        return Numbers(_at(getattr(hosts, column)[code], rows))
-
-    return read
-
-
-def _metric(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers:
+def _metric(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Numbers:
     found = metric_values.values(hosts, key)
     if found is None:
         found = np.full(len(hosts), np.nan)
@@ -153,46 +127,22 @@ def _metric(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numb
     return Numbers(found, ~np.isnan(found))
 
 
-def _age(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers:
+def _age(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Numbers:
     reported = _at(hosts.reported_at, rows)
     return Numbers(np.maximum(hosts.now - reported, 0.0), reported != 0)
 
 
-def _guests(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers:
-    return Numbers(_at(facts.instance_counts(hosts), rows))
-
-
-def _failed_builds(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers:
-    return Numbers(_at(facts.failed_builds(hosts), rows))
-
-
-def _hypervisor_version(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers:
+def _hypervisor_version(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Numbers:
     values = _at(hosts.hypervisor_version, rows)
     return Numbers(values, values != 0)
 
 
-def _zone(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Coded:
+def _zone(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Coded:
     return Coded(_at(hosts.zone, rows), [n or hosts.default_zone for n in hosts.zones.names])
 
 
-def _cell(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Coded:
-    return Coded(_at(hosts.cell, rows), hosts.cells.names)
-
-
-def _location(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Coded:
-    return Coded(_at(hosts.location, rows), hosts.locations.names)
-
-
-def _names(column: str) -> Any:
-    def read(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Coded:
-        names = getattr(hosts, column)
-        return Coded(np.arange(len(names)) if rows is None else rows, names)
-
-    return read
-
-
 def _by_host(field: str) -> Any:
-    def read(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Coded:
+    def read(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Coded:
         of = hosts.hosts if rows is None else [hosts.hosts[int(row)] for row in rows]
         return coded(getattr(host.facts.hypervisor, field) for host in of)
 
@@ -200,7 +150,7 @@ def _by_host(field: str) -> Any:
 
 
 def _platform(get: Callable[[Hypervisor, str], str]) -> Any:
-    def read(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Coded:
+    def read(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Coded:
         codes, known = _at(hosts.platform, rows), hosts.platforms.values
         return Coded(codes, [get(known[c], key) for c in range(len(known))])
 
@@ -229,7 +179,7 @@ def _cpu_text(field: str) -> Any:
     return _platform(get)
 
 
-def _cpu_features(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Sets:
+def _cpu_features(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Sets:
     found = [_cpu(platform, 'features') for platform in hosts.platforms.values]
     return Sets(
         _at(hosts.platform, rows),
@@ -237,68 +187,48 @@ def _cpu_features(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -
     )
 
 
-def _traits(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Members:
+def _traits(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Members:
     bits = hosts.traits if rows is None else hosts.traits.take(rows, axis=1)
     return Members(bits, list(enumerate(hosts.trait_codes.names)))
 
 
-def _aggregates(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Members:
+def _in_aggregates(
+    hosts: HostTable, rows: Rows, get: Callable[[Aggregate], list[str]], *more: tuple[int, str]
+) -> Members:
+    """Texts of each host's aggregates."""
     bits = hosts.aggregates if rows is None else hosts.aggregates.take(rows, axis=1)
-    texts = [(code, uuid) for code, uuid in enumerate(hosts.aggregate_codes.names)]
-    texts += _by_aggregate(hosts, lambda a: a.name)
-    return Members(bits, texts)
+    found = list(more)
+    for uuid, aggregate in hosts.known_aggregates.items():
+        code = hosts.aggregate_codes.get(uuid)
+        if code is not None:
+            found += ((code, text) for text in get(aggregate))
+    return Members(bits, found)
 
 
-def _metadata(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Members:
-    bits = hosts.aggregates if rows is None else hosts.aggregates.take(rows, axis=1)
-    return Members(bits, _by_aggregate(hosts, lambda a: a.metadata.get(key)))
+def _aggregates(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Members:
+    return _in_aggregates(hosts, rows, lambda a: [a.name], *enumerate(hosts.aggregate_codes.names))
 
 
-def _listed(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Members:
-    found = _metadata(hosts, spec, key, rows)
-    return Members(
-        found.bits, [(code, part.strip()) for code, text in found.texts for part in text.split(',')]
+def _metadata(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Members:
+    return _in_aggregates(hosts, rows, lambda a: _one(a.metadata, key))
+
+
+def _listed(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Members:
+    return _in_aggregates(
+        hosts,
+        rows,
+        lambda a: [part.strip() for text in _one(a.metadata, key) for part in text.split(',')],
     )
 
 
-def _by_aggregate(
-    hosts: 'HostTable', get: Callable[[Aggregate], str | None]
-) -> list[tuple[int, str]]:
-    found = []
-    for uuid, aggregate in hosts.known_aggregates.items():
-        code, text = hosts.aggregate_codes.get(uuid), get(aggregate)
-        if code is not None and text is not None:
-            found.append((code, text))
-    return found
+def _one(texts: Mapping[str, str], key: str) -> list[str]:
+    return [texts[key]] if key in texts else []
 
 
-# -- of the request ------------------------------------------------------------------
+# -- by the names of Nova's filters ------------------------------------------------------
 
-
-def _asked_text(get: Callable[[RequestSpec], str | None]) -> Any:
-    def read(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Coded:
-        return Coded(np.zeros(_count(hosts, rows), np.int64), [get(spec) or ''])
-
-    return read
-
-
-def _asked_texts(get: Callable[[RequestSpec, str], list[str]]) -> Any:
-    def read(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Same:
-        return Same(get(spec, key), _count(hosts, rows))
-
-    return read
-
-
-def _asked_amount(hosts: 'HostTable', spec: RequestSpec, key: str, rows: Rows) -> Numbers:
-    return Numbers(np.full(_count(hosts, rows), spec.resources.get(key, 0), np.int64))
-
-
-def _one(found: dict[str, str], key: str) -> list[str]:
-    return [found[key]] if key in found else []
-
-
-#: Columns of what goes by Nova's names.
-_NOVA = (
+#: Columns that these may follow from.
+NOVA_COLUMNS = (
     'platform',
     'metrics',
     'hypervisor',
@@ -314,126 +244,159 @@ _NOVA = (
     'instances',
     'io_ops',
     'placed',
-    'hypervisor_version',
 )
 
+
+def capability(
+    hosts: HostTable, path: Sequence[str], with_stats: bool = True
+) -> list[nova_facts.Fact]:
+    """What hosts have at a path, best source first: their own attribute, else ``stats``."""
+    if path[0] == 'stats' and len(path) > 1:
+        return [fact.inside(path[2:]) for fact in nova_facts.stats(hosts, path[1])]
+    own = nova_facts.fact(hosts, path[0])
+    found = [] if own is None else [own]
+    found += nova_facts.stats(hosts, path[0]) if with_stats else []
+    return [fact.inside(path[1:]) for fact in found]
+
+
+def _nova(name: str, kind: Kind, help: str, sign: str, with_stats: bool) -> Fact:
+    """A family of facts by their names in Nova.
+
+    :param sign: what leads inside of a structure
+    """
+
+    def path_of(key: str) -> list[str]:
+        return key.split(sign) if with_stats else key.split(sign, nova_facts.STEPS_MAX)
+
+    def read(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Values:
+        found = capability(hosts, path_of(key), with_stats)
+        if rows is None:
+            return Values(found, len(hosts))
+        return Values([fact.of_rows(rows) for fact in found], len(rows))
+
+    def reads_of(key: str) -> tuple[str, ...] | None:
+        path = path_of(key)
+        if path[0] == 'stats' and len(path) > 1:
+            return nova_facts.STATS_READ
+        own = nova_facts.reads_of(path[0])
+        return own if own is None or not with_stats else (*own, *nova_facts.STATS_READ)
+
+    return Fact(name, kind, help, read, 'PATH', (*NOVA_COLUMNS, 'hypervisor_version'), reads_of)
+
+
+# -- all of them ---------------------------------------------------------------------------
+
+
+def _of_column(
+    name: str,
+    help: str,
+    kind: Kind = Kind.NUMBER,
+    get: Callable[[HostTable], np.ndarray] | None = None,
+    reads: tuple[str, ...] = (),
+) -> Fact:
+    """Numbers by row: a column under its own name, or what is made of columns."""
+
+    def read(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Numbers:
+        return Numbers(_at(getattr(hosts, name) if get is None else get(hosts), rows))
+
+    return Fact(name, kind, help, read, reads=reads or (name,))
+
+
+def _of_class(name: str, help: str, *reads: str) -> Fact:
+    """An amount of a resource class."""
+
+    def read(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Numbers:
+        code = hosts.class_code(key)
+        if code is None:
+            return Numbers(np.zeros(_count(hosts, rows), np.int64))
+        if name == 'free':
+            return Numbers(_at(hosts.free_of(code), rows))
+        if name == 'physical':
+            taken = hosts.cap_of(code) - hosts.free_of(code)
+            return Numbers(_at(hosts.total[code] - hosts.reserved[code] - taken, rows))
+        return Numbers(_at(getattr(hosts, name)[code], rows))
+
+    return Fact(name, Kind.NUMBER, help, read, 'CLASS', reads or (name,))
+
+
+def _text(name: str, help: str, codes: str, names: str, kind: Kind = Kind.TEXT) -> Fact:
+    """A column of texts, by code or one by one."""
+
+    def read(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Coded:
+        if codes == names:
+            texts = getattr(hosts, names)
+            return Coded(np.arange(len(texts)) if rows is None else rows, texts)
+        return Coded(_at(getattr(hosts, codes), rows), getattr(hosts, names).names)
+
+    return Fact(name, kind, help, read, reads=(codes,))
+
+
+def _of_hypervisor(name: str, help: str, read: Any, key: str = '', kind: Kind = Kind.TEXT) -> Fact:
+    return Fact(name, kind, help, read, key, ('hypervisor',))
+
+
+def _of_request(name: str, help: str, get: Callable[[RequestSpec], str | None]) -> Fact:
+    """A text of the request, the same for every host."""
+
+    def read(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Coded:
+        return Coded(np.zeros(_count(hosts, rows), np.int64), [get(spec) or ''])
+
+    return Fact(f'request.{name}', Kind.TEXT, help, read)
+
+
+def _set_of_request(
+    name: str, help: str, get: Callable[[RequestSpec, str], list[str]], key: str = ''
+) -> Fact:
+    def read(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Sets:
+        return Sets(np.zeros(_count(hosts, rows), np.int64), [get(spec, key)])
+
+    return Fact(f'request.{name}', Kind.SET, help, read, key)
+
+
+def _asked_amount(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Numbers:
+    return Numbers(np.full(_count(hosts, rows), spec.resources.get(key, 0), np.int64))
+
+
 _ALL = (
-    Fact('name', Kind.TEXT, 'name of the service host', _names('names'), reads=('names',)),
-    Fact('node', Kind.TEXT, 'name of the hypervisor host', _names('nodes'), reads=('nodes',)),
-    Fact('cell', Kind.TEXT, 'uuid of its cell', _cell, reads=('cell',)),
+    _text('name', 'name of the service host', 'names', 'names'),
+    _text('node', 'name of the hypervisor host', 'nodes', 'nodes'),
+    _text('cell', 'uuid of its cell', 'cell', 'cells'),
     Fact('zone', Kind.TEXT, 'availability zone', _zone, reads=('zone',)),
-    Fact(
+    _text(
         'location',
-        Kind.PATH,
         'place in the topology, e.g. site1.room2.rack3.host4',
-        _location,
-        reads=('location',),
+        'location',
+        'locations',
+        Kind.PATH,
     ),
-    Fact(
-        'enabled',
-        Kind.BOOL,
-        'neither the operator nor the service has disabled it',
-        _number('enabled'),
-        reads=('enabled',),
-    ),
-    Fact(
-        'over_committed',
-        Kind.BOOL,
-        'found with more use than capacity',
-        _number('over_committed'),
-        reads=('over_committed',),
-    ),
+    _of_column('enabled', 'neither the operator nor the service has disabled it', Kind.BOOL),
+    _of_column('over_committed', 'found with more use than capacity', Kind.BOOL),
     Fact('age', Kind.NUMBER, 'seconds since its last report', _age, reads=('reported_at',)),
-    Fact(
-        'instances',
-        Kind.NUMBER,
-        'how many claims are live there',
-        _number('instances'),
-        reads=('instances',),
-    ),
-    Fact(
+    _of_column('instances', 'how many claims are live there'),
+    _of_column(
         'guests',
-        Kind.NUMBER,
         'claims that are live there, or guests that it counts itself if these are more',
-        _guests,
+        get=nova_facts.instance_counts,
         reads=('instances', 'metrics', 'placed'),
     ),
-    Fact(
+    _of_column(
         'failed_builds',
-        Kind.NUMBER,
         'builds that failed there lately, as it reports',
-        _failed_builds,
+        get=nova_facts.failed_builds,
         reads=('metrics',),
     ),
-    Fact(
-        'io_ops',
-        Kind.NUMBER,
-        'how many guests are being built, moved or copied there',
-        _number('io_ops'),
-        reads=('io_ops',),
-    ),
-    Fact(
-        'free_devices',
-        Kind.NUMBER,
-        'how many devices are free',
-        _number('free_devices'),
-        reads=('free_devices',),
-    ),
-    Fact(
-        'cap',
-        Kind.NUMBER,
-        'how much of a resource class may be promised',
-        _of_class('cap'),
-        'CLASS',
-        ('cap',),
-    ),
-    Fact(
-        'used',
-        Kind.NUMBER,
-        'how much of a class claims have taken',
-        _of_class('used'),
-        'CLASS',
-        ('used',),
-    ),
-    Fact(
-        'free',
-        Kind.NUMBER,
-        'how much of a class is left',
-        _of_class('free'),
-        'CLASS',
-        ('free', 'pools'),
-    ),
-    Fact(
-        'total',
-        Kind.NUMBER,
-        'how much of a class there is, reserved and all',
-        _of_class('total'),
-        'CLASS',
-        ('total',),
-    ),
-    Fact(
-        'reserved',
-        Kind.NUMBER,
-        'how much of it the host keeps for itself',
-        _of_class('reserved'),
-        'CLASS',
-        ('reserved',),
-    ),
-    Fact(
-        'ratio',
-        Kind.NUMBER,
-        'how often the rest may be promised',
-        _of_class('ratio'),
-        'CLASS',
-        ('ratio',),
-    ),
-    Fact(
+    _of_column('io_ops', 'how many guests are being built, moved or copied there'),
+    _of_column('free_devices', 'how many devices are free'),
+    _of_class('cap', 'how much of a resource class may be promised'),
+    _of_class('used', 'how much of a class claims have taken'),
+    _of_class('free', 'how much of a class is left', 'free', 'pools'),
+    _of_class('total', 'how much of a class there is, reserved and all'),
+    _of_class('reserved', 'how much of it the host keeps for itself'),
+    _of_class('ratio', 'how often the rest may be promised'),
+    _of_class(
         'physical',
-        Kind.NUMBER,
         'how much of a class is left without promising any of it twice',
-        _of_class('physical'),
-        'CLASS',
-        ('total', 'reserved', 'cap', 'free', 'pools'),
+        *('total', 'reserved', 'cap', 'free', 'pools'),
     ),
     Fact(
         'metrics',
@@ -467,13 +430,7 @@ _ALL = (
         'KEY',
         ('aggregates',),
     ),
-    Fact(
-        'hypervisor.type',
-        Kind.TEXT,
-        'what runs the guests',
-        _platform(lambda h, key: h.type),
-        reads=('hypervisor',),
-    ),
+    _of_hypervisor('hypervisor.type', 'what runs the guests', _platform(lambda h, key: h.type)),
     Fact(
         'hypervisor.version',
         Kind.VERSION,
@@ -481,60 +438,32 @@ _ALL = (
         _hypervisor_version,
         reads=('hypervisor_version',),
     ),
-    Fact(
-        'hypervisor.hostname',
-        Kind.TEXT,
-        'host name that it has of itself',
-        _by_host('hostname'),
-        reads=('hypervisor',),
-    ),
-    Fact(
-        'hypervisor.host_ip', Kind.TEXT, 'its address', _by_host('host_ip'), reads=('hypervisor',)
-    ),
-    Fact(
-        'cpu.arch',
-        Kind.TEXT,
-        'architecture of its processors',
-        _cpu_text('arch'),
-        reads=('hypervisor',),
-    ),
-    Fact('cpu.model', Kind.TEXT, 'their model', _cpu_text('model'), reads=('hypervisor',)),
-    Fact('cpu.vendor', Kind.TEXT, 'their vendor', _cpu_text('vendor'), reads=('hypervisor',)),
-    Fact('cpu.features', Kind.SET, 'what they can do', _cpu_features, reads=('hypervisor',)),
-    Fact(
+    _of_hypervisor('hypervisor.hostname', 'host name that it has of itself', _by_host('hostname')),
+    _of_hypervisor('hypervisor.host_ip', 'its address', _by_host('host_ip')),
+    _of_hypervisor('cpu.arch', 'architecture of its processors', _cpu_text('arch')),
+    _of_hypervisor('cpu.model', 'their model', _cpu_text('model')),
+    _of_hypervisor('cpu.vendor', 'their vendor', _cpu_text('vendor')),
+    _of_hypervisor('cpu.features', 'what they can do', _cpu_features, kind=Kind.SET),
+    _of_hypervisor(
         'stats',
-        Kind.TEXT,
         'other things that its driver says of it',
         _platform(lambda h, key: h.stats.get(key, '')),
         'KEY',
-        ('hypervisor',),
     ),
-    Fact(
-        'nova',
-        Kind.VALUE,
-        'what ``$PATH`` is in a query of JsonFilter',
-        values.of_query,
-        'PATH',
-        _NOVA,
-        values.reads_of_query,
-    ),
-    Fact(
+    _nova('nova', Kind.VALUE, 'what ``$PATH`` is in a query of JsonFilter', '.', False),
+    _nova(
         'capabilities',
         Kind.WORD,
         'what ``capabilities:PATH`` is in an extra spec; a list contains its members',
-        values.of_extra_spec,
-        'PATH',
-        _NOVA,
-        values.reads_of_extra_spec,
+        ':',
+        True,
     ),
-    Fact(
+    _nova(
         'capabilities_printed',
         Kind.WORD,
         'the same; a list is the text that Python prints',
-        values.of_extra_spec_whole,
-        'PATH',
-        _NOVA,
-        values.reads_of_extra_spec,
+        ':',
+        True,
     ),
     Fact(
         'request.resources',
@@ -543,50 +472,31 @@ _ALL = (
         _asked_amount,
         'CLASS',
     ),
-    Fact('request.project', Kind.TEXT, 'project that asks', _asked_text(lambda s: s.project_id)),
-    Fact('request.user', Kind.TEXT, 'user who asks', _asked_text(lambda s: s.user_id)),
-    Fact(
-        'request.purpose',
-        Kind.TEXT,
+    _of_request('project', 'project that asks', lambda s: s.project_id),
+    _of_request('user', 'user who asks', lambda s: s.user_id),
+    _of_request(
+        'purpose',
         'create, resize, migrate, live_migrate, evacuate, unshelve or rebuild',
-        _asked_text(lambda s: s.purpose.value),
+        lambda s: s.purpose.value,
     ),
-    Fact('request.type', Kind.TEXT, 'type of the consumer', _asked_text(lambda s: s.consumer_type)),
-    Fact(
-        'request.zone',
-        Kind.TEXT,
-        'availability zone that is asked for',
-        _asked_text(lambda s: s.availability_zone),
-    ),
-    Fact('request.flavor', Kind.TEXT, 'name of the flavor', _asked_text(lambda s: s.flavor.name)),
-    Fact('request.image', Kind.TEXT, 'uuid of the image', _asked_text(lambda s: s.image.uuid)),
-    Fact(
-        'request.traits',
-        Kind.SET,
-        'traits that are required',
-        _asked_texts(lambda s, key: s.required_traits),
-    ),
-    Fact(
-        'request.extra_specs',
-        Kind.SET,
+    _of_request('type', 'type of the consumer', lambda s: s.consumer_type),
+    _of_request('zone', 'availability zone that is asked for', lambda s: s.availability_zone),
+    _of_request('flavor', 'name of the flavor', lambda s: s.flavor.name),
+    _of_request('image', 'uuid of the image', lambda s: s.image.uuid),
+    _set_of_request('traits', 'traits that are required', lambda s, key: s.required_traits),
+    _set_of_request(
+        'extra_specs',
         'value of an extra spec of the flavor',
-        _asked_texts(lambda s, key: _one(s.flavor.extra_specs, key)),
+        lambda s, key: _one(s.flavor.extra_specs, key),
         'KEY',
     ),
-    Fact(
-        'request.properties',
-        Kind.SET,
+    _set_of_request(
+        'properties',
         'value of a property of the image',
-        _asked_texts(lambda s, key: _one(s.image.properties, key)),
+        lambda s, key: _one(s.image.properties, key),
         'KEY',
     ),
-    Fact(
-        'request.hints',
-        Kind.SET,
-        'values of a hint',
-        _asked_texts(lambda s, key: s.hints.get(key, [])),
-        'KEY',
-    ),
+    _set_of_request('hints', 'values of a hint', lambda s, key: s.hints.get(key, []), 'KEY'),
 )
 
 FACTS: dict[str, Fact] = {fact.name: fact for fact in _ALL}

@@ -9,7 +9,6 @@ they came to is never looked at again on behalf of a user.
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,9 +19,7 @@ from gantt.core.resources.host import Aggregate
 from gantt.core.rules import tree
 from gantt.core.rules.expression import Expression
 from gantt.core.rules.rule import RULES_MAX, Rule, Strength, read, split
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 #: Keys of extra specs and of metadata that are rules.
 PREFIX = 'rule:'
@@ -71,7 +68,7 @@ def _layer(rules: tuple[Rule, ...]) -> Layer:
     return Layer(hard, [drops[order] for order in sorted(drops)], soft) if rules else _EMPTY
 
 
-def of_operator(hosts: 'HostTable', spec: RequestSpec, configured: Sequence[Rule]) -> Layer:
+def of_operator(hosts: HostTable, spec: RequestSpec, configured: Sequence[Rule]) -> Layer:
     """The operator's rules for a request.
 
     :raises InvalidRule: of the flavor

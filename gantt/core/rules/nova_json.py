@@ -18,40 +18,16 @@ from gantt.core.nova import facts
 from gantt.core.nova import query as nova_query
 from gantt.core.nova.query import Condition, Literal, Look, Part
 from gantt.core.rules import tree
+from gantt.core.rules.comparison import related
 from gantt.core.rules.expression import Expression
 from gantt.core.rules.parser import checked
-from gantt.core.rules.value_questions import related
 
 _YES, _NO = tree.Always(value=True), tree.Always(value=False)
 #: Texts beyond are compiled anew each time.
 _REMEMBERED_MAX = tree.TEXT_MAX
 
 #: Facts that every host has.
-EVERYWHERE = frozenset(
-    {
-        'host',
-        'nodename',
-        'hypervisor_hostname',
-        'uuid',
-        'hypervisor_version',
-        'supported_instances',
-        'stats',
-        'service',
-        'num_instances',
-        'num_io_ops',
-        'failed_builds',
-        'vcpus_total',
-        'vcpus_used',
-        'total_usable_ram_mb',
-        'free_ram_mb',
-        'total_usable_disk_gb',
-        'free_disk_mb',
-        'disk_mb_used',
-        'cpu_allocation_ratio',
-        'ram_allocation_ratio',
-        'disk_allocation_ratio',
-    }
-)
+EVERYWHERE = frozenset(facts.NAMES) - {'cell_uuid', 'host_ip', 'hypervisor_type', 'cpu_info'}
 
 
 def compiled(text: str, as_nova: bool = False) -> Expression | None:

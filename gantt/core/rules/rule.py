@@ -9,7 +9,6 @@ drop 1: metrics.load < 0.8             hard, until nothing fits: then 1 goes bef
 import enum
 import functools
 import re
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -22,9 +21,7 @@ from gantt.core.rules import parser, tree
 from gantt.core.rules.expression import Expression
 from gantt.core.rules.facts import Rows
 from gantt.core.table.columns import BoolArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.host_table import HostTable
 
 #: Rules that one layer may have.
 RULES_MAX = 32
@@ -80,7 +77,7 @@ class Rule(msgspec.Struct, frozen=True, eq=False):
         """Whether a pick may change what it says of the picked host."""
         return self.condition.volatile
 
-    def mask(self, hosts: 'HostTable', spec: RequestSpec, rows: Rows = None) -> BoolArray:
+    def mask(self, hosts: HostTable, spec: RequestSpec, rows: Rows = None) -> BoolArray:
         """Which hosts, or which of ``rows``, meet it, or are not bound by it."""
         met = self.condition.mask(hosts, spec, rows)
         if self.aggregate is None:
@@ -88,7 +85,7 @@ class Rule(msgspec.Struct, frozen=True, eq=False):
         bits = hosts.aggregates if rows is None else hosts.aggregates.take(rows, axis=1)
         return met | ~has_any(bits, hosts.aggregate_bits([self.aggregate]))
 
-    def is_met(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> bool:
+    def is_met(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         """Whether one host meets it."""
         return bool(self.mask(hosts, spec, np.array([row]))[0])
 

@@ -10,16 +10,13 @@ from gantt.core.messages import base
 from gantt.core.messages.base import Message, Name, Text
 from gantt.core.messages.request import DeviceRequest, RequestSpec
 from gantt.core.messages.topology_request import Affinity, DeviceSpec, DeviceWish
-from gantt.core.topology.settings import Settings, positive, refuse
+from gantt.core.topology.settings import FALSE, TRUE, Settings, positive, refuse
 
 KEY = 'pci_passthrough:alias'
 FIELD = f'request.spec.flavor.extra_specs.{KEY}'
 #: Names in one request, and devices under one name, at most.
 NAMES_MAX, COUNT_MAX = 64, 1024
 _TYPES = ('type-PCI', 'type-PF', 'type-VF', 'vdpa')
-#: Texts that Nova reads as yes and as no, upper and lower case being the same.
-_TRUE = frozenset({'1', 't', 'true', 'on', 'y', 'yes'})
-_FALSE = frozenset({'0', 'f', 'false', 'off', 'n', 'no'})
 
 
 class Alias(Message, frozen=True, kw_only=True):
@@ -47,7 +44,7 @@ class Alias(Message, frozen=True, kw_only=True):
             if getattr(self, key):
                 tags[key] = getattr(self, key).lower()
         if self.live_migratable is not None:
-            is_so = self.live_migratable.strip().lower() in _TRUE
+            is_so = self.live_migratable.strip().lower() in TRUE
             tags['live_migratable'] = 'true' if is_so else 'false'
         return DeviceSpec(
             vendor_id=self.vendor_id.lower(),
@@ -69,7 +66,7 @@ class Aliases:
                     option, f'{alias.name}: device_type {alias.device_type!r} is none of {_TYPES}'
                 )
             said = alias.live_migratable
-            if said is not None and said.strip().lower() not in _TRUE | _FALSE:
+            if said is not None and said.strip().lower() not in (*TRUE, *FALSE):
                 raise _wrong(
                     option, f'{alias.name}: live_migratable {said!r} is neither yes nor no'
                 )

@@ -21,8 +21,7 @@ def cpu_policy(settings: Settings) -> CpuPolicy | None:
     :raises InvalidMessage: names the key and what was expected
     """
     name = 'cpu_policy'
-    flavor = settings.choice(CpuPolicy, settings.of_flavor(name), in_flavor(name))
-    image = settings.choice(CpuPolicy, settings.of_image(name), in_image(name))
+    flavor, image = settings.choices_of_both(name, CpuPolicy)
     if flavor is None:
         return CpuPolicy(image) if image else None
     # The image may ask for less than the flavor gives, never for more.
@@ -41,8 +40,7 @@ def thread_policy(settings: Settings) -> tuple[ThreadPolicy | None, str]:
     :raises InvalidMessage: names the key and what was expected
     """
     name = 'cpu_thread_policy'
-    flavor = settings.choice(ThreadPolicy, settings.of_flavor(name), in_flavor(name))
-    image = settings.choice(ThreadPolicy, settings.of_image(name), in_image(name))
+    flavor, image = settings.choices_of_both(name, ThreadPolicy)
     if flavor not in (None, ThreadPolicy.PREFER) and image not in (None, flavor):
         refuse(in_image(name), f'expected {flavor} as in the flavor, got {image}')
     field = in_flavor(name) if flavor else in_image(name)

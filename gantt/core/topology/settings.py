@@ -14,8 +14,9 @@ from gantt import exceptions
 #: Processors and cells of one guest, at most: what a message of a host may carry.
 VCPUS_MAX, CELLS_MAX = 4096, 256
 _RANGE = re.compile(r'(\d{1,5})(?:-(\d{1,5}))?\Z', re.ASCII)
-_TRUE = ('1', 't', 'true', 'on', 'y', 'yes')
-_FALSE = ('0', 'f', 'false', 'off', 'n', 'no')
+#: Texts that Nova reads as yes and as no, upper and lower case being the same.
+TRUE = ('1', 't', 'true', 'on', 'y', 'yes')
+FALSE = ('0', 'f', 'false', 'off', 'n', 'no')
 
 
 class Settings:
@@ -34,6 +35,12 @@ class Settings:
         found = self.image.get(f'hw_{name}')
         return None if found is None else found.strip()
 
+    def of_both(self, name: str) -> list[tuple[str, str]]:
+        """What the flavor says and what the image says, as far as they do, each with its field."""
+        flavor, image = self.of_flavor(name), self.of_image(name)
+        found = [(flavor, in_flavor(name)), (image, in_image(name))]
+        return [(value, field) for value, field in found if value]
+
     def one_of(self, name: str) -> tuple[str | None, str]:
         """A setting that only one of the two may make, and what it is called there."""
         flavor, image = self.of_flavor(name), self.of_image(name)
@@ -43,11 +50,17 @@ class Settings:
 
     def same(self, name: str, choices: Iterable[str]) -> str | None:
         """A setting that both may make if they agree; one of ``choices``."""
-        flavor = self.choice(choices, self.of_flavor(name), in_flavor(name))
-        image = self.choice(choices, self.of_image(name), in_image(name))
+        flavor, image = self.choices_of_both(name, choices)
         if flavor and image and flavor != image:
             refuse(in_image(name), f'expected {flavor} as in the flavor, got {image}')
         return flavor or image
+
+    def choices_of_both(self, name: str, choices: Iterable[str]) -> tuple[str | None, str | None]:
+        """What the flavor and what the image say, one of ``choices`` each."""
+        return (
+            self.choice(choices, self.of_flavor(name), in_flavor(name)),
+            self.choice(choices, self.of_image(name), in_image(name)),
+        )
 
     @staticmethod
     def choice(choices: Iterable[str], value: str | None, field: str) -> str | None:
@@ -61,30 +74,18 @@ class Settings:
 
     def number(self, name: str, most: int) -> int:
         """A setting of 1 to ``most`` that the flavor makes, or else the image; 0: neither does."""
-        for value, field in (
-            (self.of_flavor(name), in_flavor(name)),
-            (self.of_image(name), in_image(name)),
-        ):
-            if value:
-                return positive(value, field, most)
+        for value, field in self.of_both(name):
+            return positive(value, field, most)
         return 0
 
     def flag(self, name: str) -> bool:
         """A setting that either of the two may switch on."""
-        said = [
-            truth(value, field)
-            for value, field in (
-                (self.of_flavor(name), in_flavor(name)),
-                (self.of_image(name), in_image(name)),
-            )
-            if value
-        ]
-        return any(said)
+        return any([truth(value, field) for value, field in self.of_both(name)])
 
     def is_on(self, name: str) -> bool:
         """As :meth:`flag`; what is neither yes nor no does not switch it on."""
         said = (self.of_flavor(name) or '', self.of_image(name) or '')
-        return any(text.lower() in _TRUE for text in said)
+        return any(text.lower() in TRUE for text in said)
 
     def pmem(self) -> list[str]:
         """Labels of persistent memory that the flavor asks for, some perhaps twice."""
@@ -123,9 +124,9 @@ def positive(value: str, field: str, most: int) -> int:
 def truth(value: str, field: str) -> bool:
     """Yes or no."""
     said = value.lower()
-    if said not in (*_TRUE, *_FALSE):
+    if said not in (*TRUE, *FALSE):
         refuse(field, f'expected true or false, got {value!r}')
-    return said in _TRUE
+    return said in TRUE
 
 
 def cpus(text: str, field: str, vcpus: int, exclusions: bool = True) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ shares in the way that is chosen for the weigher, and are multiplied.  What an
 aggregate sets under the name of the multiplier's option counts for its hosts.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,11 +15,8 @@ from gantt import exceptions
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option, Plugin
 from gantt.core.table import aggregate_overrides
-from gantt.core.table.columns import TAKEN, FloatArray, IntArray
-from gantt.core.weighers import multipliers
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+from gantt.core.table.columns import TAKEN, BoolArray, FloatArray, IntArray
+from gantt.core.table.host_table import HostTable
 
 #: How raw values become shares, see :mod:`gantt.core.weighers.normalization`.
 NORMALIZATIONS = ('nova', 'fraction', 'rank', 'absolute')
@@ -35,9 +32,13 @@ class Weigher(Plugin):
     One with a multiplier's option ``x_multiplier`` gets an option ``x_normalization``.
 
     :cvar multiplier_option: name of the option that holds its multiplier
+    :cvar multiplier_help: of that option; '': the weigher declares it itself
+    :cvar multiplier_default: of that option
+    :cvar multiplier_min: of that option
     :cvar negated: less is better: the multiplier counts with its sign turned
     :cvar minval: raw values below count as this, and the scale begins here
     :cvar maxval: raw values above count as this, and the scale ends here
+    :cvar ends: of the absolute scale, where these differ from ``minval`` and ``maxval``
     :cvar half: where the absolute scale has no two ends, a raw value so far from the one
         that it has (else from 0) is half way to the other
     :cvar normalization: how its raw values become shares unless configured otherwise
@@ -48,10 +49,14 @@ class Weigher(Plugin):
     """
 
     multiplier_option: ClassVar[str] = ''
+    multiplier_help: ClassVar[str] = ''
+    multiplier_default: ClassVar[float] = 1.0
+    multiplier_min: ClassVar[float | None] = None
     normalization_option: ClassVar[str] = ''
     negated: ClassVar[bool] = False
     minval: ClassVar[float | None] = None
     maxval: ClassVar[float | None] = None
+    ends: ClassVar[tuple[float | None, float | None] | None] = None
     half: ClassVar[float] = 1.0
     normalization: ClassVar[str] = 'nova'
     local: ClassVar[bool] = False
@@ -60,6 +65,15 @@ class Weigher(Plugin):
         super().__init_subclass__(**kwargs)
         if not cls.multiplier_option:
             return
+        if cls.multiplier_help and cls.multiplier_option not in {one.name for one in cls.options}:
+            option = Option(
+                cls.multiplier_option,
+                float,
+                cls.multiplier_default,
+                cls.multiplier_help,
+                min=cls.multiplier_min,
+            )
+            cls.options = (option, *cls.options)
         name = cls.multiplier_option.removesuffix('_multiplier') + '_normalization'
         cls.normalization_option = name
         if name not in {option.name for option in cls.options}:
@@ -84,11 +98,11 @@ class Weigher(Plugin):
         value = float(getattr(self, self.multiplier_option))
         return -value if self.negated else value
 
-    def multipliers(self, hosts: 'HostTable', rows: IntArray) -> float | FloatArray:
+    def multipliers(self, hosts: HostTable, rows: IntArray) -> float | FloatArray:
         """The multiplier, one for all or one per row of ``rows``."""
         if self.multiplier_option not in hosts.aggregate_metadata:
             return self.multiplier
-        said = multipliers.minimum(hosts, self.multiplier_option)
+        said = _overrides(hosts, self.multiplier_option)
         if said is None:
             return self.multiplier
         mine = said.take(rows)
@@ -107,12 +121,12 @@ class Weigher(Plugin):
         return bool(self.columns) and TAKEN.isdisjoint(self.columns)
 
     def raw(
-        self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray
+        self, hosts: HostTable, spec: RequestSpec, rows: IntArray
     ) -> IntArray | FloatArray | None:
         """Raw values of ``rows``; None: it has no preference in this request."""
         raise NotImplementedError
 
-    def value(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> float:
+    def value(self, hosts: HostTable, spec: RequestSpec, row: int) -> float:
         """What :meth:`raw` says of one row; of weighers that are ``local`` and have a preference.
 
         It is asked after each pick: a plugin that knows a shorter way than by arrays
@@ -122,18 +136,16 @@ class Weigher(Plugin):
         assert raw is not None, 'a weigher with a preference keeps it'
         return raw[0].item()
 
-    def capacities(
-        self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray
-    ) -> FloatArray | None:
+    def capacities(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
         """What raw values of ``rows`` are fractions of; None: of nothing that a host has.
 
         No pick changes it.
         """
         return None
 
-    def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
+    def limits(self, hosts: HostTable, spec: RequestSpec) -> tuple[float | None, float | None]:
         """Ends of the absolute scale, as far as it has any; no pick changes them."""
-        return self.minval, self.maxval
+        return self.ends or (self.minval, self.maxval)
 
     def scale(self, raw: IntArray | FloatArray) -> tuple[FloatArray, float, float]:
         """Raw values as floats within the declared bounds, and the two ends of Nova's scale.
@@ -173,3 +185,101 @@ def check_multiplier(weigher: Weigher) -> None:
             f'got {weigher.multiplier}',
             fix='Set it accordingly',
         )
+
+
+def _overrides(hosts: HostTable, key: str) -> FloatArray | None:
+    """By row the smallest number that aggregates set, NaN where the option counts.
+
+    None where it counts everywhere.  Not to be written to.
+    """
+    said = hosts.aggregate_metadata.get(key)
+    if not said:
+        return None
+    kept = hosts.minima.get(key)
+    if kept is not None and kept[0] == hosts.membership_seq:
+        return kept[1]
+    found = _minimum(hosts, said)
+    hosts.minima[key] = (hosts.membership_seq, found)
+    return found
+
+
+def _minimum(hosts: HostTable, said: dict[str, str]) -> FloatArray | None:
+    least = np.full(len(hosts), np.inf)
+    broken = np.zeros(len(hosts), np.bool_)
+    for uuid, text in said.items():
+        members = _members(hosts, uuid)
+        value = aggregate_overrides.number(text)
+        if value is None:
+            broken |= members
+        else:
+            np.minimum(least, value, out=least, where=members)
+    least[broken | np.isinf(least)] = np.nan
+    return None if np.isnan(least).all() else least
+
+
+def _members(hosts: HostTable, uuid: str) -> BoolArray:
+    code = hosts.aggregate_codes.get(uuid)
+    if code is None or code >> 6 >= hosts.aggregates.shape[0]:
+        return np.zeros(len(hosts), np.bool_)
+    return (hosts.aggregates[code >> 6] & np.uint64(1 << (code & 63))) != 0
+
+
+class ColumnWeigher(Weigher):
+    """More means: a larger number in one column, which is the first of ``columns``."""
+
+    local = True
+
+    def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> IntArray | None:
+        found: IntArray = getattr(hosts, self.columns[0]).take(rows)
+        return found
+
+    def value(self, hosts: HostTable, spec: RequestSpec, row: int) -> float:
+        return float(getattr(hosts, self.columns[0]).item(row))
+
+
+class FreeWeigher(Weigher):
+    """More means: more of one resource class is free.
+
+    :cvar resource_class: the class
+    :cvar physical_option: name of the option that leaves the allocation ratio out
+    """
+
+    columns = ('free', 'cap', 'total', 'reserved')
+    local = True
+    minval = 0.0
+    resource_class: ClassVar[str]
+    physical_option: ClassVar[str] = ''
+
+    @property
+    def is_physical(self) -> bool:
+        """Whether only what the hardware has counts."""
+        return bool(self.physical_option and getattr(self, self.physical_option))
+
+    def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> IntArray | None:
+        code = hosts.class_code(self.resource_class)
+        if code is None:
+            return None
+        free = hosts.free_of(code).take(rows)
+        return free - self._promised(hosts, code, rows) if self.is_physical else free
+
+    def value(self, hosts: HostTable, spec: RequestSpec, row: int) -> float:
+        code = hosts.class_code(self.resource_class)
+        if code is None or code in hosts.pooled or self.is_physical:
+            return super().value(hosts, spec, row)
+        return hosts.free.item(code, row)
+
+    def capacities(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
+        code = hosts.class_code(self.resource_class)
+        if code is None:
+            return None
+        caps = hosts.cap_of(code).take(rows)
+        if self.is_physical:
+            caps -= self._promised(hosts, code, rows)
+        return caps.astype(float)
+
+    @staticmethod
+    def _promised(hosts: HostTable, code: int, rows: IntArray) -> IntArray:
+        """What may be promised beyond the hardware; of a pool, nothing."""
+        real = hosts.total[code].take(rows) - hosts.reserved[code].take(rows)
+        beyond = hosts.cap[code].take(rows) - real
+        return np.where(hosts.pool[code].take(rows) >= 0, 0, beyond)

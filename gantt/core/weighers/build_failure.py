@@ -1,19 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """BuildFailureWeigher: hosts whose last builds failed come last."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gantt.core.messages.report import FAILED_BUILDS
 from gantt.core.messages.request import RequestSpec
-from gantt.core.plugin import Option
 from gantt.core.table import metric_values
 from gantt.core.table.columns import FloatArray, IntArray
+from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import Weigher
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
 
 
 class BuildFailureWeigher(Weigher):
@@ -22,21 +17,14 @@ class BuildFailureWeigher(Weigher):
     columns = ('metrics',)
     local = True
     negated = True
+    ends = (0.0, None)
     multiplier_option = 'build_failure_weight_multiplier'
-    options = (
-        Option(
-            'build_failure_weight_multiplier',
-            float,
-            1_000_000.0,
-            'Multiplier for recent failed builds; it counts with its sign turned, so that '
-            'positive avoids hosts with failures',
-        ),
+    multiplier_default = 1_000_000.0
+    multiplier_help = (
+        'Multiplier for recent failed builds; it counts with its sign turned, so that positive '
+        'avoids hosts with failures'
     )
-    build_failure_weight_multiplier: float
 
-    def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> FloatArray | None:
+    def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
         failed = metric_values.values(hosts, FAILED_BUILDS)
         return None if failed is None else np.nan_to_num(failed.take(rows), nan=0.0)
-
-    def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
-        return 0.0, None

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CPUWeigher: hosts with more free virtual CPUs first."""
 
-from gantt.core.plugin import Option
-from gantt.core.weighers.free import FreeWeigher
+from gantt.core.weighers.base import FreeWeigher
 
 
 class CPUWeigher(FreeWeigher):
@@ -10,12 +9,4 @@ class CPUWeigher(FreeWeigher):
 
     resource_class = 'VCPU'
     multiplier_option = 'cpu_weight_multiplier'
-    options = (
-        Option(
-            'cpu_weight_multiplier',
-            float,
-            1.0,
-            'Multiplier for free virtual CPUs; negative packs guests together',
-        ),
-    )
-    cpu_weight_multiplier: float
+    multiplier_help = 'Multiplier for free virtual CPUs; negative packs guests together'

@@ -1,17 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """CrossCellWeigher: a guest that may move to another cell stays in its own where it can."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gantt.core.messages.request import RequestSpec
-from gantt.core.plugin import Option
 from gantt.core.table.columns import IntArray
+from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import Weigher
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
 
 
 class CrossCellWeigher(Weigher):
@@ -22,18 +17,12 @@ class CrossCellWeigher(Weigher):
 
     columns = ('cell',)
     local = True
+    ends = (-1.0, 1.0)
     multiplier_option = 'cross_cell_move_weight_multiplier'
-    options = (
-        Option(
-            'cross_cell_move_weight_multiplier',
-            float,
-            1_000_000.0,
-            'Multiplier for hosts in the preferred cell of a move that may leave it',
-        ),
-    )
-    cross_cell_move_weight_multiplier: float
+    multiplier_default = 1_000_000.0
+    multiplier_help = 'Multiplier for hosts in the preferred cell of a move that may leave it'
 
-    def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:
+    def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> IntArray | None:
         wanted = spec.destination
         if wanted is None or wanted.preferred_cell is None:
             return None
@@ -41,6 +30,3 @@ class CrossCellWeigher(Weigher):
         if code is None:
             return np.full(len(rows), -1)
         return np.where(hosts.cell.take(rows) == code, 1, -1)
-
-    def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
-        return -1.0, 1.0

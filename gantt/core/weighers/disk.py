@@ -2,7 +2,7 @@
 """DiskWeigher: hosts with more free disk first."""
 
 from gantt.core.plugin import Option
-from gantt.core.weighers.free import FreeWeigher
+from gantt.core.weighers.base import FreeWeigher
 
 
 class DiskWeigher(FreeWeigher):
@@ -11,13 +11,8 @@ class DiskWeigher(FreeWeigher):
     resource_class = 'DISK_GB'
     multiplier_option = 'disk_weight_multiplier'
     physical_option = 'disk_weight_physical'
+    multiplier_help = 'Multiplier for free disk; negative packs guests together'
     options = (
-        Option(
-            'disk_weight_multiplier',
-            float,
-            1.0,
-            'Multiplier for free disk; negative packs guests together',
-        ),
         Option(
             'disk_weight_physical',
             bool,
@@ -27,4 +22,3 @@ class DiskWeigher(FreeWeigher):
         ),
     )
     disk_weight_physical: bool
-    disk_weight_multiplier: float

@@ -2,7 +2,7 @@
 """ImagePropertiesWeigher: guests with images of one kind together, or apart."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,11 +10,9 @@ from gantt.core.messages import image_properties
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
 from gantt.core.table.columns import FloatArray, IntArray
-from gantt.core.weighers import measured
+from gantt.core.table.host_table import HostTable
+from gantt.core.weighers import metrics
 from gantt.core.weighers.base import Weigher
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
 
 
 class ImagePropertiesWeigher(Weigher):
@@ -26,14 +24,12 @@ class ImagePropertiesWeigher(Weigher):
     columns = ('placed',)
     local = True
     multiplier_option = 'image_props_weight_multiplier'
+    multiplier_default = 0.0
+    multiplier_help = (
+        'Multiplier for guests with the same image properties; positive packs them together, '
+        'negative spreads them, 0 does not look'
+    )
     options = (
-        Option(
-            'image_props_weight_multiplier',
-            float,
-            0.0,
-            'Multiplier for guests with the same image properties; positive packs them '
-            'together, negative spreads them, 0 does not look',
-        ),
         Option(
             'image_props_weight_setting',
             str,
@@ -42,14 +38,13 @@ class ImagePropertiesWeigher(Weigher):
             'count. Empty: every property counts 1',
         ),
     )
-    image_props_weight_multiplier: float
     image_props_weight_setting: str
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         super().__init__(values)
-        self._ratios = measured.read(self, 'image_props_weight_setting')
+        self._ratios = metrics.read_ratios(self, 'image_props_weight_setting')
 
-    def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> FloatArray | None:
+    def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
         wanted = self._wanted(spec)
         if not wanted:
             return None
@@ -61,7 +56,7 @@ class ImagePropertiesWeigher(Weigher):
                     found[row_of[provider_id]] += worth * count
         return found.take(rows)
 
-    def value(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> float:
+    def value(self, hosts: HostTable, spec: RequestSpec, row: int) -> float:
         wanted = self._wanted(spec)
         counts: dict[str, int] = {}
         for placed in hosts.placed.on(hosts.hosts[row].id).values():
@@ -71,7 +66,7 @@ class ImagePropertiesWeigher(Weigher):
         order = [image for image in hosts.placed.by_image() if image in counts]
         return sum((self._worth(image, wanted) * counts[image] for image in order), 0.0)
 
-    def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
+    def limits(self, hosts: HostTable, spec: RequestSpec) -> tuple[float | None, float | None]:
         return (None, None) if any(r < 0 for r in self._ratios.values()) else (0.0, None)
 
     def _wanted(self, spec: RequestSpec) -> dict[str, str]:

@@ -2,7 +2,7 @@
 """LoadWeigher: by how busy hosts are, as far as what they measured is still worth anything."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,12 +10,9 @@ from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
 from gantt.core.table import metric_values
 from gantt.core.table.columns import BoolArray, FloatArray, IntArray
-from gantt.core.weighers import measured
+from gantt.core.table.host_table import HostTable
+from gantt.core.weighers import metrics
 from gantt.core.weighers.base import Weigher
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
-
 
 #: Numbers of one line, as sums are made.
 _LINE = 256
@@ -33,13 +30,9 @@ class LoadWeigher(Weigher):
 
     columns = ('metrics',)
     multiplier_option = 'load_weight_multiplier'
+    multiplier_default = -1.0
+    multiplier_help = 'Multiplier for the load; negative prefers idle hosts'
     options = (
-        Option(
-            'load_weight_multiplier',
-            float,
-            -1.0,
-            'Multiplier for the load; negative prefers idle hosts',
-        ),
         Option(
             'load_weight_setting',
             str,
@@ -70,7 +63,6 @@ class LoadWeigher(Weigher):
             choices=('silent', 'worst'),
         ),
     )
-    load_weight_multiplier: float
     load_weight_setting: str
     load_half_life_seconds: float
     load_stale_seconds: float
@@ -78,22 +70,20 @@ class LoadWeigher(Weigher):
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         super().__init__(values)
-        said = measured.read(self, 'load_weight_setting')
+        said = metrics.read_ratios(self, 'load_weight_setting')
         self._ratios = {name: ratio for name, ratio in said.items() if ratio}
 
-    def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> FloatArray | None:
+    def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
         total: FloatArray | None = None
         for name, ratio in self._ratios.items():
             load = self._load(hosts, rows, name, ratio > 0)
             if load is not None:
                 if ratio != 1.0:  # it is bounded as it is
-                    load = measured.weighted(load, ratio)
-                total = load if total is None else measured.bounded(total + load)
+                    load = metrics.weighted(load, ratio)
+                total = load if total is None else metrics.bounded(total + load)
         return total
 
-    def _load(
-        self, hosts: 'HostTable', rows: IntArray, name: str, rises: bool
-    ) -> FloatArray | None:
+    def _load(self, hosts: HostTable, rows: IntArray, name: str, rises: bool) -> FloatArray | None:
         """One metric of ``rows`` by what it is worth; None: no host has a say."""
         known = metric_values.values(hosts, name)
         if known is None:
@@ -111,7 +101,7 @@ class LoadWeigher(Weigher):
         if quiet:
             np.copyto(said, 0.0, where=silent)
             np.copyto(trust, 0.0, where=silent)
-        measured.bounded(said)
+        metrics.bounded(said)
         middle = self._middle(hosts, name, said, trust, silent)
         load = said - middle
         load *= trust
@@ -121,7 +111,7 @@ class LoadWeigher(Weigher):
         return load
 
     @staticmethod
-    def _ends(hosts: 'HostTable', name: str, said: FloatArray) -> tuple[float, float]:
+    def _ends(hosts: HostTable, name: str, said: FloatArray) -> tuple[float, float]:
         """The least and the most that can be, as declared, else that is."""
         declared = hosts.declared_metrics.get(name)
         if declared is not None and declared.lower is not None and declared.upper is not None:
@@ -129,7 +119,7 @@ class LoadWeigher(Weigher):
         return float(said.min()), float(said.max())
 
     def _middle(
-        self, hosts: 'HostTable', name: str, said: FloatArray, trust: FloatArray, silent: BoolArray
+        self, hosts: HostTable, name: str, said: FloatArray, trust: FloatArray, silent: BoolArray
     ) -> float:
         """What is expected of anybody.  Who is silent has said 0 and is trusted 0."""
         declared = hosts.declared_metrics.get(name)
@@ -141,8 +131,8 @@ class LoadWeigher(Weigher):
         low, high = self._ends(hosts, name, said[~silent])
         return (low + high) / 2
 
-    def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
-        return measured.limits(hosts, self._ratios)
+    def limits(self, hosts: HostTable, spec: RequestSpec) -> tuple[float | None, float | None]:
+        return metrics.ends_of(hosts, self._ratios)
 
 
 def _sum(values: FloatArray) -> float:

@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MetricsWeigher: by numbers that hosts measure, each with a ratio."""
+"""MetricsWeigher: by numbers that hosts measure, each with a ratio; and such sums, for others."""
 
+import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from gantt import exceptions
 from gantt.core.messages.request import RequestSpec
-from gantt.core.plugin import Option
+from gantt.core.plugin import Option, Plugin
 from gantt.core.table import metric_values
 from gantt.core.table.columns import BoolArray, FloatArray, IntArray
-from gantt.core.weighers import measured
+from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import Weigher
 
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
+_least, _most = np.minimum.reduce, np.maximum.reduce
+
+#: Names in one setting at most.
+NAMES_MAX = 64
+#: What is beyond it is as good as this: sums stay numbers, and scales have a length.
+SUM_MAX = 1e200
 
 
 class MetricsWeigher(Weigher):
@@ -26,8 +32,8 @@ class MetricsWeigher(Weigher):
 
     columns = ('metrics',)
     multiplier_option = 'metrics_weight_multiplier'
+    multiplier_help = 'Multiplier for the sum of metrics'
     options = (
-        Option('metrics_weight_multiplier', float, 1.0, 'Multiplier for the sum of metrics'),
         Option(
             'metrics_weight_setting',
             str,
@@ -58,7 +64,6 @@ class MetricsWeigher(Weigher):
             'are left does not report it',
         ),
     )
-    metrics_weight_multiplier: float
     metrics_weight_setting: str
     metrics_required: bool
     metrics_weight_of_unavailable: float
@@ -66,10 +71,10 @@ class MetricsWeigher(Weigher):
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         super().__init__(values)
-        said = measured.read(self, 'metrics_weight_setting')
+        said = read_ratios(self, 'metrics_weight_setting')
         self._ratios = {name: ratio for name, ratio in said.items() if ratio}
 
-    def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> FloatArray | None:
+    def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
         if not self._ratios:
             return None
         total = np.zeros(len(rows))
@@ -84,13 +89,13 @@ class MetricsWeigher(Weigher):
             if np.logical_or.reduce(gone):
                 missing = gone if missing is None else np.logical_or(missing, gone, out=missing)
                 np.copyto(mine, 0.0, where=gone)
-            total += measured.weighted(mine, ratio)
+            total += weighted(mine, ratio)
         if len(self._ratios) > 1:
-            measured.bounded(total)
+            bounded(total)
         return total if missing is None else self._without(hosts, rows, total, missing)
 
     def _without(
-        self, hosts: 'HostTable', rows: IntArray, total: FloatArray, missing: BoolArray
+        self, hosts: HostTable, rows: IntArray, total: FloatArray, missing: BoolArray
     ) -> FloatArray | None:
         if not self.metrics_required:
             multipliers = self.multipliers(hosts, rows)
@@ -113,5 +118,73 @@ class MetricsWeigher(Weigher):
         low, high = float(total[~missing].min()), float(total[~missing].max())
         return np.where(missing, np.where(multipliers < 0, high, low), total)
 
-    def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
-        return measured.limits(hosts, self._ratios)
+    def limits(self, hosts: HostTable, spec: RequestSpec) -> tuple[float | None, float | None]:
+        return ends_of(hosts, self._ratios)
+
+
+def read_ratios(plugin: Plugin, option: str) -> dict[str, float]:
+    """``name1=1.0, name2=-0.5`` as name -> ratio.
+
+    :raises PluginError: an entry of another form, a name that is there twice
+    """
+    found: dict[str, float] = {}
+    for entry in getattr(plugin, option).split(','):
+        if not entry.strip():
+            continue
+        name, separator, text = (part.strip() for part in entry.rpartition('='))
+        ratio = _number(text)
+        if not separator or not name or ratio is None or name in found:
+            _refuse(plugin, option, f'expected name=ratio, each name once, got {entry.strip()!r}')
+        assert ratio is not None
+        found[name] = ratio
+    if len(found) > NAMES_MAX:
+        _refuse(plugin, option, f'expected {NAMES_MAX} names at most, got {len(found)}')
+    return found
+
+
+def weighted(values: FloatArray, ratio: float) -> FloatArray:
+    """Values, which are written over, times a ratio and within what sums stay numbers in."""
+    if abs(ratio) > 1.0:
+        with np.errstate(over='ignore'):
+            np.multiply(values, ratio, out=values)
+    elif ratio != 1.0:
+        np.multiply(values, ratio, out=values)
+    return bounded(values)
+
+
+def bounded(values: FloatArray) -> FloatArray:
+    """Values, which are written over, within what sums stay numbers in."""
+    # Mostly they are: to look is less work than to write.
+    if not (_least(values) >= -SUM_MAX and _most(values) <= SUM_MAX):
+        np.maximum(values, -SUM_MAX, out=values)
+        np.minimum(values, SUM_MAX, out=values)
+    return values
+
+
+def ends_of(hosts: HostTable, ratios: dict[str, float]) -> tuple[float | None, float | None]:
+    """The least and the most that a sum can be, where all its metrics have declared bounds."""
+    low = high = 0.0
+    for name, ratio in ratios.items():
+        declared = hosts.declared_metrics.get(name)
+        if declared is None or declared.lower is None or declared.upper is None:
+            return None, None
+        ends = (declared.lower * ratio, declared.upper * ratio)
+        low, high = low + min(ends), high + max(ends)
+    return max(low, -SUM_MAX), min(high, SUM_MAX)
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _refuse(plugin: Plugin, option: str, problem: str) -> None:
+    raise exceptions.PluginError(
+        plugin=plugin.name,
+        option=option,
+        problem=f'option {option}: {problem}',
+        fix='Set it accordingly',
+    )

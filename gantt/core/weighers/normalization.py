@@ -20,16 +20,14 @@ score of a picked host is made anew without all others.
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.columns import FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
-    from gantt.core.weighers.base import Weigher
+from gantt.core.table.host_table import HostTable
+from gantt.core.weighers.base import Weigher
 
 Number = TypeVar('Number', float, FloatArray)
 
@@ -37,7 +35,7 @@ Number = TypeVar('Number', float, FloatArray)
 class Scale:
     """How the raw values of one weigher become shares; made for one ranking."""
 
-    def __init__(self, weigher: 'Weigher') -> None:
+    def __init__(self, weigher: Weigher) -> None:
         self.weigher = weigher
 
     def whole(self, raw: IntArray | FloatArray) -> FloatArray | None:
@@ -121,7 +119,7 @@ class OfCapacity(Scale):
     :param least: no share is below it
     """
 
-    def __init__(self, weigher: 'Weigher', caps: FloatArray, least: float) -> None:
+    def __init__(self, weigher: Weigher, caps: FloatArray, least: float) -> None:
         super().__init__(weigher)
         self._caps, self._least = caps, least
 
@@ -192,7 +190,7 @@ class Absolute(Scale):
     reached, half of it ``half`` away from the end (else from 0).
     """
 
-    def __init__(self, weigher: 'Weigher', limits: tuple[float | None, float | None]) -> None:
+    def __init__(self, weigher: Weigher, limits: tuple[float | None, float | None]) -> None:
         super().__init__(weigher)
         self._low, self._high = limits
 
@@ -224,9 +222,7 @@ class Absolute(Scale):
         return (value / (magnitude(value) + half) + 1.0) / 2.0
 
 
-def make(
-    kind: str, weigher: 'Weigher', hosts: 'HostTable', spec: RequestSpec, rows: IntArray
-) -> Scale:
+def make(kind: str, weigher: Weigher, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> Scale:
     """The scale of one kind for one weigher and the survivors at ``rows``."""
     if kind == 'nova':
         return NovaScale(weigher)

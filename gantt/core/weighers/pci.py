@@ -1,17 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """PCIWeigher: keep hosts with passthrough devices for those who need them."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gantt.core.messages.request import RequestSpec
-from gantt.core.plugin import Option
 from gantt.core.table.columns import IntArray
+from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import Weigher
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
 
 #: Hosts with this many free devices, or more, are alike: none of them is scarce.
 DEVICES_MAX = 100
@@ -26,19 +21,12 @@ class PCIWeigher(Weigher):
 
     columns = ('free_devices', 'kind_free')
     local = True
+    ends = (1.0, float(DEVICES_MAX))
     multiplier_option = 'pci_weight_multiplier'
-    options = (
-        Option(
-            'pci_weight_multiplier',
-            float,
-            1.0,
-            'Multiplier for having few free passthrough devices',
-            min=0.0,
-        ),
-    )
-    pci_weight_multiplier: float
+    multiplier_min = 0.0
+    multiplier_help = 'Multiplier for having few free passthrough devices'
 
-    def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:
+    def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> IntArray | None:
         if not hosts.kinds.pools:
             return None
         free = hosts.free_devices.take(rows)
@@ -50,8 +38,5 @@ class PCIWeigher(Weigher):
             np.minimum(free, DEVICES_MAX - 1, out=free)
         return np.subtract(DEVICES_MAX, free, out=free)
 
-    def value(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> float:
+    def value(self, hosts: HostTable, spec: RequestSpec, row: int) -> float:
         return float(DEVICES_MAX - min(hosts.free_devices.item(row), DEVICES_MAX - 1))
-
-    def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
-        return 1.0, float(DEVICES_MAX)

@@ -2,7 +2,7 @@
 """RAMWeigher: hosts with more free memory first."""
 
 from gantt.core.plugin import Option
-from gantt.core.weighers.free import FreeWeigher
+from gantt.core.weighers.base import FreeWeigher
 
 
 class RAMWeigher(FreeWeigher):
@@ -11,13 +11,8 @@ class RAMWeigher(FreeWeigher):
     resource_class = 'MEMORY_MB'
     multiplier_option = 'ram_weight_multiplier'
     physical_option = 'ram_weight_physical'
+    multiplier_help = 'Multiplier for free memory; negative packs guests together'
     options = (
-        Option(
-            'ram_weight_multiplier',
-            float,
-            1.0,
-            'Multiplier for free memory; negative packs guests together',
-        ),
         Option(
             'ram_weight_physical',
             bool,
@@ -27,4 +22,3 @@ class RAMWeigher(FreeWeigher):
         ),
     )
     ram_weight_physical: bool
-    ram_weight_multiplier: float

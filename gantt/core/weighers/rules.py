@@ -3,7 +3,7 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +14,8 @@ from gantt.core.rules import layers
 from gantt.core.rules.facts import FACTS
 from gantt.core.rules.rule import Rule, Strength
 from gantt.core.table.columns import FloatArray, IntArray
+from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import Weigher
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
-
 
 #: Of so many rules at most shares are looked up.
 _LOOKED_UP_MAX = 6
@@ -37,8 +34,8 @@ class RulesWeigher(Weigher):
     minval = 0.0
     maxval = 1.0
     local = True
+    multiplier_help = 'Multiplier for the soft rules of a request'
     options = (
-        Option('rules_weight_multiplier', float, 1.0, 'Multiplier for the soft rules of a request'),
         Option(
             'operator_preferences',
             str,
@@ -46,7 +43,6 @@ class RulesWeigher(Weigher):
             'Soft rules for every request, separated by semicolons.',
         ),
     )
-    rules_weight_multiplier: float
     operator_preferences: str
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
@@ -67,7 +63,7 @@ class RulesWeigher(Weigher):
             fix='Correct it',
         )
 
-    def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> FloatArray | None:
+    def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
         weighed = weights(
             layers.of_operator(hosts, spec, self._configured).soft, layers.of_user(spec).soft
         )

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The soft rules of server groups: rather together, rather apart."""
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from gantt.core.messages.request import Policy, RequestSpec
-from gantt.core.plugin import Option
 from gantt.core.table.columns import IntArray
 from gantt.core.table.group_members import members_by_row, members_on_row
+from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import Weigher
-
-if TYPE_CHECKING:
-    from gantt.core.table.host_table import HostTable
 
 
 class _ServerGroupWeigher(Weigher):
@@ -21,7 +18,7 @@ class _ServerGroupWeigher(Weigher):
     columns = ('placed', 'names')
     local = True
 
-    def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:
+    def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> IntArray | None:
         if spec.group is None or spec.group.policy is not self.policy:
             return None
         # All 0 is a preference too: the next member has one, and starts from here.
@@ -31,7 +28,7 @@ class _ServerGroupWeigher(Weigher):
             counts[list(members)] = list(members.values())
         return self.sign * counts.take(rows)
 
-    def value(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> float:
+    def value(self, hosts: HostTable, spec: RequestSpec, row: int) -> float:
         assert spec.group is not None, 'a weigher with a preference has a group'
         return self.sign * members_on_row(hosts, spec.group, row)
 
@@ -40,20 +37,10 @@ class ServerGroupSoftAffinityWeigher(_ServerGroupWeigher):
     """More means: more members of the server group on the host."""
 
     policy = Policy.SOFT_AFFINITY
+    ends = (0.0, None)
     multiplier_option = 'soft_affinity_weight_multiplier'
-    options = (
-        Option(
-            'soft_affinity_weight_multiplier',
-            float,
-            1.0,
-            'Multiplier for members of a soft-affinity group on a host',
-            min=0.0,
-        ),
-    )
-    soft_affinity_weight_multiplier: float
-
-    def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
-        return 0.0, None
+    multiplier_min = 0.0
+    multiplier_help = 'Multiplier for members of a soft-affinity group on a host'
 
 
 class ServerGroupSoftAntiAffinityWeigher(_ServerGroupWeigher):
@@ -61,17 +48,7 @@ class ServerGroupSoftAntiAffinityWeigher(_ServerGroupWeigher):
 
     policy = Policy.SOFT_ANTI_AFFINITY
     sign = -1
+    ends = (None, 0.0)
     multiplier_option = 'soft_anti_affinity_weight_multiplier'
-    options = (
-        Option(
-            'soft_anti_affinity_weight_multiplier',
-            float,
-            1.0,
-            'Multiplier for members of a soft-anti-affinity group on a host',
-            min=0.0,
-        ),
-    )
-    soft_anti_affinity_weight_multiplier: float
-
-    def limits(self, hosts: 'HostTable', spec: RequestSpec) -> tuple[float | None, float | None]:
-        return None, 0.0
+    multiplier_min = 0.0
+    multiplier_help = 'Multiplier for members of a soft-anti-affinity group on a host'

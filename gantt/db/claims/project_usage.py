@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gantt.core.claims.claim import State
-from gantt.core.claims.project_usage import ProjectUsage
+from gantt.core.claims.quota import ProjectUsage
 from gantt.db.engine import kinds, session
 from gantt.db.schema import models
 from gantt.db.schema.models import HOT_COLUMNS

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from gantt import exceptions
 from gantt.core.claims.host_event import HostEvent
-from gantt.core.claims.renaming import renamed
+from gantt.core.claims.registration import renamed
 from gantt.core.resources.host import HostChange
 from gantt.db.hosts import host_events, providers
 from gantt.db.hosts.hosts import FORMER, MEMBER_OF, NAMED, Hosts

@@ -4,7 +4,7 @@
 from collections.abc import Collection
 
 from gantt.core.claims.host_event import HostEvent
-from gantt.core.claims.project_usage import ProjectUsage
+from gantt.core.claims.quota import ProjectUsage
 from gantt.core.records.process import Service, ServiceNote
 from gantt.db.claims import project_usage
 from gantt.db.hosts import host_events

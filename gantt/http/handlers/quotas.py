@@ -7,7 +7,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.claims import quota
-from gantt.core.claims.project_usage import ProjectUsage
+from gantt.core.claims.quota import ProjectUsage
 from gantt.core.messages import base
 from gantt.core.messages.base import Message, Name
 from gantt.http.links import Paged

@@ -8,7 +8,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims.adoption import Adoption, Guest, GuestFate
 from gantt.core.claims.host_event import HostEvent
-from gantt.core.claims.renaming import renamed
+from gantt.core.claims.registration import renamed
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.report import RegisterHost
 from gantt.core.resources import host_keys

@@ -11,7 +11,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, Event, State
 from gantt.core.claims.commit import CONSUMERS_MOST, DecisionRecord
-from gantt.core.claims.project_usage import ProjectUsage
+from gantt.core.claims.quota import ProjectUsage
 from gantt.core.messages.base import derived_id
 from gantt.core.records import retention
 from gantt.core.resources import group_rule

@@ -17,7 +17,7 @@ from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Outcome
 from gantt.core.rules import ladder, layers
 from gantt.core.rules.expression import Expression
-from gantt.core.rules.impossible import impossible
+from gantt.core.rules.ladder import impossible
 from gantt.core.rules.parser import parse
 from gantt.core.rules.rule import read, split
 from tests.core.builders import NOW, a_host, a_table, hosts_of, state_of
