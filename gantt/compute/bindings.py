@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 from gantt.rpc.amqp import driver
+from gantt.rpc.amqp.consumer import Consumer
 
 LOG = logging.getLogger(__name__)
 
@@ -25,14 +26,14 @@ CONNECT_SECONDS = 10.0
 class Bindings:
     """Keeps topics bound to the queue of another topic.
 
-    :param server: the library's server that consumes the queue
+    :param consumer: of the queue
     """
 
     def __init__(
-        self, transport: Any, server: Any, exchange: str, queue: str, topics: list[str]
+        self, transport: Any, consumer: Consumer, exchange: str, queue: str, topics: list[str]
     ) -> None:
         self._transport = transport
-        self._server = server
+        self._consumer = consumer
         self._exchange = exchange
         self._queue = queue
         self._topics = topics
@@ -65,9 +66,9 @@ class Bindings:
             self._thread.join(10.0)
 
     def _keep(self) -> None:
-        seen, bound_at = driver.attachment_of(self._server), time.monotonic()
+        seen, bound_at = self._consumer.channel, time.monotonic()
         while not self._stopping.wait(CHECK_SECONDS):
-            now = driver.attachment_of(self._server)
+            now = self._consumer.channel
             if now is seen and time.monotonic() - bound_at < ANYWAY_SECONDS:
                 continue
             try:

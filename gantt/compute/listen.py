@@ -119,7 +119,7 @@ class Listener:
         if hosts:
             self._bindings = Bindings(
                 carrier,
-                self._served._server,
+                self._served.consumer,
                 transport.EXCHANGE,
                 self.topic,
                 [topic_of(host) for host in hosts],

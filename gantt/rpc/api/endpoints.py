@@ -16,7 +16,7 @@ from gantt.rpc import wire
 from gantt.rpc.amqp.replies import Reply, StockReplies
 from gantt.rpc.api import casts, report_source, stats, stats_foreign
 from gantt.rpc.call import Call
-from gantt.rpc.server.server import DEFERRED, Interface, Method, Promised
+from gantt.rpc.server.server import DEFERRED, Interface, Method, Pending
 
 #: How long a report that somebody calls (not casts) waits for its fate.
 REPORT_WAIT_SECONDS = 10.0
@@ -66,14 +66,14 @@ class SchedulerMethods:
                 'get_request': Method(self.get_request, takes={'request': GetRequest}),
                 'cancel_claims': Method(self.cancel_claims, takes={'request': CancelClaims}),
             },
-            quick=frozenset({'select_destinations'}),
+            repeatable=frozenset({'select_destinations'}),
         )
 
     def select_destinations(self, call: Call) -> object:
         request: SelectDestinations = wire.argument(call)
         if self._scheduler.has_classes(request.spec.resources):
             return self._submit(request, call)
-        return Method(functools.partial(self._submit, request))
+        return Pending(functools.partial(self._submit, request))
 
     def _submit(self, request: SelectDestinations, call: Call) -> object:
         self._replies.expect()
@@ -118,7 +118,7 @@ class ClaimsMethods:
     def register_host(self, call: Call) -> object:
         host: RegisterHost = wire.argument(call)
         host = self._scheduler.signatures.introduce(host, call.args['host'])
-        return Promised(self._scheduler.register_soon(host), base.to_builtins)
+        return Pending(future=self._scheduler.register_soon(host), convert=base.to_builtins)
 
     def confirm_claims(self, call: Call) -> Any:
         return base.to_builtins(self._scheduler.confirm(self._words(call)))
@@ -160,10 +160,10 @@ class StatsMethods:
                 ),
                 **report_source.methods(scheduler),
             },
-            straight=self.straight,
+            undecoded=self.undecoded,
         )
 
-    def straight(self, body: bytes | str) -> Callable[[], object] | None:
+    def undecoded(self, body: bytes | str) -> Callable[[], object] | None:
         """What to do with a body that is a report, cast; None for everything else."""
         found = casts.report(body)
         if found is None or not self._scheduler.has_classes(classes_of(found.report)):
@@ -181,10 +181,10 @@ class StatsMethods:
         if report is None:
             facts = stats_foreign.facts(name, body, self._ratios)
             self._scheduler.signatures.check_unsigned(casts.METHOD, facts.host)
-            return Method(lambda call: self._foreign_report(call, facts))
+            return Pending(lambda call: self._foreign_report(call, facts))
         is_known = self._scheduler.signatures.is_known(casts.METHOD, report, body)
         if not is_known or not self._scheduler.has_classes(classes_of(report)):
-            return Method(lambda call: self._checked(call, report, body))
+            return Pending(lambda call: self._checked(call, report, body))
         return self._report(call, report)
 
     def _checked(self, call: Call, report: HostReport, body: dict[str, Any]) -> object:
@@ -194,14 +194,14 @@ class StatsMethods:
     def _report(self, call: Call, report: HostReport) -> object:
         if not call.wants_answer:
             return self._scheduler.report(report)
-        told = Promised(
-            self._scheduler.report_soon(report),
-            lambda fate: base.to_builtins(self._scheduler.fate_of(report, fate)),
+        pending = Pending(
+            future=self._scheduler.report_soon(report),
+            convert=lambda fate: base.to_builtins(self._scheduler.fate_of(report, fate)),
         )
         if call.monitor_seconds is None:
-            return told
+            return pending
         queued = exceptions.Busy(reason='the report is queued', retry_after_ms=1000)
-        return told._replace(seconds=call.left_seconds(REPORT_WAIT_SECONDS), overdue=queued)
+        return pending._replace(seconds=call.left_seconds(REPORT_WAIT_SECONDS), overdue=queued)
 
     def _foreign_report(self, call: Call, facts: stats.Facts) -> Any:
         try:
