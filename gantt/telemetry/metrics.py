@@ -227,8 +227,8 @@ TABLE: tuple[Metric, ...] = (
     Metric(
         'gantt_rpc_rebuilds_total',
         _C,
-        'Times that all connections to the broker were made anew because no self-ping was '
-        'answered although the broker works, by fate: done or failed.',
+        '1 where the process ends, for another one to take its place, because no self-ping was '
+        'answered although the broker works; fate: done.',
         ('fate',),
     ),
     Metric(

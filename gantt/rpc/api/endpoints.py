@@ -8,13 +8,15 @@ from typing import Any
 import msgspec
 
 from gantt import exceptions
+from gantt.core.claims.host_facts import TellFacts
 from gantt.core.messages import base
 from gantt.core.messages.report import ClaimWords, HostReport, RegisterHost, classes_of
 from gantt.core.messages.request import CancelClaims, ExtendClaims, GetRequest, SelectDestinations
+from gantt.core.nova.source import AggregatesTold, AskMoves, GroupsTold, GuestList, GuestsSettled
 from gantt.core.records.decision import Answer
 from gantt.rpc import wire
 from gantt.rpc.amqp.replies import Reply, StockReplies
-from gantt.rpc.api import casts, report_source, stats, stats_foreign
+from gantt.rpc.api import casts, stats, stats_foreign
 from gantt.rpc.call import Call
 from gantt.rpc.server.server import DEFERRED, Interface, Method, Pending
 
@@ -158,7 +160,7 @@ class StatsMethods:
                     bytes_max=None,
                     takes={'name': base.Name, 'stats': HostReport | stats.Dictionary},
                 ),
-                **report_source.methods(scheduler),
+                **source_methods(scheduler),
             },
             undecoded=self.undecoded,
         )
@@ -220,3 +222,39 @@ class StatsMethods:
         report = self._foreign.report(facts)
         left = call.left_seconds(REPORT_WAIT_SECONDS)
         return self._scheduler.report(report, wait_seconds=left)
+
+
+# -- What a report source, or an agent beside it, calls beside ``update_resource_stats``.
+#: Method -> its only argument and that one's type.  All of them may wait.
+SOURCE_CALLS: dict[str, tuple[str, type]] = {
+    'list_guests': ('listed', GuestList),
+    'tell_aggregates': ('told', AggregatesTold),
+    'tell_groups': ('told', GroupsTold),
+    'open_moves': ('asked', AskMoves),
+    'settle_guests': ('told', GuestsSettled),
+    'tell_facts': ('told', TellFacts),
+}
+
+
+def source_methods(scheduler: Any) -> dict[str, Method]:
+    """The methods, for the interface of a topic.
+
+    :param scheduler: the facade; its ``nova_source`` is what is called
+    """
+
+    def made(name: str, argument: str) -> Callable[[Call], Any]:
+        def run(call: Call) -> Any:
+            said = wire.argument(call)
+            if isinstance(said, TellFacts):
+                said = scheduler.signatures.introduce_beside(said, call.args[argument])
+            elif isinstance(said, GuestList):
+                scheduler.signatures.check_list(said, call.args[argument])
+            return base.to_builtins(getattr(scheduler.nova_source, name)(said))
+
+        return run
+
+    # They list what a host or a whole cloud has.
+    return {
+        name: Method(made(name, argument), takes={argument: tp}, bytes_max=None)
+        for name, (argument, tp) in SOURCE_CALLS.items()
+    }

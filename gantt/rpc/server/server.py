@@ -10,6 +10,7 @@ block) or on a bounded pool of threads, and it may answer later.
 
 import functools
 import logging
+import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,17 +24,79 @@ from gantt.core.messages import base as message
 from gantt.core.messages import quoting
 from gantt.rpc import wire
 from gantt.rpc.amqp import dead_letters, driver, refusals, self_ping
-from gantt.rpc.amqp.consumer import Consumer
+from gantt.rpc.amqp.consumer import GATHER_SECONDS, Consumer
 from gantt.rpc.amqp.dead_letters import DeadLetters
 from gantt.rpc.amqp.envelope import Incoming, as_bytes
 from gantt.rpc.amqp.replies import Count, StockReplies, is_answer
 from gantt.rpc.call import CALLER_SECONDS, Call
-from gantt.rpc.server.pool import WorkerPool
+
+
+# -- Worker threads behind a bounded queue.
+class WorkerPool:
+    """``threads`` threads; at most ``limit`` jobs wait."""
+
+    def __init__(self, name: str, threads: int, limit: int) -> None:
+        self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(limit)
+        self._threads = [
+            threading.Thread(target=self._run, name=f'{name}-{i}', daemon=True)
+            for i in range(threads)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, job: Callable[[], None]) -> bool:
+        """Queue a job; False where the queue is full."""
+        try:
+            self._queue.put_nowait(job)
+        except queue.Full:
+            return False
+        return True
+
+    def take_back(self) -> list[Callable[[], None]]:
+        """The jobs that wait, none of which will run."""
+        found = []
+        try:
+            while (job := self._queue.get_nowait()) is not None:
+                found.append(job)
+            self._queue.put_nowait(None)  # it ends a thread
+        except (queue.Empty, queue.Full):
+            pass
+        return found
+
+    @property
+    def depth(self) -> int:
+        """How many jobs wait."""
+        return self._queue.qsize()
+
+    def stop(self, seconds: float) -> bool:
+        """Finish what is queued; whether that was done within ``seconds``."""
+        end = time.monotonic() + seconds
+        for _ in self._threads:
+            try:
+                self._queue.put(None, timeout=max(0.0, end - time.monotonic()))
+            except queue.Full:
+                return False
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(max(0.0, end - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _run(self) -> None:
+        while (job := self._queue.get()) is not None:
+            try:
+                job()
+            except Exception:
+                LOG.exception('A worker thread met an error that nobody answered')
+
 
 LOG = logging.getLogger(__name__)
 
 #: Of a refusal, which may repeat what was sent, in a log line.
 LOGGED_CHARACTERS = 1000
+#: How long messages of a topic that is mostly cast to are gathered.
+CASTS_GATHER_SECONDS = GATHER_SECONDS
 #: Who is to call another process does so after this many milliseconds.
 GIVEN_BACK_MS = 50
 
