@@ -75,8 +75,7 @@ def renew_if_deaf(carrier: om.transport.RPCTransport) -> bool:
             transport.address(carrier),
         )
         _renewals.at[carrier] = time.monotonic()
-        close = driver.renew(carrier)
-        threading.Thread(target=close, name='rpc-close', daemon=True).start()
+        driver.renew(carrier)
         return True
     finally:
         _renewals.asking.release()

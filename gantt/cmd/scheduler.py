@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """``gantt-scheduler``: place requests and fold reports, over RabbitMQ.
 
-SIGTERM takes nothing new, answers what it has, and exits 0.  SIGHUP reads the
-options again, SIGUSR2 writes a report of what the process is doing.  ``[scheduler]
-workers`` above 1 makes a supervisor with so many of these processes.
+SIGTERM takes nothing new, answers what it has, and exits 0.  A process whose
+connections to the broker carry nothing does the same and exits 1, for its
+supervisor to start another one.  SIGHUP reads the options again, SIGUSR2 writes
+a report of what the process is doing.  ``[scheduler] workers`` above 1 makes a
+supervisor with so many of these processes.
 """
 
 import logging
@@ -22,6 +24,9 @@ from gantt.telemetry.metrics import Metrics
 from gantt.version import version_string
 
 LOG = logging.getLogger('gantt.cmd.scheduler')
+
+#: What a process that ends by itself may take beyond its own bound for finishing.
+GRACE_SECONDS = 15
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -52,7 +57,13 @@ def work(conf: Any, told: wiring.Told, number: int = 0) -> int:
     metrics.watch('gantt_queue_depth', lambda: scheduler.placing.admission.depth)
     metrics.watch('gantt_queue_projects', lambda: scheduler.placing.admission.projects)
     server = f'{conf.host}-{number}' if number else conf.host
-    rpc = RpcService(conf, scheduler, server=server, count=metrics.count)
+    rpc = RpcService(
+        conf,
+        scheduler,
+        server=server,
+        count=metrics.count,
+        on_stuck=lambda problem: told.give_up(problem, 2 * conf.rpc.drain_seconds + GRACE_SECONDS),
+    )
     health = Health(scheduler, rpc)
     metrics.watch('gantt_configuration_refused', lambda: float(bool(health.refused)))
     # Before any call is taken: who cannot listen ends, and would take calls away at each start.
@@ -76,7 +87,7 @@ def work(conf: Any, told: wiring.Told, number: int = 0) -> int:
     finished = scheduler.stop(conf.rpc.drain_seconds)
     if listener is not None:
         listener.stop()
-    return 0 if answered and finished else 1
+    return 0 if answered and finished and not told.problem else 1
 
 
 def _until_stop(

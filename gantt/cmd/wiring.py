@@ -14,6 +14,7 @@ import queue
 import signal
 import socket
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -111,6 +112,8 @@ class Told:
         # Of all queues only this one may be filled from a signal handler.
         self._words: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._is_stopping = False
+        #: Why the process ends by itself, for a supervisor to start another one; else nothing.
+        self.problem = ''
 
     def is_stopping(self) -> bool:
         """Whether it was told to finish and end."""
@@ -120,6 +123,14 @@ class Told:
         """To finish and end."""
         self._is_stopping = True
         self._words.put('stop')
+
+    def give_up(self, problem: str, seconds: float) -> None:
+        """To finish what goes well and end with an error, after so many seconds in any case."""
+        self.problem = problem
+        anyway = threading.Timer(seconds, os._exit, (1,))
+        anyway.daemon = True
+        anyway.start()
+        self.stop()
 
     def reload(self, *_: Any) -> None:
         """To read the options again."""

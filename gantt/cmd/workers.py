@@ -52,6 +52,8 @@ class Worker(cotyledon.Service):
             raise SystemExit(1) from None
         finally:
             self._finished.set()
+        if self._told.problem:
+            raise SystemExit(self._code)
 
     def terminate(self) -> None:
         """Let the work finish; the process ends with its exit code."""

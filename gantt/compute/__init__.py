@@ -4,16 +4,15 @@
 Light enough to live inside somebody else's agent: no database server, no HTTP,
 and no choice of a concurrency backend.  Read in this order:
 
-    ports.py        the scheduler and the guests as this package sees them
-    session.py      epoch and sequence: who we are, and in which order we speak
-    reporter.py     full and cumulative reports
-    journal.py      what this host was told to build, on disk
-    census.py       what runs here, and putting things straight after a crash
-    words.py        confirm, refuse, release
-    agent.py        build and delete: the second check, the confirmation, the guest
-    member.py       a host as a row of due times; runner.py runs many of them
-    farm.py         many fake hosts in one process
-    report_only.py  hosts that something else runs
-    drivers/        this machine, and a fake one
+    ports.py                  the scheduler and the guests as this package sees them
+    agent/session.py          epoch and sequence: who we are, in which order we speak; claims
+    agent/reporter.py         full and cumulative reports
+    agent/journal.py          what this host was told to build, on disk
+    agent/running_guests.py   what runs here, and the journal after a crash
+    agent/agent.py            build and delete: the second check, the confirmation, the guest
+    farm/host_agent.py        a host as a row of due times; runner.py runs many of them
+    farm/farm.py              many fake hosts in one process
+    sources/report_only.py    hosts that something else runs
+    drivers/                  this machine, and a fake one
     over_rpc.py, listen.py    the ports over the message broker
 """

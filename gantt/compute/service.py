@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """gantt-compute, wired from its configuration: a machine, a farm, a file of hosts, or facts."""
 
+import abc
 import logging
 import pathlib
 import random
 import signal
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from gantt import client, exceptions
 from gantt.client.signing import Signer
@@ -17,8 +18,7 @@ from gantt.compute.drivers.beside_nova import BesideNova
 from gantt.compute.drivers.start_locks import StartLocks
 from gantt.compute.drivers.this_machine import ThisMachine
 from gantt.compute.farm import faults, shapes
-from gantt.compute.farm.claimed import Claimed
-from gantt.compute.farm.farm import Farm, Plan
+from gantt.compute.farm.farm import Claimed, Farm, Plan
 from gantt.compute.farm.host_agent import Member, Settings, with_agent
 from gantt.compute.farm.runner import Runner
 from gantt.compute.listen import Listener, Methods
@@ -38,23 +38,27 @@ Signals = dict[int, Callable[[], object]]
 Reserved = Callable[[], Iterable[Build]]
 
 
-class Service(Protocol):
+class Service(abc.ABC):
     """One of the four things that gantt-compute can be."""
 
+    @abc.abstractmethod
     def start(self) -> None:
         """Begin; the broker is there."""
 
+    @abc.abstractmethod
     def stop(self, seconds: float) -> bool:
         """Take nothing new, finish what was begun; whether that was in time."""
 
+    @abc.abstractmethod
     def status(self) -> dict[str, object]:
         """How things stand, for the log."""
 
     def signals(self) -> Signals:
         """What signals make it do, apart from ending."""
+        return {signal.SIGHUP: self.status}
 
 
-class HostService:
+class HostService(Service):
     """The agent of this machine.
 
     :raises Misconfigured: an option or the journal cannot be used
@@ -105,11 +109,8 @@ class HostService:
     def status(self) -> dict[str, object]:
         return self.member.status()
 
-    def signals(self) -> Signals:
-        return {signal.SIGHUP: self.status}
 
-
-class FarmService:
+class FarmService(Service):
     """A farm of fake hosts, with one topic for all of them.
 
     :param reserved: what it builds although nobody tells it to; None: nothing
@@ -171,7 +172,7 @@ class FarmService:
         }
 
 
-class ReportOnlyService:
+class ReportOnlyService(Service):
     """Hosts that a file lists and something else runs."""
 
     def __init__(self, conf: Any, port: SchedulerPort) -> None:
@@ -195,11 +196,8 @@ class ReportOnlyService:
             'failures': sum(m.failures for m in members),
         }
 
-    def signals(self) -> Signals:
-        return {signal.SIGHUP: self.status}
 
-
-class FactsOnlyService:
+class FactsOnlyService(Service):
     """What Nova's APIs do not carry of this machine, told beside nova-compute.
 
     :raises Misconfigured: an option names what is not there
@@ -229,9 +227,6 @@ class FactsOnlyService:
     def status(self) -> dict[str, object]:
         return self.member.status()
 
-    def signals(self) -> Signals:
-        return {signal.SIGHUP: self.status}
-
 
 def from_conf(conf: Any, reserved: Reserved | None = None) -> Service:
     """What the command line asks for; waits for the broker.
@@ -241,29 +236,32 @@ def from_conf(conf: Any, reserved: Reserved | None = None) -> Service:
     :raises Misconfigured, InvalidMessage: an option or a file is wrong
     :raises BrokerUnavailable: after [rpc] start_wait_seconds
     """
-    if conf.fake and conf.report_only:
-        raise exceptions.Misconfigured(
-            option='--report-only',
-            problem='a farm speaks for its own hosts only',
-            fix='Start one process with --fake and another one with --report-only',
-        )
-    if conf.facts_only and (conf.fake or conf.report_only):
-        raise exceptions.Misconfigured(
-            option='--facts-only',
-            problem='it is about this machine only',
-            fix='Start one process with --facts-only and another one for the rest',
-        )
-    if conf.build_claims and not conf.fake:
-        raise exceptions.Misconfigured(
-            option='--build-claims',
-            problem='it is about hosts that are played',
-            fix='Add --fake N, or let a conductor send the builds',
-        )
+    for is_wrong, option, problem, fix in (
+        (
+            conf.fake and conf.report_only,
+            '--report-only',
+            'a farm speaks for its own hosts only',
+            'Start one process with --fake and another one with --report-only',
+        ),
+        (
+            conf.facts_only and (conf.fake or conf.report_only),
+            '--facts-only',
+            'it is about this machine only',
+            'Start one process with --facts-only and another one for the rest',
+        ),
+        (
+            conf.build_claims and not conf.fake,
+            '--build-claims',
+            'it is about hosts that are played',
+            'Add --fake N, or let a conductor send the builds',
+        ),
+    ):
+        if is_wrong:
+            raise exceptions.Misconfigured(option=option, problem=problem, fix=fix)
     carrier = client.get_transport(conf)
     port = OverRpc(carrier, conf.compute.call_seconds, _signer(conf))
-    service: Service
     if conf.fake:
-        service = FarmService(conf, carrier, port, reserved)
+        service: Service = FarmService(conf, carrier, port, reserved)
     elif conf.report_only:
         service = ReportOnlyService(conf, port)
     elif conf.facts_only:

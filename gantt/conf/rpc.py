@@ -94,10 +94,9 @@ OPTS = [
         min=1,
         max=1000,
         help='After so many failures in a row, each time with a broker that confirms a message '
-        'on a new connection, the process makes all its connections to the broker anew, without '
-        'a restart and without losing what it has accepted. At first not more often than every '
-        '30 seconds; the pause doubles while that does not help, up to 10 minutes. The health '
-        'check fails meanwhile.',
+        'on a new connection, the process answers what it has accepted, exits 1, and is to be '
+        'started again by its supervisor, as workers are. A topic that has had no answer since '
+        'the start is no reason to end. The health check fails meanwhile.',
     ),
     cfg.StrOpt(
         'dead_letter_queue',

@@ -15,13 +15,12 @@ from gantt.core.messages import resource_classes
 from gantt.core.messages.base import TEXT_MAX
 from gantt.core.messages.report import IO_WORKLOAD, Metric, RegisterHost
 from gantt.core.messages.report import Hypervisor as Runs
-from gantt.core.messages.resource_classes import Inventory
+from gantt.core.messages.resource_classes import AMOUNT_MAX, RATIO_MAX, Inventory
 from gantt.core.nova.events import Guest
 from gantt.nova_source import names
-from gantt.nova_source.amounts import taken_over
 from gantt.nova_source.names import Named
 from gantt.nova_source.reading import Picture
-from gantt.nova_source.words import Flavor, Hypervisor, Room, Server, Service
+from gantt.nova_source.words import Amounts, Flavor, Hypervisor, Room, Server, Service
 from gantt.rpc.nova import flavor as nova_flavor
 
 _CPU_KEYS = ('arch', 'model', 'vendor', 'topology', 'cells', 'features', 'maxphysaddr')
@@ -307,3 +306,44 @@ def amounts_of(server: Server) -> dict[str, int]:
 def _swap(flavor: Flavor) -> int:
     swap = str(flavor.swap)
     return int(swap) if swap.isdigit() else 0
+
+
+# -- Placement's inventories as ours, never with more room than it says.
+def taken_over(
+    found: Mapping[str, Amounts], left_out: Set[str]
+) -> tuple[dict[str, Inventory], dict[str, str]]:
+    """The inventories by class, and of those that cannot be taken: why.
+
+    :param left_out: classes that the scheduler does not know
+    """
+    made, wrong = {}, {}
+    for kind, amounts in found.items():
+        if kind in left_out:
+            continue
+        one = inventory(amounts)
+        problem = one.problem()
+        if problem is None:
+            made[kind] = one
+        else:
+            wrong[kind] = f'{problem[0]}: {problem[1]}'
+    return made, wrong
+
+
+def inventory(amounts: Amounts) -> Inventory:
+    """Of one class; what is out of bounds is drawn in."""
+    total, ratio = amounts.total, min(amounts.allocation_ratio, RATIO_MAX)
+    reserved = min(max(0, amounts.reserved), max(0, total))
+    if ratio <= 0:
+        reserved, ratio = max(0, total), 1.0
+    least, most = max(1, amounts.min_unit), amounts.max_unit
+    if most is not None and most < least:
+        # Nothing fits: in numbers that can be said, nothing is large enough.
+        least = most = max(0, total) + 1
+    return Inventory(
+        total=total,
+        reserved=reserved,
+        min_unit=least,
+        max_unit=None if most is None else min(most, AMOUNT_MAX),
+        step_size=min(max(1, amounts.step_size), AMOUNT_MAX),
+        allocation_ratio=ratio,
+    )

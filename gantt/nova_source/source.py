@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from gantt import exceptions
+from gantt.compute.agent.agent import Halted
 from gantt.compute.agent.running_guests import Census
 from gantt.compute.agent.session import Session
 from gantt.compute.farm.host_agent import Member
@@ -24,6 +25,7 @@ from gantt.compute.farm.runner import Runner
 from gantt.compute.ports import Facts, SchedulerPort
 from gantt.compute.sources.report_source import Count
 from gantt.core.messages import base
+from gantt.core.messages.report import HostReport, Registered, RegisterHost
 from gantt.core.nova.events import GuestSettled, NovaAggregate
 from gantt.core.nova.source import (
     AggregatesTold,
@@ -39,8 +41,69 @@ from gantt.nova_source import facts, groups, lists
 from gantt.nova_source.cells import Cells
 from gantt.nova_source.facts import Said, Told
 from gantt.nova_source.lists import NOW_AND_THEN, Guests
-from gantt.nova_source.port import Port
 from gantt.nova_source.reading import Picture, Reader
+
+
+# -- The scheduler's port for reports, as a source uses it for hosts that are not its own.
+class LeftAlone(Halted):
+    """The scheduler does not let us speak for a host; nothing is done until somebody hurries."""
+
+
+class Port:
+    """Notes what the scheduler does not take.
+
+    :ivar left_out: resource classes that it does not know
+    :ivar refused: hosts that it does not let us speak for
+    """
+
+    def __init__(self, port: SchedulerPort) -> None:
+        self.left_out: frozenset[str] = frozenset()
+        self.refused: set[str] = set()
+        self._port = port
+        self.confirm, self.refuse, self.release = port.confirm, port.refuse, port.release
+
+    def register(self, message: RegisterHost) -> Registered:
+        """Announce a host.
+
+        :raises LeftAlone: somebody else speaks for it
+        """
+        try:
+            registered = self._port.register(message)
+        except exceptions.Refused as e:
+            self.refused.add(message.name)
+            LOG.error(
+                'Host %s is left alone, and asked for again now and then: %s', message.name, e
+            )
+            raise LeftAlone(str(e)) from None
+        self.refused.discard(message.name)
+        if message.uuid is not None and registered.uuid != message.uuid:
+            LOG.warning(
+                'Host %s has the uuid %s with the scheduler, its node in Nova is %s: who names it '
+                'by the uuid of the node does not find it. Is the old node gone for good, take '
+                'the host off the scheduler, and it comes in anew',
+                message.name,
+                registered.uuid,
+                message.uuid,
+            )
+        return registered
+
+    def report(self, report: HostReport) -> str | None:
+        """Report; after the refusal of a class, without it."""
+        try:
+            return self._port.report(report)
+        except exceptions.UnknownResourceClass as e:
+            name = str(e.kwargs.get('name', ''))
+            if name in self.left_out or not name:
+                raise
+            self.left_out |= {name}
+            LOG.warning(
+                'Resource class %s is not known to the scheduler and left out: declare it by '
+                'PUT /v1/resource-classes/%s',
+                name,
+                name,
+            )
+            raise exceptions.Unavailable(f'again without {name}') from None
+
 
 LOG = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@
 ``conf`` is the process's global configuration object (see ``transport``).
 """
 
-import functools
 import logging
 import threading
 import time
@@ -24,7 +23,6 @@ from gantt.rpc.amqp import driver, refusals, transport
 from gantt.rpc.amqp.dead_letters import DeadLetters
 from gantt.rpc.amqp.replies import CHANNELS, Count
 from gantt.rpc.amqp.self_ping import SelfPing
-from gantt.rpc.amqp.straight import Letter
 from gantt.rpc.amqp.timers import Later
 from gantt.rpc.api.endpoints import ClaimsMethods, SchedulerMethods, StatsMethods
 from gantt.rpc.api.stats import Ratios
@@ -44,6 +42,10 @@ def _count_nothing(name: str, value: float = 1, **labels: str) -> None:
     """For callers that keep no metrics."""
 
 
+def _ignore(problem: str) -> None:
+    """For whoever lives in somebody else's process: the health check says what is wrong."""
+
+
 def _not_closing(record: logging.LogRecord) -> bool:
     return 'during closing channel' not in str(record.msg)
 
@@ -56,6 +58,8 @@ class RpcService:
         or the queues of each start stay behind in the broker
     :param count: ``Recorder.count``
     :param url: broker, in place of ``transport_url``
+    :param on_stuck: called, with what is wrong, by a thread of its own where the broker works
+        and nothing of it is heard here: the process is to end, for another to take its place
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class RpcService:
         server: str | None = None,
         count: Count = _count_nothing,
         url: str | None = None,
+        on_stuck: Callable[[str], None] = _ignore,
     ) -> None:
         self._conf = conf.rpc
         self._count = count
@@ -81,13 +86,9 @@ class RpcService:
         self._nova = self._nova_transport(conf, url)
         self._nova_methods: NovaMethods | None = None
         self._notifier = self._made_notifier(conf, url)
-        self._plans = self._wired(scheduler)
-        self._topics = [make() for make in self._plans]
+        self._topics = self._wired(scheduler)
         self._running: list[Topic] = []
-        self._is_stopping = False
-        #: Held while topics are started or stopped.
-        self._changing = threading.Lock()
-        self._self_ping = SelfPing(self._conf, lambda: self._running, self.rebuild, count)
+        self._self_ping = SelfPing(self._conf, lambda: self._running, on_stuck, count)
         self._pausing = Pausing(scheduler, lambda: self._running, count)
 
     @staticmethod
@@ -101,18 +102,21 @@ class RpcService:
             return None
         return NovaNotifier(conf, transport.nova_url(conf, url), conf.host, self._count)
 
-    def _wired(self, scheduler: Any) -> list[Callable[[], Topic]]:
-        """Ways to make the topics, which share what they are connected to."""
+    def _wired(self, scheduler: Any) -> list[Topic]:
+        """The topics, which share what they are connected to."""
         ratios = Ratios(
             cpu=self._conf.dictionary_cpu_allocation_ratio,
             ram=self._conf.dictionary_ram_allocation_ratio,
             disk=self._conf.dictionary_disk_allocation_ratio,
         )
-        own = functools.partial(self._plan, self._own, transport.EXCHANGE)
-        plans = [
-            own(wire.SCHEDULER_TOPIC, SchedulerMethods(scheduler, self._replies).interface),
-            own(wire.CLAIMS_TOPIC, ClaimsMethods(scheduler).interface),
-            own(wire.STATS_TOPIC, StatsMethods(scheduler, ratios).interface),
+        interfaces = {
+            wire.SCHEDULER_TOPIC: SchedulerMethods(scheduler, self._replies).interface,
+            wire.CLAIMS_TOPIC: ClaimsMethods(scheduler).interface,
+            wire.STATS_TOPIC: StatsMethods(scheduler, ratios).interface,
+        }
+        topics = [
+            self._topic(self._own, transport.EXCHANGE, name, interface)
+            for name, interface in interfaces.items()
         ]
         if self._notifier is not None:
             terms = Terms(
@@ -130,22 +134,22 @@ class RpcService:
                 heartbeat_seconds=driver.options(self._nova)[1].heartbeat_timeout_threshold,
                 give_back=self._given_back_to_nova,
             )
-            plans.append(
-                self._plan(
+            topics.append(
+                self._topic(
                     self._nova,
                     self._conf.nova_exchange,
                     self._conf.nova_topic,
                     self._nova_methods.interface,
                 )
             )
-        return plans
+        return topics
 
     def _given_back_to_nova(self, call: Call, seconds: float) -> bool:
         """Put a call of Nova's back into the queue where others are to take it.
 
         :param seconds: for which its caller waits
         """
-        if not self._pausing.is_paused or not isinstance(call.raw, Letter):
+        if not self._pausing.is_paused or not call.raw.is_whole_text:
             return False
         try:
             driver.send_again(call.raw, self._conf.nova_exchange, self._conf.nova_topic, seconds)
@@ -154,11 +158,8 @@ class RpcService:
             return False
         return True
 
-    def _plan(
-        self, carrier: Any, exchange: str, topic: str, interface: Interface
-    ) -> Callable[[], Topic]:
-        return functools.partial(
-            Topic,
+    def _topic(self, carrier: Any, exchange: str, topic: str, interface: Interface) -> Topic:
+        return Topic(
             carrier,
             om.Target(exchange=exchange, topic=topic, server=self._server),
             interface,
@@ -204,34 +205,6 @@ class RpcService:
             self._self_ping.start()
             self._pausing.start()
         return True
-
-    def rebuild(self) -> None:
-        """Listen, send and hear answers on new connections; let go of all present ones.
-
-        The new ones listen before the old ones end: nobody's call finds nobody.  What was
-        received is answered, over the new ones.
-
-        :raises Misconfigured: no new queue could be declared; the old connections listen on
-        """
-        with self._changing:
-            if self._is_stopping:
-                return
-            old, fresh = self._running, [make() for make in self._plans]
-            closers = [driver.renew(carrier) for carrier in self._carriers]
-            try:
-                for topic in fresh:
-                    self._started(topic)
-            except exceptions.GanttError:
-                for topic in fresh:
-                    topic.abandon()
-                raise
-            finally:
-                for close in closers:
-                    threading.Thread(target=close, name='rpc-close', daemon=True).start()
-            self._topics, self._running = fresh, list(fresh)
-            for topic in old:
-                topic.abandon()
-        LOG.info('Listening again on %s', ', '.join(t.name for t in fresh))
 
     @staticmethod
     def _started(topic: Topic) -> None:
@@ -308,14 +281,9 @@ class RpcService:
         :param seconds: None: [rpc] drain_seconds
         :returns: whether everything accepted was answered in time
         """
-        self._is_stopping = True
         self._self_ping.stop()
         self._pausing.stop()
-        with self._changing:
-            return self._stopped(self._conf.drain_seconds if seconds is None else seconds)
-
-    def _stopped(self, seconds: float) -> bool:
-        end = time.monotonic() + seconds
+        end = time.monotonic() + (self._conf.drain_seconds if seconds is None else seconds)
         # py-amqp remarks on each message that crosses the closing of a channel.
         logging.getLogger('amqp').addFilter(_not_closing)
         for carrier in self._carriers:

@@ -127,8 +127,8 @@ counter gantt_rpc_self_pings_total fate
 counter gantt_rpc_pauses_total
   Times that calls were left to other schedulers because the database was silent.
 counter gantt_rpc_rebuilds_total fate
-  Times that all connections to the broker were made anew because no self-ping was answered
-  although the broker works, by fate: done or failed.
+  1 where the process ends, for another one to take its place, because no self-ping was answered
+  although the broker works; fate: done.
 counter gantt_messages_refused_total method code
   HTTP requests refused, by method and route and by error code.
 counter gantt_nova_events_total event fate

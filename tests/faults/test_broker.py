@@ -298,7 +298,9 @@ def test_a_caller_whose_queue_is_stuck_holds_up_nobody(town):
 
 
 # -- connections that are open and carry nothing ----------------------------------------------
-def test_a_process_that_hears_nothing_mends_itself(closing, a_site, rabbit_url):
+def test_a_process_that_hears_nothing_is_replaced_and_serves_again(closing, a_site, rabbit_url):
+    """By whoever looks after it, who is played here; ``gantt-scheduler`` itself does so for its
+    workers."""
     site = a_site()
     way, deliveries, _ = amqp.proxy(rabbit_url)
     closing.callback(way.close)
@@ -310,11 +312,32 @@ def test_a_process_that_hears_nothing_mends_itself(closing, a_site, rabbit_url):
     rng = random.Random(3)
     until(lambda: site.metric('deaf', 'gantt_rpc_self_pings_total') >= 1, 'it calls itself')
     deliveries.deafen()
-    until(lambda: sick(site, 'deaf') == {'broker'}, 'it says so')
+    until(lambda: site.process('deaf').poll() is not None, 'it ends')
+    assert site.process('deaf').returncode == 1
+    assert 'this process hears nothing of it' in site.log('deaf')
+    site.again('deaf')
+    until(lambda: sick(site, 'deaf') == set(), 'its successor is well')
     assert callers.ask(load.a_request(rng)).answer
-    until(lambda: sick(site, 'deaf') == set(), 'it is well again')
-    assert site.metric('deaf', 'gantt_rpc_rebuilds_total') >= 1
+    assert site.stop('deaf') == 0
+
+
+def test_a_worker_that_hears_nothing_is_replaced_by_its_supervisor(closing, a_site, rabbit_url):
+    site = a_site()
+    way, deliveries, _ = amqp.proxy(rabbit_url)
+    closing.callback(way.close)
+    callers = load.Conductors(rabbit_url, attempt_seconds=2)
+    closing.callback(callers.close)
+    hosts.add(site.store, ['only'], VCPU=1000)
+    pings = {'self_ping_seconds': 0.5, 'self_ping_wait_seconds': 2, 'self_ping_failures': 2}
+    options = {**hosts.SILENT, 'scheduler': hosts.SILENT['scheduler'] | {'workers': 2}}
+    site.start('deaf', broker=way.url(rabbit_url), rpc=pings, **options)
+    until(lambda: 'gantt-scheduler is ready' in site.log('deaf'), 'they serve')
+    time.sleep(3)  # they call themselves
+    deliveries.deafen()
+    until(lambda: site.log('deaf').count('this process hears nothing of it') >= 2, 'they end')
+    until(lambda: site.log('deaf').count('gantt-scheduler is ready') >= 4, 'others are ready')
     assert site.process('deaf').poll() is None
+    assert callers.ask(load.a_request(random.Random(3))).answer
     assert site.stop('deaf') == 0
 
 

@@ -22,7 +22,7 @@ from gantt.core.resources.host_keys import Rules
 from gantt.db.engine import session
 from gantt.db.schema import migration, models
 from gantt.db.stores.store import SqlStore
-from gantt.rpc.amqp.straight import Letter
+from gantt.rpc.amqp.envelope import Incoming
 from gantt.rpc.api.endpoints import StatsMethods
 from gantt.rpc.api.stats import Ratios
 from gantt.rpc.call import Call
@@ -84,7 +84,7 @@ class Door:
 
 def report_by(methods, name='esx-1'):
     """The fate of one dictionary report that somebody waits for."""
-    call = Call(Letter(None, {'_msg_id': 'm', '_reply_q': 'q'}, 100))
+    call = Call(Incoming(None, {'_msg_id': 'm', '_reply_q': 'q'}, 100))
     call.args = {'name': name, 'stats': {'vcpus': 8, 'memory_mb': 1024, 'local_gb': 10}}
     return methods.update_resource_stats(call).run(call)['fate']
 

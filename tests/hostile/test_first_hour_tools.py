@@ -20,8 +20,7 @@ from gantt import exceptions
 from gantt.cli.endpoint import Endpoint
 from gantt.cmd import manage
 from gantt.cmd.compute import reserved_claims
-from gantt.compute.farm.claimed import Claimed
-from gantt.compute.farm.farm import Farm, Plan
+from gantt.compute.farm.farm import Claimed, Farm, Plan
 from gantt.compute.farm.host_agent import Settings
 from gantt.compute.farm.runner import Runner
 from gantt.conf import files

@@ -183,7 +183,7 @@ def test_who_has_no_database_leaves_calls_to_others_until_it_answers(buses, cond
 @pytest.mark.finding('A2', 'a stopped scheduler takes a bounded number of messages')
 def test_a_pause_that_ends_at_once_costs_no_connection(buses, conductor):
     one, _ = buses(), buses()
-    before = [driver.attachment_of(topic._server) for topic in one.service._running]
+    before = [topic.consumer.channel for topic in one.service._running]
     for number in range(10):
         for topic in one.service._running:
             topic.pause()
@@ -193,7 +193,7 @@ def test_a_pause_that_ends_at_once_costs_no_connection(buses, conductor):
             topic.resume()
         conductor.select_destinations(a_request())
     time.sleep(2 * driver.IDLE_LOOK_SECONDS)
-    after = [driver.attachment_of(topic._server) for topic in one.service._running]
+    after = [topic.consumer.channel for topic in one.service._running]
     assert after == before
     assert [topic.consumers() for topic in one.service._running] == [2, 2, 2, 2]
 

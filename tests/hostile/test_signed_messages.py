@@ -20,12 +20,12 @@ from gantt.core.messages.report import ClaimWords, RegisterHost
 from gantt.core.resources import host_keys
 from gantt.core.resources.host_keys import Introduced, Mode, Proof, Rules
 from gantt.ed25519 import PrivateKey
-from gantt.rpc.amqp.straight import Letter
+from gantt.rpc.amqp.envelope import Incoming
 from gantt.rpc.api import casts
 from gantt.rpc.api.endpoints import ClaimsMethods, StatsMethods
 from gantt.rpc.api.stats import Ratios
 from gantt.rpc.call import Call
-from gantt.rpc.server.server import Method, Promised
+from gantt.rpc.server.server import Pending
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
@@ -61,7 +61,7 @@ class Site:
         """What is answered, or raised."""
         scheduler, doors = self.schedulers[by], self.doors[by]
         (found,) = [d.interface.methods[method] for d in doors if method in d.interface.methods]
-        call = Call(Letter(None, {'_msg_id': 'm', '_reply_q': 'q'}, 100))
+        call = Call(Incoming(None, {'_msg_id': 'm', '_reply_q': 'q'}, 100))
         call.method, call.takes = method, found.takes
         argument = next(iter(found.takes))
         call.args = (
@@ -69,17 +69,17 @@ class Site:
         )
         call.args = json.loads(json.dumps(call.args))
         result = found.run(call)
-        while isinstance(result, Method):
+        while isinstance(result, Pending) and result.run is not None:
             result = result.run(call)
-        if isinstance(result, Promised):
+        if isinstance(result, Pending):
             scheduler.registrations.step()
             scheduler.intake.step()
-            result = result.told(result.future.result(0))
+            result = result.convert(result.future.result(0))
         return result
 
     def tell_plainly(self, name):
         """A report of the older form, by somebody who hardly waits."""
-        call = Call(Letter(None, {'_msg_id': 'm', '_reply_q': 'q', '_timeout': 0.01}, 100))
+        call = Call(Incoming(None, {'_msg_id': 'm', '_reply_q': 'q', '_timeout': 0.01}, 100))
         stats = {'vcpus': 8, 'memory_mb': 1024, 'local_gb': 10}
         call.args = {'name': name, 'stats': stats}
         return self.doors[0][1].update_resource_stats(call).run(call)
@@ -90,7 +90,7 @@ class Site:
         said = json.dumps({'method': casts.METHOD, 'args': args, 'version': '1.9'})
         envelope = json.dumps({'oslo.version': '2.0', 'oslo.message': said})
         scheduler = self.schedulers[by]
-        run = self.doors[by][1].straight(envelope.encode())
+        run = self.doors[by][1].undecoded(envelope.encode())
         if run is None:
             return False
         run()

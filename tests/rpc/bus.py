@@ -66,7 +66,15 @@ class Bus:
             self.conf.set_override('driver', [notify], 'oslo_messaging_notifications')
         self.counts = Counts()
         self.facade = facade if facade is not None else Facade()
-        self.service = RpcService(self.conf, self.facade, server='scheduler-1', count=self.counts)
+        #: Why the process was to be replaced, each time.
+        self.stuck: list[str] = []
+        self.service = RpcService(
+            self.conf,
+            self.facade,
+            server='scheduler-1',
+            count=self.counts,
+            on_stuck=self.stuck.append,
+        )
         self.service.start()
         self.transports: list[Any] = []
         self._open = True

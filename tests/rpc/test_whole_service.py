@@ -17,7 +17,7 @@ from gantt.core.messages.request import GroupRef, Policy, RequestSpec
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import Group
 from gantt.rpc.amqp import driver
-from gantt.rpc.amqp.straight import Letter
+from gantt.rpc.amqp.envelope import Incoming
 from gantt.rpc.api.endpoints import StatsMethods
 from gantt.rpc.api.stats import Ratios
 from gantt.rpc.call import Call
@@ -277,7 +277,7 @@ def test_who_calls_with_a_report_is_answered_before_he_gives_up(served, form):
 
 def aged(seconds, **said):
     """A message that has waited for a thread for so long."""
-    call = Call(Letter(None, said, 100))
+    call = Call(Incoming(None, said, 100))
     call.arrived -= seconds
     return call
 

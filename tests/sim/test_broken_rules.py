@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from gantt.compute.agent import running_guests
-from gantt.compute.agent.claim_client import Words
 from gantt.compute.agent.journal import PENDING, MemoryJournal
+from gantt.compute.agent.session import Words
 from gantt.core.claims import claim, reconcile
 from gantt.core.claims.claim import Event, State
 from gantt.sim import plan, world

@@ -19,7 +19,6 @@ import msgspec
 
 from gantt import exceptions
 from gantt.compute.agent import layouts, running_guests
-from gantt.compute.agent.claim_client import Words
 from gantt.compute.agent.journal import (
     FINISHED,
     PENDING,
@@ -29,7 +28,7 @@ from gantt.compute.agent.journal import (
     Entry,
     Journal,
 )
-from gantt.compute.agent.session import Fenced, Session, Stamp
+from gantt.compute.agent.session import Fenced, Session, Stamp, Words
 from gantt.compute.agent.trust import Trust
 from gantt.compute.ports import Guest, GuestDriver, GuestError, SchedulerPort
 from gantt.core.messages.build import Build, Delete

@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import amqp
 
 from gantt import exceptions
-from gantt.rpc.amqp import driver, undecoded
+from gantt.rpc.amqp import driver, envelope
 
 LOG = logging.getLogger(__name__)
 
 #: Of each body; what is longer is cut.
-KEPT_BYTES = undecoded.KEPT_BYTES
+KEPT_BYTES = envelope.KEPT_BYTES
 #: Letters that may wait for the thread.
 WAITING = 200
 #: One sender has this part of the queue.
@@ -162,7 +162,7 @@ class DeadLetters:
             {
                 'code': getattr(error, 'code', 'gantt.error'),
                 'problem': f'{error}'[:1000] or type(error).__name__,
-                'bytes': undecoded.size_of(body),
+                'bytes': envelope.size_of(body),
                 'server': self._server,
                 **about,
             },

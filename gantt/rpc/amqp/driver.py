@@ -1,24 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The private names of oslo.messaging that Gantt rests on.
 
-What the library's public surface does not say (the size of a body, whether the
-consumer was attached anew, one bounded try of a reply) is read from its AMQP
-driver here; ``straight`` and ``outlet`` do the same for the two places where
-speed is won, ``least_privilege`` for what would take permissions of the broker.
-``tests/rpc/test_driver_contract.py`` fails when a version of the library moves
+What the library's public surface does not have (one bounded try of a reply, connections
+that are made anew) is read from its AMQP driver here; ``consumer`` and ``publisher`` do the
+same for receiving and replying, ``least_privilege`` for what would take permissions of the
+broker.  ``tests/rpc/test_driver_contract.py`` fails when a version of the library moves
 one of these names.
 """
 
 import contextlib
-import functools
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import amqp
-import msgspec
 import oslo_messaging as om
 from kombu import Exchange
 from kombu.exceptions import OperationalError
@@ -27,48 +24,9 @@ from oslo_messaging._drivers import common as rpc_common
 from oslo_messaging._drivers.amqp import AMQPDestinationNotFound
 from oslo_messaging._drivers.amqpdriver import AMQPDriverBase
 from oslo_messaging.rpc import client as rpc_client
-from oslo_messaging.rpc.server import RPCServer
 
 from gantt import exceptions
-from gantt.rpc.amqp import least_privilege, refusals, straight, undecoded
-
-__all__ = [
-    'AWAY',
-    'RPCServer',
-    'ReplyQueueMissing',
-    'SharedQueue',
-    'acknowledge',
-    'answered_within',
-    'attachment',
-    'attachment_of',
-    'away',
-    'body_bytes',
-    'caller_seconds',
-    'connection_beside',
-    'consumers',
-    'drop_senders',
-    'envelope',
-    'forget',
-    'hear_no_more',
-    'hears_answers',
-    'is_in_process',
-    'let_go',
-    'masked',
-    'may_have_surrogates',
-    'new_connection',
-    'options',
-    'probe',
-    'ready_for_calls',
-    'renew',
-    'reply',
-    'send_again',
-    'sender',
-    'server_version',
-    'speaks_amqp',
-    'transport_url',
-    'wake_often',
-]
-
+from gantt.rpc.amqp import envelope, least_privilege, refusals
 
 #: What the library and the ones below it raise when the broker is away.
 AWAY = (om.MessageDeliveryFailure, OperationalError, OSError)
@@ -115,43 +73,6 @@ def caller_seconds(conf: Any) -> float:
     """How long callers wait that are configured as this process is: ``rpc_response_timeout``."""
     conf.register_opts(rpc_client._client_opts)  # else only a client does
     return float(conf.rpc_response_timeout)
-
-
-def body_bytes(incoming: Any) -> int:
-    """Size of the body as it came over the wire, 0 where the driver does not say."""
-    if isinstance(incoming, straight.Letter):
-        return incoming.size
-    raw = getattr(incoming.message, '_raw_message', None)
-    body = getattr(raw, 'body', None)
-    return undecoded.size_of(body) if body is not None else 0
-
-
-def may_have_surrogates(incoming: Any) -> bool:
-    """Whether the body has an escape that could be half a character.
-
-    Rare, and cheap to see in the bytes: JSON as Python writes it is plain ASCII.
-    """
-    if isinstance(incoming, straight.Letter):
-        return False  # its decoder takes none
-    raw = getattr(incoming.message, '_raw_message', None)
-    body = getattr(raw, 'body', None)
-    if isinstance(body, str):
-        body = body.encode('utf-8', 'surrogatepass')
-    return not isinstance(body, bytes) or b'\\ud' in body or b'\\uD' in body
-
-
-def attachment(incoming: Any) -> object:
-    """Something that changes when the consumer is attached anew to the broker."""
-    return incoming.listener.conn.channel
-
-
-def attachment_of(server: Any) -> object:
-    """The same of a server that listens; None before it does, and after."""
-    listener = getattr(server, 'listener', None)
-    consumer = getattr(listener, '_poll_style_listener', None)
-    with contextlib.suppress(rpc_common.InvalidRPCConnectionReuse):
-        return getattr(getattr(consumer, 'conn', None), 'channel', None)
-    return None
 
 
 def connection_beside(transport: Any) -> Any:
@@ -238,16 +159,20 @@ def away(connection: Any, error: Exception) -> exceptions.BrokerUnavailable:
     return exceptions.BrokerUnavailable(url=where, problem=refusals.said(error))
 
 
-def envelope(incoming: Any, result: Any, error: Exception | None) -> dict[str, str]:
-    """A reply as the library would write it, by a faster encoder."""
-    body = {
-        'result': result,
-        'failure': _failure(error),
-        'ending': True,
-        '_msg_id': incoming.msg_id,
-        '_unique_id': uuid.uuid4().hex,
-    }
-    return {'oslo.version': '2.0', 'oslo.message': msgspec.json.encode(body).decode()}
+def answer(
+    msg_id: str | None, result: Any = None, error: Exception | None = None
+) -> dict[str, str]:
+    """A reply as the library would write it."""
+    failure = error and rpc_common.serialize_remote_exception((type(error), error, None))
+    return envelope.closed(
+        {
+            'result': result,
+            'failure': failure,
+            'ending': True,
+            '_msg_id': msg_id,
+            '_unique_id': uuid.uuid4().hex,
+        }
+    )
 
 
 def reply(connection: Any, incoming: Any, result: Any, error: Exception | None) -> None:
@@ -259,7 +184,7 @@ def reply(connection: Any, incoming: Any, result: Any, error: Exception | None) 
     :raises ReplyQueueMissing: nobody listens on the caller's reply queue
     :raises BrokerUnavailable: the broker does not take it
     """
-    body = envelope(incoming, result, error)
+    body = answer(incoming.msg_id, result, error)
     try:
         _direct_send(connection, incoming.reply_q, body)
     except (om.MessageUndeliverable, AMQPDestinationNotFound):
@@ -267,13 +192,6 @@ def reply(connection: Any, incoming: Any, result: Any, error: Exception | None) 
     except AWAY as e:
         forget(connection)
         raise away(connection, e) from None
-
-
-def _failure(error: Exception | None) -> str | None:
-    """An error as the library puts it on the wire, without lines of ours."""
-    if error is None:
-        return None
-    return rpc_common.serialize_remote_exception((type(error), error, None))
 
 
 def forget(connection: Any) -> None:
@@ -295,9 +213,7 @@ def drop_senders(transport: Any) -> None:
         pool._items.clear()
         pool._current_size -= len(dropped)
         pool._cond.notify_all()
-    for item in dropped:
-        _cut(item)
-        threading.Thread(target=_close, args=(item,), name='rpc-close', daemon=True).start()
+    _let_go(dropped)
 
 
 def _direct_send(c: Any, queue: str, body: dict[str, str]) -> None:
@@ -364,65 +280,6 @@ def wake_often() -> None:
     amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MAX = IDLE_LOOK_SECONDS
 
 
-class SharedQueue:
-    """The consumer of a listener on the queue that it shares with other processes.
-
-    While it is held nothing is taken off that queue; the listener's own queues go on.
-
-    :param listener: of a server, before it starts, and after what else looks at its messages
-    """
-
-    def __init__(self, listener: Any, queue: str) -> None:
-        self._poller = listener._poll_style_listener
-        consumers = self._poller.conn.connection._consumers
-        self._consumer = next(one for one in consumers if one.queue_name == queue)
-        self._tag = consumers[self._consumer]
-        self._held = False
-        #: Whether the broker has it, or is about to; belongs to the listener's thread.
-        self._is_attached = True
-        callback = functools.partial(self._receive, self._consumer._callback)
-        self._consumer._callback = callback
-
-    @property
-    def is_held(self) -> bool:
-        """Whether nothing is to be taken."""
-        return self._held
-
-    def hold(self, held: bool) -> None:
-        """Take nothing from now on, or take again.  Any thread; soon done by the listener's."""
-        if self._held != held:
-            self._held = held
-            self._poller._message_operations_handler.do(self._apply)
-
-    def _receive(self, usual: Callable[[Any], None], raw: Any) -> None:
-        if not self._held:
-            usual(raw)
-            return
-        # First: what is rejected would come here again.  Once too often does no harm.
-        self._is_attached = False
-        raw.channel.basic_cancel(str(self._tag), nowait=True)
-        raw.channel.basic_reject(raw.delivery_tag, requeue=True)
-
-    def _apply(self) -> None:
-        """Run by the listener between two messages."""
-        below = self._poller.conn.connection
-        with below._connection_lock:
-            if not self._held:
-                below._consumers[self._consumer] = self._tag
-                if not self._is_attached:  # else the tag would be in use
-                    self._is_attached = True
-                    below._new_tags.add(self._tag)
-                return
-            # Where the connection breaks the library attaches those that it still has.
-            below._consumers.pop(self._consumer, None)
-            below._new_tags.discard(self._tag)
-            if self._is_attached:
-                self._is_attached = False
-                with contextlib.suppress(*AWAY, *below.connection.recoverable_connection_errors):
-                    if below.channel is not None:
-                        below.channel.basic_cancel(str(self._tag), nowait=True)
-
-
 def consumers(transport: Any, queue: str) -> int:
     """How many consumers a queue has, those of this process included.
 
@@ -452,10 +309,9 @@ def send_again(incoming: Any, exchange: str, topic: str, seconds: float) -> None
         # The library takes a message that it has seen under this id for a copy.
         '_unique_id': uuid.uuid4().hex,
     }
-    envelope = {'oslo.version': '2.0', 'oslo.message': msgspec.json.encode(body).decode()}
     with sender(incoming.listener.driver) as connection:
         try:
-            connection.topic_send(exchange, topic, envelope, timeout=seconds, retry=0)
+            connection.topic_send(exchange, topic, envelope.closed(body), timeout=seconds, retry=0)
         except (*AWAY, AMQPDestinationNotFound) as e:
             forget(connection)
             raise away(connection, e) from None
@@ -473,19 +329,11 @@ def hears_answers(transport: Any, seconds: float) -> bool:
     if waiter is None or queue is None:
         return True
     msg_id = uuid.uuid4().hex
-    body = {
-        'result': None,
-        'failure': None,
-        'ending': True,
-        '_msg_id': msg_id,
-        '_unique_id': uuid.uuid4().hex,
-    }
-    wrapped = {'oslo.version': '2.0', 'oslo.message': msgspec.json.encode(body).decode()}
     waiter.listen(msg_id)
     try:
         with sender(owner) as connection:
             with connection._connection_lock, answered_within(connection.connection, seconds):
-                least_privilege.send_to_self(connection, queue, wrapped)
+                least_privilege.send_to_self(connection, queue, answer(msg_id))
         waiter.waiters.get(msg_id, seconds)
     except om.MessagingTimeout:
         return False
@@ -497,12 +345,11 @@ def hears_answers(transport: Any, seconds: float) -> bool:
 
 
 # -- connections that may be stuck -----------------------------------------------------------
-def renew(transport: om.transport.RPCTransport) -> Callable[[], None]:
-    """Let a transport make its connections for sending and for answers anew.
+def renew(transport: om.transport.RPCTransport) -> None:
+    """Let a client's transport make its connections for sending and for answers anew.
 
-    Whoever has one of the old ones goes on with it.
-
-    :returns: closes the old ones; waits for what they wait for
+    Whoever has one of the old ones goes on with it.  (A process of our own that hears nothing
+    is replaced as a whole; a client lives in somebody else's.)
     """
     owner = transport._driver
     old = owner._connection_pool
@@ -510,92 +357,28 @@ def renew(transport: om.transport.RPCTransport) -> Callable[[], None]:
         old.conf, old._max_size, old._min_size, old._item_ttl, old.url, old.connection_cls
     )
     # What comes back later closes by itself, and not in the thread that had it.
-    old.put = lambda item: threading.Thread(target=_close, args=(item,), daemon=True).start()
+    old.put = lambda item: _let_go([item])
     # A thread that hangs in there must not hold up those that come.
     owner._reply_q_lock = threading.Lock()
-    waiter = owner._waiter if owner._reply_q is not None else None
     hear_no_more(transport)
+    waiter = owner._waiter if owner._reply_q is not None else None
     owner._reply_q = None
-
-    def close() -> None:
-        if waiter is not None:
-            _cut(waiter.conn.connection)
-        for item in old.iter_free():
-            _cut(item)
-            _close(item)
-        if waiter is not None:
-            waiter.stop()
-            waiter.conn.close()
-
-    return close
+    _let_go([*old.iter_free(), *([waiter.conn.connection] if waiter is not None else [])])
 
 
-#: For so long the library may be at one message.
-_ACKNOWLEDGE_SECONDS = 2.0
-
-
-def acknowledge(server: Any) -> None:
-    """Have the broker told of all that was received; of a server that consumes no more.
-
-    The library does so now and then, and forgets what is left when it ends.
-    """
-    poller = getattr(getattr(server, 'listener', None), '_poll_style_listener', None)
-    handler = getattr(poller, '_message_operations_handler', None)
-    if poller is None or handler is None:
-        return
-    with contextlib.suppress(Exception):  # whatever a broken connection raises: it comes again
-        # Its own thread may have taken the last one and not have come to it.
-        handler.stop()
-        if handler._shutdown_thread.is_alive():
-            handler._shutdown_thread.join(_ACKNOWLEDGE_SECONDS)
-        handler.process()
-        _take_no_more(poller.conn.connection)
-        handler.process()  # of what the thread of heartbeats took in between
-
-
-def _take_no_more(connection: Any) -> None:
-    """Give back what arrives while a connection closes: nobody would acknowledge it.
-
-    The library closes without cancelling, and reads on until the broker agrees.
-    """
-    with connection._connection_lock:
-        callbacks = getattr(connection.channel, 'callbacks', None)
-        if callbacks is None:  # the broker in memory: it pushes nothing
-            return
-        for tag in map(str, connection._consumers.values()):
-            connection.channel.basic_cancel(tag, nowait=True)
-            callbacks[tag] = _requeue
-
-
-def _requeue(raw: Any) -> None:
-    raw.channel.basic_reject(raw.delivery_tag, requeue=True)
-
-
-def let_go(server: Any) -> None:
-    """Have a server end its listening soon, whatever its connection waits for.
-
-    The broker gives to others what was not acknowledged.
-    """
-    listener = getattr(server, 'listener', None)
-    if listener is not None:
-        listener._started = False
-        poller = listener._poll_style_listener
-        poller._shutdown.set()
-        poller.conn.stop_consuming()
-        _cut(poller.conn.connection)
-
-
-def _cut(connection: Any) -> None:
-    """Break a connection of the library that is not to consume any more."""
-    # It would, after connecting again; and with the one and not the other it would spin.
-    connection._consumers.clear()
-    connection._new_tags = set()
-    below = getattr(connection.connection, '_connection', None)
-    found = getattr(below, 'sock', None)
-    if found is not None:
-        with contextlib.suppress(OSError):
-            # Not its own method: that of TLS takes away what a reading thread needs.
-            socket.socket.shutdown(found, socket.SHUT_RDWR)
+def _let_go(connections: Iterable[Any]) -> None:
+    """Break connections of the library, and close them where that waits for nobody."""
+    for connection in connections:
+        # It would consume, after connecting again; with one and not the other it would spin.
+        connection._consumers.clear()
+        connection._new_tags = set()
+        below = getattr(connection.connection, '_connection', None)
+        found = getattr(below, 'sock', None)
+        if found is not None:
+            with contextlib.suppress(OSError):
+                # Not its own method: that of TLS takes away what a reading thread needs.
+                socket.socket.shutdown(found, socket.SHUT_RDWR)
+        threading.Thread(target=_close, args=(connection,), name='rpc-close', daemon=True).start()
 
 
 def _close(connection: Any) -> None:

@@ -304,7 +304,7 @@ class OwnReplies(StockReplies):
         for reply in left:
             raw = reply.call.raw
             try:
-                body = driver.envelope(raw, reply.result, reply.error)
+                body = driver.answer(raw.msg_id, reply.result, reply.error)
             except Exception:
                 # Of the other callers of the batch none is to wait for this one.
                 LOG.exception('The reply to %s cannot be written', reply.call.method)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process calls itself over the broker, and makes its connections anew where nobody answers.
+"""A process calls itself over the broker, and ends where nobody answers.
 
 A connection may be stuck although it is open: the broker forgot the consumer, a
 queue lost its leader, a firewall swallows one direction.  The library notices
 what breaks and connects again; what is merely silent it does not.  So each
 topic is called now and then, by way of the broker and back.  Where that fails
 several times in a row although the broker confirms a message on a connection
-just made each time, the old connections are at fault and are replaced.
+just made each time, the connections of this process are at fault.  They are not
+mended: the process ends, and its supervisor starts another one in its place.
 """
 
 import logging
@@ -18,7 +19,6 @@ from typing import Any, Protocol
 
 import oslo_messaging as om
 
-from gantt import exceptions
 from gantt.rpc.amqp import driver, publisher, transport
 from gantt.rpc.amqp.replies import Count
 
@@ -31,8 +31,6 @@ METHOD = 'oslo_rpc_server_ping'
 BROKER_SECONDS = 10.0
 #: What a call may take beyond its own bound: connections are made without one.
 GRACE_SECONDS = 1.0
-#: Pause after a rebuild; doubles with each that did not help.
-PAUSE_SECONDS, PAUSE_SECONDS_MOST = 30.0, 600.0
 
 
 class Called(Protocol):
@@ -48,25 +46,25 @@ class SelfPing:
 
     :param conf: the options of [rpc]
     :param topics: those that listen now
-    :param rebuild: makes all connections anew; a GanttError: it could not
+    :param on_stuck: called once, with what is wrong, where this process is to be replaced
     """
 
     def __init__(
         self,
         conf: Any,
         topics: Callable[[], Iterable[Called]],
-        rebuild: Callable[[], None],
+        on_stuck: Callable[[str], None],
         count: Count,
     ) -> None:
         self._conf = conf
         self._topics = topics
-        self._rebuild = rebuild
+        self._on_stuck = on_stuck
         self._count = count
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._under_way: dict[str, _InThread] = {}
-        self._wait = PAUSE_SECONDS
-        self._not_before = float('-inf')
+        #: Topics that answered since the start.
+        self._answered: set[str] = set()
         self._met = ''
         self._stuck = 0
         self.failed = 0
@@ -79,7 +77,7 @@ class SelfPing:
             self._thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """Call no more; a rebuild that is under way is waited for."""
+        """Call no more."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(seconds)
@@ -99,22 +97,30 @@ class SelfPing:
                 LOG.exception('The self-ping met an error; the next one comes all the same')
 
     def _round(self) -> None:
-        met = self._unanswered()
+        problems = self._unanswered()
         if self._stopping.is_set():
             return
-        self._count('gantt_rpc_self_pings_total', 1, fate='failed' if met else 'answered')
-        if not met:
-            self.failed = self._stuck = 0
-            if time.monotonic() >= self._not_before:
-                self._wait = PAUSE_SECONDS
+        self._count('gantt_rpc_self_pings_total', 1, fate='failed' if problems else 'answered')
+        if not problems:
+            self.failed = self._stuck = self.rebuilds = 0
             return
-        self._met = met
+        self._met = _first(problems)
         self.failed += 1
         LOG.warning(
-            'No answer to a call of this process to itself, %d in a row: %s', self.failed, met
+            'No answer to a call of this process to itself, %d in a row: %s', self.failed, self._met
         )
-        if self._broker_works() and self._stuck >= self._conf.self_ping_failures:
-            self._repair()
+        if not self._broker_works() or self._stuck < self._conf.self_ping_failures:
+            return
+        # Where none ever came another process would fare no better, and end as well.
+        if problems.keys() & self._answered and not self.rebuilds:
+            LOG.critical(
+                'The broker works and this process hears nothing of it: it ends, so that another '
+                'one takes its place (%s)',
+                self.problem,
+            )
+            self.rebuilds = 1
+            self._count('gantt_rpc_rebuilds_total', 1, fate='done')
+            self._on_stuck(self.problem)
 
     def _broker_works(self) -> bool:
         """Whether it confirms a message now; counts how often it did and we heard nothing.
@@ -122,11 +128,10 @@ class SelfPing:
         Where it does not, and for a while after, the library is about to connect again.
         """
         carriers = {transport.address(t.carrier): t.carrier for t in self._topics()}
-        problem = _first_problem(
-            {url: _InThread(knock, carrier) for url, carrier in carriers.items()}, BROKER_SECONDS
-        )
-        if problem:
-            LOG.info('The broker takes no message on a new connection either: %s', problem)
+        asked = {url: _InThread(knock, carrier) for url, carrier in carriers.items()}
+        problems = _problems(asked, BROKER_SECONDS)
+        if problems:
+            LOG.info('The broker takes no message on a new connection either: %s', _first(problems))
             self._stuck = 0
             return False
         if not self._stuck:
@@ -135,33 +140,17 @@ class SelfPing:
         self._stuck += 1
         return True
 
-    def _repair(self) -> None:
-        if self._stopping.is_set() or time.monotonic() < self._not_before:
-            return
-        LOG.error(
-            'The broker works and this process hears nothing of it: all connections are made anew'
-        )
-        self._not_before = time.monotonic() + self._wait
-        self._wait = min(2 * self._wait, PAUSE_SECONDS_MOST)
-        try:
-            self._rebuild()
-        except exceptions.GanttError as e:
-            LOG.error('The connections could not be made anew, the old ones stay: %s', e)
-            self._count('gantt_rpc_rebuilds_total', 1, fate='failed')
-            return
-        self._under_way.clear()
-        self.rebuilds += 1
-        self._count('gantt_rpc_rebuilds_total', 1, fate='done')
-
-    def _unanswered(self) -> str:
-        """Call all topics; what is wrong with the first that did not answer."""
+    def _unanswered(self) -> dict[str, str]:
+        """Call all topics; those that did not answer, and why."""
         seconds = self._conf.self_ping_wait_seconds
         for topic in self._topics():
             # One that hangs is not joined by another.
             before = self._under_way.get(topic.name)
             if before is None or before.is_over:
                 self._under_way[topic.name] = _InThread(call, topic, seconds)
-        return _first_problem(self._under_way, seconds + GRACE_SECONDS)
+        problems = _problems(self._under_way, seconds + GRACE_SECONDS)
+        self._answered |= self._under_way.keys() - problems.keys()
+        return problems
 
 
 class _InThread:
@@ -190,13 +179,15 @@ class _InThread:
         return self._problem if self._over.wait(seconds) else 'it hangs'
 
 
-def _first_problem(asked: dict[str, _InThread], seconds: float) -> str:
+def _problems(asked: dict[str, _InThread], seconds: float) -> dict[str, str]:
+    """What is wrong with those that did not end well within so many seconds."""
     end = time.monotonic() + seconds
-    for name, one in list(asked.items()):
-        problem = one.problem(max(0.0, end - time.monotonic()))
-        if problem:
-            return f'{name}: {problem}'
-    return ''
+    found = {name: one.problem(max(0.0, end - time.monotonic())) for name, one in asked.items()}
+    return {name: problem for name, problem in found.items() if problem}
+
+
+def _first(problems: dict[str, str]) -> str:
+    return next(f'{name}: {problem}' for name, problem in problems.items())
 
 
 def call(topic: Called, seconds: float) -> None:

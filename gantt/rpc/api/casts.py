@@ -13,16 +13,13 @@ from typing import Any
 
 import msgspec
 
+from gantt import exceptions
 from gantt.core.messages.base import Name
 from gantt.core.messages.report import HostReport
 from gantt.rpc import wire
+from gantt.rpc.amqp import envelope
 
 METHOD = 'update_resource_stats'
-
-
-class _Envelope(msgspec.Struct):
-    version: str = msgspec.field(name='oslo.version')
-    message: str = msgspec.field(name='oslo.message')
 
 
 class _Arguments(msgspec.Struct, forbid_unknown_fields=True):
@@ -42,7 +39,6 @@ class _Cast(msgspec.Struct):
     request_id: Any = msgspec.field(name='_context_request_id', default=None)
 
 
-_envelope = msgspec.json.Decoder(_Envelope).decode
 _cast = msgspec.json.Decoder(_Cast).decode
 _report = msgspec.json.Decoder(HostReport).decode
 _anything = msgspec.json.Decoder().decode
@@ -74,12 +70,9 @@ class Cast(Mapping[str, Any]):
 def report(body: bytes | str) -> Cast | None:
     """The report that a body casts, None where it is anything else or not quite right."""
     try:
-        envelope = _envelope(body)
-        if envelope.version != '2.0':
-            return None
-        cast = _cast(envelope.message)
+        cast = _cast(envelope.opened(body))
         found = _report(cast.args.stats)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except (*envelope.UNREADABLE, exceptions.InvalidMessage):
         return None
     if cast.method != METHOD or cast.version not in wire.KNOWN or found.name != cast.args.name:
         return None

@@ -8,15 +8,17 @@ from typing import Any
 import msgspec
 
 from gantt import exceptions
+from gantt.core.claims.host_facts import TellFacts
 from gantt.core.messages import base
 from gantt.core.messages.report import ClaimWords, HostReport, RegisterHost, classes_of
 from gantt.core.messages.request import CancelClaims, ExtendClaims, GetRequest, SelectDestinations
+from gantt.core.nova.source import AggregatesTold, AskMoves, GroupsTold, GuestList, GuestsSettled
 from gantt.core.records.decision import Answer
 from gantt.rpc import wire
 from gantt.rpc.amqp.replies import Reply, StockReplies
-from gantt.rpc.api import casts, report_source, stats, stats_foreign
+from gantt.rpc.api import casts, stats, stats_foreign
 from gantt.rpc.call import Call
-from gantt.rpc.server.server import DEFERRED, Interface, Method, Promised
+from gantt.rpc.server.server import DEFERRED, Interface, Method, Pending
 
 #: How long a report that somebody calls (not casts) waits for its fate.
 REPORT_WAIT_SECONDS = 10.0
@@ -66,14 +68,14 @@ class SchedulerMethods:
                 'get_request': Method(self.get_request, takes={'request': GetRequest}),
                 'cancel_claims': Method(self.cancel_claims, takes={'request': CancelClaims}),
             },
-            quick=frozenset({'select_destinations'}),
+            repeatable=frozenset({'select_destinations'}),
         )
 
     def select_destinations(self, call: Call) -> object:
         request: SelectDestinations = wire.argument(call)
         if self._scheduler.has_classes(request.spec.resources):
             return self._submit(request, call)
-        return Method(functools.partial(self._submit, request))
+        return Pending(functools.partial(self._submit, request))
 
     def _submit(self, request: SelectDestinations, call: Call) -> object:
         self._replies.expect()
@@ -118,7 +120,7 @@ class ClaimsMethods:
     def register_host(self, call: Call) -> object:
         host: RegisterHost = wire.argument(call)
         host = self._scheduler.signatures.introduce(host, call.args['host'])
-        return Promised(self._scheduler.register_soon(host), base.to_builtins)
+        return Pending(future=self._scheduler.register_soon(host), convert=base.to_builtins)
 
     def confirm_claims(self, call: Call) -> Any:
         return base.to_builtins(self._scheduler.confirm(self._words(call)))
@@ -158,12 +160,12 @@ class StatsMethods:
                     bytes_max=None,
                     takes={'name': base.Name, 'stats': HostReport | stats.Dictionary},
                 ),
-                **report_source.methods(scheduler),
+                **source_methods(scheduler),
             },
-            straight=self.straight,
+            undecoded=self.undecoded,
         )
 
-    def straight(self, body: bytes | str) -> Callable[[], object] | None:
+    def undecoded(self, body: bytes | str) -> Callable[[], object] | None:
         """What to do with a body that is a report, cast; None for everything else."""
         found = casts.report(body)
         if found is None or not self._scheduler.has_classes(classes_of(found.report)):
@@ -181,10 +183,10 @@ class StatsMethods:
         if report is None:
             facts = stats_foreign.facts(name, body, self._ratios)
             self._scheduler.signatures.check_unsigned(casts.METHOD, facts.host)
-            return Method(lambda call: self._foreign_report(call, facts))
+            return Pending(lambda call: self._foreign_report(call, facts))
         is_known = self._scheduler.signatures.is_known(casts.METHOD, report, body)
         if not is_known or not self._scheduler.has_classes(classes_of(report)):
-            return Method(lambda call: self._checked(call, report, body))
+            return Pending(lambda call: self._checked(call, report, body))
         return self._report(call, report)
 
     def _checked(self, call: Call, report: HostReport, body: dict[str, Any]) -> object:
@@ -194,14 +196,14 @@ class StatsMethods:
     def _report(self, call: Call, report: HostReport) -> object:
         if not call.wants_answer:
             return self._scheduler.report(report)
-        told = Promised(
-            self._scheduler.report_soon(report),
-            lambda fate: base.to_builtins(self._scheduler.fate_of(report, fate)),
+        pending = Pending(
+            future=self._scheduler.report_soon(report),
+            convert=lambda fate: base.to_builtins(self._scheduler.fate_of(report, fate)),
         )
         if call.monitor_seconds is None:
-            return told
+            return pending
         queued = exceptions.Busy(reason='the report is queued', retry_after_ms=1000)
-        return told._replace(seconds=call.left_seconds(REPORT_WAIT_SECONDS), overdue=queued)
+        return pending._replace(seconds=call.left_seconds(REPORT_WAIT_SECONDS), overdue=queued)
 
     def _foreign_report(self, call: Call, facts: stats.Facts) -> Any:
         try:
@@ -220,3 +222,39 @@ class StatsMethods:
         report = self._foreign.report(facts)
         left = call.left_seconds(REPORT_WAIT_SECONDS)
         return self._scheduler.report(report, wait_seconds=left)
+
+
+# -- What a report source, or an agent beside it, calls beside ``update_resource_stats``.
+#: Method -> its only argument and that one's type.  All of them may wait.
+SOURCE_CALLS: dict[str, tuple[str, type]] = {
+    'list_guests': ('listed', GuestList),
+    'tell_aggregates': ('told', AggregatesTold),
+    'tell_groups': ('told', GroupsTold),
+    'open_moves': ('asked', AskMoves),
+    'settle_guests': ('told', GuestsSettled),
+    'tell_facts': ('told', TellFacts),
+}
+
+
+def source_methods(scheduler: Any) -> dict[str, Method]:
+    """The methods, for the interface of a topic.
+
+    :param scheduler: the facade; its ``nova_source`` is what is called
+    """
+
+    def made(name: str, argument: str) -> Callable[[Call], Any]:
+        def run(call: Call) -> Any:
+            said = wire.argument(call)
+            if isinstance(said, TellFacts):
+                said = scheduler.signatures.introduce_beside(said, call.args[argument])
+            elif isinstance(said, GuestList):
+                scheduler.signatures.check_list(said, call.args[argument])
+            return base.to_builtins(getattr(scheduler.nova_source, name)(said))
+
+        return run
+
+    # They list what a host or a whole cloud has.
+    return {
+        name: Method(made(name, argument), takes={argument: tp}, bytes_max=None)
+        for name, (argument, tp) in SOURCE_CALLS.items()
+    }

@@ -23,7 +23,8 @@ from gantt import exceptions
 from gantt.core.messages.base import derived_id
 from gantt.core.records.shadow import Asked, Begun, Ended, Heard, Seen
 from gantt.rpc import wire
-from gantt.rpc.amqp import driver
+from gantt.rpc.amqp import driver, envelope
+from gantt.rpc.amqp.envelope import Incoming
 from gantt.rpc.nova import casts, legacy, notifications
 from gantt.rpc.nova import spec as nova_spec
 
@@ -71,13 +72,6 @@ _NOTICES: dict[str, type[Begun] | type[Ended]] = {
 }
 
 
-class _Envelope(msgspec.Struct):
-    message: str = msgspec.field(name='oslo.message')
-
-
-_envelope = msgspec.json.Decoder(_Envelope).decode
-
-
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """How what is heard is understood.
 
@@ -99,15 +93,15 @@ def understood(body: bytes | str, terms: Terms) -> Heard | None:
     raw = body.encode() if isinstance(body, str) else body
     if b'select_destinations' not in raw and b'instance_info' not in raw and not _TOLD(raw):
         return None
-    if len(raw) > terms.payload_bytes_max:
-        raise exceptions.PayloadTooLarge(size=len(raw), limit=terms.payload_bytes_max)
+    size = envelope.size_of(body)
+    if size > terms.payload_bytes_max:
+        raise exceptions.PayloadTooLarge(size=size, limit=terms.payload_bytes_max)
     try:
-        said = msgspec.json.decode(_envelope(raw).message)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
-        raise exceptions.InvalidMessage(field='message', problem=f'not understood: {e}') from None
-    if not isinstance(said, dict):
-        return None
-    origin = str(said.get('_context_request_id') or '')
+        message = envelope.incoming(None, raw)
+    except Exception as e:  # what a stranger wrote may break a decoder in any way
+        raise envelope.refusal(e) from None
+    said = message.message
+    origin = str(message.ctxt.get('request_id') or '')
     if 'event_type' in said:
         return _notified(str(said['event_type']), said.get('payload'), origin)
     args = said.get('args')
@@ -115,7 +109,7 @@ def understood(body: bytes | str, terms: Terms) -> Heard | None:
         return None
     match said.get('method'):
         case 'select_destinations':
-            return _request(said, args, origin, terms)
+            return _request(message, args, origin, terms)
         case 'update_instance_info':
             word = casts.update_instance_info(args)
             return Seen(host=word.host, consumers=[guest.consumer for guest in word.guests])
@@ -168,15 +162,11 @@ def _guest_of(payload: Any) -> str:
     return str(properties.get('uuid') or '') if isinstance(properties, dict) else ''
 
 
-def _request(said: dict[str, Any], args: dict[str, Any], origin: str, terms: Terms) -> Asked:
+def _request(message: Incoming, args: dict[str, Any], origin: str, terms: Terms) -> Asked:
     wire.whole_text(args, 'args')
-    prefix = '_context_'
-    context = {
-        key.removeprefix(prefix): value for key, value in said.items() if key.startswith(prefix)
-    }
     wanted = nova_spec.translate(
         legacy.arguments(args),
-        context,
+        message.ctxt,
         budget_ms=terms.budget_ms,
         lease_seconds=LEASE_SECONDS,
         max_attempts=terms.max_attempts,
@@ -303,9 +293,7 @@ class Ears:
     def _take(self, letter: Any) -> None:
         """One message; never raises."""
         try:
-            if (letter.headers or {}).get('compression'):
-                raise exceptions.InvalidMessage(field='message', problem='it is compressed')
-            word = understood(letter.body, self._terms)
+            word = understood(envelope.bounded(letter, self._terms.payload_bytes_max), self._terms)
         except exceptions.GanttError as e:
             self._count('gantt_shadow_requests_total', fate='unreadable')
             LOG.info('A message of Nova is not understood: %s', e)

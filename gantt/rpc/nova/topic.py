@@ -21,7 +21,6 @@ from gantt.core.messages.request import Purpose, SelectDestinations
 from gantt.core.nova.events import AggregateWord, Cast, GuestWord
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.resources.host import HostRow
-from gantt.rpc.amqp import driver
 from gantt.rpc.amqp.replies import Reply, StockReplies
 from gantt.rpc.amqp.timers import Later
 from gantt.rpc.call import Call
@@ -30,7 +29,7 @@ from gantt.rpc.nova import legacy, limits, objects
 from gantt.rpc.nova import spec as nova_spec
 from gantt.rpc.nova.notifier import NovaNotifier
 from gantt.rpc.nova.objects import NoValidHost
-from gantt.rpc.server.server import DEFERRED, Interface, Method
+from gantt.rpc.server.server import DEFERRED, Interface, Method, Pending
 
 LOG = logging.getLogger(__name__)
 
@@ -179,7 +178,7 @@ class NovaMethods:
             bytes_max=SELECT_BYTES_MAX,
         )
         self.interface = Interface(
-            methods, VERSION, exact=True, quick=frozenset({'select_destinations'})
+            methods, VERSION, exact=True, repeatable=frozenset({'select_destinations'})
         )
 
     def attached(self) -> None:
@@ -205,7 +204,7 @@ class NovaMethods:
         self.notifier.begun(call.context, spec)
         if self._scheduler.has_classes(wanted.request.spec.resources):
             return self._begun(handle)
-        return Method(lambda call: self._begun(handle))
+        return Pending(lambda call: self._begun(handle))
 
     def _begun(self, handle: NovaHandle) -> object:
         self._replies.expect()
@@ -258,7 +257,7 @@ class NovaMethods:
     def _cast(
         self, decode: Callable[[dict[str, Any]], GuestWord | AggregateWord], call: Call
     ) -> None:
-        unique = getattr(call.raw, 'unique_id', None)
+        unique = call.raw.unique_id
         self._scheduler.nova_event(
             Cast(
                 id=unique[:64] if isinstance(unique, str) else '',
@@ -284,7 +283,7 @@ class NovaMethods:
         """
         patience = call.monitor_seconds or _CALL_SECONDS
         seconds = min(float(self._terms.budget_seconds), patience * 0.75)
-        if getattr(call.raw, 'redelivered', False):
+        if call.raw.redelivered:
             # Another process had it for as long as the broker took it for alive, at most.
             seconds = min(seconds, patience - _HEARTBEAT_SLACK * self._heartbeat_seconds)
             if seconds <= 0:
@@ -307,7 +306,7 @@ class NovaMethods:
         return max(1.0, min(seconds, patience - age))
 
     def _note_attachment(self, call: Call) -> None:
-        channel = driver.attachment(call.raw)
+        channel = call.raw.channel
         if channel is not self._channel:
             if self._channel is not None:
                 self.attached()

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The consumer of a topic: from the bytes on the wire to a handler, and the acknowledgement.
+
+The library declares the queues, reconnects and reads; it would also read each frame in three
+pieces, acknowledge each message by itself, and throw away in silence what it cannot decode.  So
+every message is taken from it here, on one path: bound on the size, decoding, handler,
+acknowledgement.  What may be run twice (the broker sends again what was not acknowledged when a
+connection breaks) is taken together with what follows and acknowledged after it was handled;
+everything else before.
+"""
+
+import collections
+import contextlib
+import functools
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from oslo_messaging._drivers import common as rpc_common
+
+from gantt.rpc.amqp import driver, envelope
+from gantt.rpc.amqp.envelope import Head, Incoming
+
+LOG = logging.getLogger(__name__)
+
+#: Bytes asked for at once, where the library would read each frame in three pieces.
+READ_AHEAD = 1 << 16
+#: Messages taken before the library has its turn again.
+TAKEN_TOGETHER = 64
+#: Seconds to wait for one more message before the library is asked to, which takes long.
+LINGER_SECONDS = 0.01
+#: Nobody waits for a cast: a little patience lets many be taken at once.
+GATHER_SECONDS = 0.05
+#: The last messages whose ids are remembered: whoever publishes again has sent one twice.
+REMEMBERED = 16
+#: For so long the library may be at one message when it ends.
+_FINISH_SECONDS = 2.0
+
+
+class Handler(Protocol):
+    """Who gets the messages of a consumer, in its receiving thread; no method raises.
+
+    :ivar bytes_max: larger bodies are not decoded
+    :ivar repeatable: methods that may run twice for one message
+    :ivar undecoded: what to do with a body that needs no decoding, or None; where there is one,
+        nobody waits for most messages
+    """
+
+    bytes_max: int
+    repeatable: frozenset[str]
+    undecoded: Callable[[bytes | str], Callable[[], object] | None] | None
+
+    def run_undecoded(self, run: Callable[[], object], body: bytes | str) -> None:
+        """Run what ``undecoded`` found."""
+
+    def handle(self, message: Incoming) -> None:
+        """A message."""
+
+    def undecodable(self, error: Exception, body: bytes) -> None:
+        """Something that is none, and was rejected."""
+
+
+class Consumer:
+    """The queues of one topic: that which processes share, that of this one, the broadcasts.
+
+    :param target: the library's
+    """
+
+    def __init__(self, transport: Any, target: Any, handler: Handler) -> None:
+        self._transport = transport
+        self._target = target
+        self._handler = handler
+        self._gather_seconds = GATHER_SECONDS if handler.undecoded is not None else 0.0
+        self._listener: Any = None
+        self._poller: Any = None
+        self._speaks_amqp = False
+        self._seen: collections.deque[Any] = collections.deque(maxlen=REMEMBERED)
+        # Of the receiving thread: what was taken and not acknowledged yet.
+        self._channel: Any = None
+        self._last = self._waiting = self._taken = 0
+        self._together = 1
+        self._scheduled = False
+        # The library's consumer of the shared queue, and whether nothing is taken there.
+        self._shared: Any = None
+        self._tag: Any = None
+        self._held = False
+        self._is_attached = True
+
+    def start(self) -> None:
+        """Declare the queues and consume.
+
+        :raises Exception: what the library does; it tries for ever where the broker refuses
+        """
+        listener = self._transport._listen(self._target, 1, None)
+        self._poller = listener._poll_style_listener
+        below = self._poller.conn.connection
+        self._speaks_amqp = below.connection.transport.driver_name == 'py-amqp'
+        if self._speaks_amqp:
+            prefetch = below.rabbit_qos_prefetch_count
+            # So that the broker goes on sending meanwhile.
+            most = prefetch // 2 if prefetch else TAKEN_TOGETHER
+            self._together = max(1, min(TAKEN_TOGETHER, most))
+        for consumer, tag in below._consumers.items():
+            is_shared = consumer.queue_name == self._target.topic
+            if is_shared:
+                self._shared, self._tag = consumer, tag
+            consumer._callback = functools.partial(self._receive, is_shared)
+        self._listener = listener
+        # Nothing is left for the library to hand over.
+        listener.start(lambda incoming: None)
+
+    @property
+    def channel(self) -> Any:
+        """Another one after the consumer was attached anew; None before it is, and after."""
+        with contextlib.suppress(rpc_common.InvalidRPCConnectionReuse):
+            return self._poller and self._poller.conn.channel
+        return None
+
+    def stop(self) -> None:
+        """Consume no more.  May take some seconds."""
+        if self._listener is not None:
+            self._listener.stop()
+
+    def close(self) -> None:
+        """Have the broker told of all that was received, and let go of the connection.
+
+        The library acknowledges now and then, and forgets what is left when it ends.
+        """
+        if self._listener is None:
+            return
+        handler = self._poller._message_operations_handler
+        with contextlib.suppress(Exception):  # whatever a broken connection raises: it comes again
+            # Its own thread may have taken the last one and not have come to it.
+            handler.stop()
+            if handler._shutdown_thread.is_alive():
+                handler._shutdown_thread.join(_FINISH_SECONDS)
+            handler.process()
+            self._take_no_more()
+            handler.process()  # of what the thread of heartbeats took in between
+        self._listener.cleanup()
+
+    def _take_no_more(self) -> None:
+        """Give back what arrives while a connection closes: nobody would acknowledge it.
+
+        The library closes without cancelling, and reads on until the broker agrees.
+        """
+        below = self._poller.conn.connection
+        with below._connection_lock:
+            if not self._speaks_amqp:  # the broker in memory pushes nothing
+                return
+            for tag in map(str, below._consumers.values()):
+                below.channel.basic_cancel(tag, nowait=True)
+                below.channel.callbacks[tag] = _requeue
+
+    # -- one message ---------------------------------------------------------------------------
+    def _receive(self, is_shared: bool, raw: Any) -> None:
+        """Called by the library for each message of its consumer, in place of its own callback.
+
+        :raises OSError: the connection broke; what was not acknowledged comes again
+        """
+        if is_shared and self._held:
+            # First: what is rejected would come here again.  Once too often does no harm.
+            self._is_attached = False
+            raw.channel.basic_cancel(str(self._tag), nowait=True)
+            _requeue(raw)
+            return
+        if raw.channel is not self._channel:
+            # Connected anew: the broker sends again what was not acknowledged.
+            self._channel, self._waiting = raw.channel, 0
+            if self._speaks_amqp:
+                read_ahead(raw.channel.connection.transport)
+        handler = self._handler
+        self._taken += 1
+        try:
+            body = envelope.bounded(raw, handler.bytes_max)
+            if handler.undecoded is not None and not isinstance(body, Head):
+                run = handler.undecoded(body)
+                if run is not None:
+                    handler.run_undecoded(run, body)
+                    self._handled(raw)
+                    return
+            message = envelope.incoming(self._poller, body)
+        except Exception as e:  # what a stranger wrote may break a decoder in any way
+            # Not again: it would break the next one, too.  The broker may have a place for it.
+            raw.channel.basic_reject(raw.delivery_tag, requeue=False)
+            LOG.debug('a message cannot be decoded', exc_info=e)
+            handler.undecodable(envelope.refusal(e), envelope.as_bytes(raw.body))
+            return
+        message.channel = raw.channel
+        message.redelivered = bool(raw.delivery_info.get('redelivered'))
+        method = message.message.get('method')
+        if message.is_whole_text and isinstance(method, str) and method in handler.repeatable:
+            handler.handle(message)
+            self._handled(raw)
+            return
+        message.keep(body)
+        self._handled(raw)
+        self._acknowledge()
+        if message.unique_id is not None and message.unique_id in self._seen:
+            LOG.info('a message came twice and is handled once: %s', message.unique_id)
+            return
+        self._seen.append(message.unique_id)
+        handler.handle(message)
+
+    def _handled(self, raw: Any) -> None:
+        """Note that a message is to be acknowledged, with others that are there already."""
+        self._last = raw.delivery_tag
+        self._waiting += 1
+        if self._waiting >= self._together:
+            self._acknowledge()
+        if self._speaks_amqp and not self._scheduled:
+            self._scheduled = True
+            self._poller._message_operations_handler.do(self._drain)
+
+    def _drain(self) -> None:
+        """Run by the listener between two messages: take all that has been read already."""
+        try:
+            conn = self._poller.conn.connection
+            broken = (*driver.AWAY, *conn.connection.recoverable_connection_errors)
+            with contextlib.suppress(*broken, *conn.connection.recoverable_channel_errors):
+                # Of a broken connection the library hears with its next read.
+                with conn._connection_lock:
+                    is_empty = self._read_all(conn.connection.connection)
+                    self._acknowledge()
+                if is_empty and self._gather_seconds:
+                    time.sleep(self._gather_seconds)
+        finally:
+            self._scheduled = False
+
+    def _read_all(self, connection: Any) -> bool:
+        """Whether no more is there.
+
+        :param connection: py-amqp's
+        """
+        self._taken = 0
+        try:
+            # Once for all messages: it costs two system calls.
+            with connection.transport.having_timeout(LINGER_SECONDS):
+                while self._taken < TAKEN_TOGETHER:
+                    connection.drain_events()
+        except TimeoutError:
+            return True
+        return False
+
+    def _acknowledge(self) -> None:
+        if self._waiting:
+            self._waiting = 0
+            self._channel.basic_ack(self._last, multiple=True)
+
+    # -- the shared queue, paused ----------------------------------------------------------------
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing is to be taken off the queue that other processes consume as well."""
+        return self._held
+
+    def hold(self, held: bool) -> None:
+        """Take nothing there from now on, or take again.  Any thread; soon done by the listener's.
+
+        The queues that are for this process alone go on.
+        """
+        if self._held != held and self._speaks_amqp:
+            self._held = held
+            self._poller._message_operations_handler.do(self._apply)
+
+    def _apply(self) -> None:
+        """Run by the listener between two messages."""
+        below = self._poller.conn.connection
+        with below._connection_lock:
+            if not self._held:
+                below._consumers[self._shared] = self._tag
+                if not self._is_attached:  # else the tag would be in use
+                    self._is_attached = True
+                    below._new_tags.add(self._tag)
+                return
+            # Where the connection breaks the library attaches those that it still has.
+            below._consumers.pop(self._shared, None)
+            below._new_tags.discard(self._tag)
+            if self._is_attached:
+                self._is_attached = False
+                errors = below.connection.recoverable_connection_errors
+                with contextlib.suppress(*driver.AWAY, *errors):
+                    if below.channel is not None:
+                        below.channel.basic_cancel(str(self._tag), nowait=True)
+
+
+def _requeue(raw: Any) -> None:
+    raw.channel.basic_reject(raw.delivery_tag, requeue=True)
+
+
+def read_ahead(transport: Any) -> None:
+    """Let a connection read as much as is there; what is not asked for yet, it keeps."""
+    receive = transport._quick_recv
+    if not isinstance(receive, functools.partial):
+        transport._quick_recv = functools.partial(_receive_ahead, receive)
+
+
+def _receive_ahead(receive: Callable[[int], bytes], size: int) -> bytes:
+    return receive(max(size, READ_AHEAD))
