@@ -34,7 +34,7 @@ def place(
     *,
     seed: int,
     decision_id: str,
-    members: list[int] | None = None,
+    members: Sequence[int] | None = None,
     attempt: int = 1,
     worker: str = '',
     spread: int = 1,
