@@ -14,7 +14,7 @@ from gantt.core.messages.request import RequestSpec
 from gantt.core.placement import capacity as counting
 from gantt.core.records.decision import CHOSEN, PASSED, Decision
 from gantt.core.table.host_table import HostTable
-from gantt.core.topology.inside import Inside
+from gantt.core.topology.read import Inside
 from gantt.insights.explain import explaining, wording
 from gantt.insights.views import Capacity, Room
 

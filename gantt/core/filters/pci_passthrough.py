@@ -12,7 +12,7 @@ from gantt.core.plugin import Option
 from gantt.core.table import topology_masks
 from gantt.core.table.columns import BoolArray
 from gantt.core.topology.aliases import KEY, Aliases, read_option
-from gantt.core.topology.inside import Inside
+from gantt.core.topology.read import Inside
 
 if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable

@@ -15,7 +15,7 @@ from gantt.core.placement import topology_counting
 from gantt.core.table.columns import IntArray
 from gantt.core.table.group_members import members_by_row
 from gantt.core.table.host_table import HostTable
-from gantt.core.topology.inside import Inside
+from gantt.core.topology.read import Inside
 
 #: What a host is bound by where it is not a resource class.
 GROUP_RULE = 'the rule of the server group'

@@ -27,12 +27,10 @@ from gantt.core.filters.closing import ClosingFilter
 from gantt.core.messages.request import Purpose, RequestSpec
 from gantt.core.placement import prefilters
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.placement.ranking import Part, Ranking
+from gantt.core.placement.ranking import Ranking, weigh
 from gantt.core.records.decision import PASSED, Contradiction, FilterCount
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
-from gantt.core.weighers import normalization
-from gantt.core.weighers.base import Weigher
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -53,7 +51,11 @@ class Survey:
         self.table, self.pipeline = table, pipeline
         rewritten = prefilters.rewrite(spec, table, pipeline.prefilters)
         self.spec, self.added = rewritten.spec, rewritten.added
+        forced = bool(spec.force_hosts or spec.force_nodes)
+        # A rebuild names its host by force and is checked all the same.
+        forced = forced and spec.purpose is not Purpose.REBUILD
         self.weighing = pipeline.weighing(table)
+        self._applies = self._concerned(pipeline.applying(spec.purpose, forced))
         count = len(table)
         self.alive = np.ones(count, np.bool_)
         self.verdict = np.zeros(count, np.uint8)
@@ -75,10 +77,6 @@ class Survey:
             # To the rule of a group the nodes of one service are one host.
             or (spec.group is not None and table.rows_of_services)
         )
-        # A rebuild names its host by force and is checked all the same.
-        forced = bool(spec.force_hosts or spec.force_nodes)
-        forced = forced and spec.purpose is not Purpose.REBUILD
-        self._applies = self._concerned(pipeline.applying(spec.purpose, forced))
         if forced and (passed_over := pipeline.passed_over(spec.purpose)):
             line = f'hosts are forced, and not asked of {", ".join(passed_over)}'
             self.added = [*self.added, line]
@@ -202,23 +200,8 @@ class Survey:
 
     def rank(self) -> Ranking:
         """Weigh the survivors of the last look."""
-        rows, parts = np.flatnonzero(self.alive), list[Part | None]()
-        for weigher, kind in zip(self.weighing.weighers, self.weighing.normalizations, strict=True):
-            try:
-                parts.append(self._part(weigher, kind, rows))
-            except Exception as e:
-                self._failed(weigher.name, e)
-                parts.append(None)
-        return Ranking(rows, parts)
-
-    def _part(self, weigher: Weigher, kind: str, rows: IntArray) -> Part | None:
-        table, spec = self.table, self.spec
-        raw = weigher.raw(table, spec, rows)
-        if raw is None:
-            return None
-        _check_shape(raw, rows.shape, 'raw values')
-        scale = normalization.make(kind, weigher, table, spec, rows)
-        return Part(weigher, raw, scale, weigher.multipliers(table, rows))
+        rows = np.flatnonzero(self.alive)
+        return weigh(self.table, self.spec, self.weighing, rows, self._failed)
 
     def mask_of(self, k: int, consumer: str, rows: IntArray | None = None) -> BoolArray | None:
         """Filter ``k`` on its own: all hosts, or those at ``rows`` for a per-host one.
@@ -363,7 +346,7 @@ class Survey:
             else:
                 mask = rule.mask(self.table, self.spec)
             if mask is not None:
-                _check_shape(mask, self.alive.shape, 'mask', np.bool_)
+                _check_mask(mask, self.alive.shape)
         except Exception as e:
             # A wall around code that is not ours: whatever it raises is its failure.
             self._failed(rule.name, e)
@@ -404,7 +387,7 @@ class Survey:
         rows = np.flatnonzero(self.alive & ~asked)
         if len(rows):
             answers = rule.mask_rows(self.table, self.spec, rows)
-            _check_shape(answers, (len(rows),), 'mask', np.bool_)
+            _check_mask(answers, rows.shape)
             said[rows] = answers
             asked[rows] = True
         return said
@@ -420,10 +403,8 @@ class Survey:
             self.skipped.append(line)
 
 
-def _check_shape(
-    array: object, shape: tuple[int, ...], what: str, dtype: type | None = None
-) -> None:
-    if not isinstance(array, np.ndarray) or array.shape != shape:
-        raise ValueError(f'{what}: expected one value per host, {shape[0]} of them')
-    if dtype is not None and array.dtype != dtype:
-        raise ValueError(f'{what}: expected {np.dtype(dtype)}, got {array.dtype}')
+def _check_mask(mask: object, shape: tuple[int, ...]) -> None:
+    if not isinstance(mask, np.ndarray) or mask.shape != shape:
+        raise ValueError(f'mask: expected one value per host, {shape[0]} of them')
+    if mask.dtype != np.bool_:
+        raise ValueError(f'mask: expected {np.dtype(np.bool_)}, got {mask.dtype}')

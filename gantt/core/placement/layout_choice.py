@@ -17,7 +17,7 @@ from gantt.core.messages.topology_request import Wish
 from gantt.core.placement.evaluation import Survey
 from gantt.core.placement.ranking import Ranking
 from gantt.core.topology.devices import Known
-from gantt.core.topology.inside import Inside
+from gantt.core.topology.read import Inside
 from gantt.core.topology.search import layout_of
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What place() does, member by member, and how it is taken back."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -53,7 +54,8 @@ class Run:
         self.survey = Survey(table, request.spec, pipeline)
         wish = pipeline.inside.wish(request.spec)
         self.fitting = None if wish is None else Fitting(table, wish, pipeline.inside, self.survey)
-        self.image = image_properties.text_of(request.spec.image)
+        image = request.spec.image
+        self.image = image_properties.text_of(image) if image.properties else None
         self.flavor = name_of(request.spec.flavor)
         self.decisions: list[MemberDecision] = []
         self.taken: list[tuple[int, str]] = []
@@ -72,6 +74,36 @@ class Run:
     def another(self) -> 'Run':
         """A run of the same request that has not begun."""
         return Run(self.table, self.request, self.pipeline, self.seed, self.attempt, self.spread)
+
+    @contextlib.contextmanager
+    def without_older(self) -> Iterator[None]:
+        """Leave out the older claims of a group's members while these are placed anew together.
+
+        They give way to the new ones, so that nobody is placed beside them.  Those of
+        a move stay: its source is there until the guest has arrived.
+        """
+        request, index = self.request, self.table.placed
+        group, older = request.spec.group, list[Placed]()
+        hard = group is not None and group.policy is not None and group.policy.is_hard
+        if group and hard and len(request.consumers) > 1 and not request.spec.purpose.is_move:
+            many = range(len(request.consumers))
+            new = {claim_id(request.request_id, self.attempt, i) for i in many}
+            older = [
+                placed
+                for consumer in request.consumers
+                for provider_id in sorted(set(index.where(consumer)))
+                for placed in index.on(provider_id).values()
+                if placed.consumer == consumer
+                and placed.group == group.uuid
+                and placed.claim_id not in new
+            ]
+        for placed in older:
+            index.remove(placed.provider_id, placed.claim_id)
+        try:
+            yield
+        finally:
+            for placed in older:
+                index.add(placed)
 
     def look_anew(self) -> None:
         """The usage of hosts has changed since the last member: nothing that was seen holds.

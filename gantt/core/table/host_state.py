@@ -309,7 +309,7 @@ class HostState:
             allocations=self._table.providers_of(self.row, spec.resources),
             group=spec.group.uuid if spec.group else None,
             move_id=move_id,
-            image=image_properties.text_of(spec.image),
+            image=image_properties.text_of(spec.image) if spec.image.properties else None,
             flavor=name_of(spec.flavor),
             project_id=spec.project_id,
             user_id=spec.user_id,

@@ -2,7 +2,7 @@
 """The shape of a weigher: a soft preference as one raw number per surviving host.
 
 A weigher says in one sentence what *more* means.  Scale, sign and sum are made
-here and in :mod:`gantt.core.weighers.normalization`, once, for all of them: raw values become
+here and in :mod:`gantt.core.placement.ranking`, once, for all of them: raw values become
 shares in the way that is chosen for the weigher, and are multiplied.  What an
 aggregate sets under the name of the multiplier's option counts for its hosts.
 """
@@ -21,12 +21,8 @@ from gantt.core.weighers import multipliers
 if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable
 
-#: How raw values become shares, see :mod:`gantt.core.weighers.normalization`.
+#: How raw values become shares, see :mod:`gantt.core.placement.ranking`.
 NORMALIZATIONS = ('nova', 'fraction', 'rank', 'absolute')
-#: Raw values beyond are refused, so that the length of a scale is a number.
-RAW_MAX = 1e300
-# The methods of an array go through a layer of Python; these do not.
-_least, _most = np.minimum.reduce, np.maximum.reduce
 
 
 class Weigher(Plugin):
@@ -135,34 +131,6 @@ class Weigher(Plugin):
         """Ends of the absolute scale, as far as it has any; no pick changes them."""
         return self.minval, self.maxval
 
-    def scale(self, raw: IntArray | FloatArray) -> tuple[FloatArray, float, float]:
-        """Raw values as floats within the declared bounds, and the two ends of Nova's scale.
-
-        :raises ValueError: a value is not a finite number, or beyond ``RAW_MAX``
-        """
-        values = raw.astype(np.float64)
-        low, high = float(_least(values)), float(_most(values))
-        if not (low >= -RAW_MAX and high <= RAW_MAX):  # nor is it, where one is not a number
-            raise ValueError(f'a raw value is not a finite number of at most {RAW_MAX:g}')
-        minval, maxval = self.minval, self.maxval
-        if maxval is not None and high > maxval:
-            np.minimum(values, maxval, out=values)
-        if minval is not None:
-            if low < minval:
-                np.maximum(values, minval, out=values)
-            low, high = minval, max(high, minval)
-        if maxval is not None:
-            low, high = min(low, maxval), maxval
-        return values, low, high
-
-    def bounded(self, value: float) -> float:
-        """One raw value within the declared bounds."""
-        if self.minval is not None and value < self.minval:
-            return self.minval
-        if self.maxval is not None and value > self.maxval:
-            return self.maxval
-        return value
-
 
 def check_multiplier(weigher: Weigher) -> None:
     """:raises PluginError: the multiplier is no finite number, or too large"""
@@ -173,3 +141,53 @@ def check_multiplier(weigher: Weigher) -> None:
             f'got {weigher.multiplier}',
             fix='Set it accordingly',
         )
+
+
+class FreeWeigher(Weigher):
+    """More means: more of one resource class is free.
+
+    :cvar resource_class: the class
+    :cvar physical_option: name of the option that leaves the allocation ratio out
+    """
+
+    columns = ('free', 'cap', 'total', 'reserved')
+    local = True
+    minval = 0.0
+    resource_class: ClassVar[str]
+    physical_option: ClassVar[str] = ''
+
+    @property
+    def is_physical(self) -> bool:
+        """Whether only what the hardware has counts."""
+        return bool(self.physical_option and getattr(self, self.physical_option))
+
+    def raw(self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray) -> IntArray | None:
+        is_physical, code = self.is_physical, hosts.class_code(self.resource_class)
+        if code is None:
+            return None
+        free = hosts.free_of(code).take(rows)
+        return free - self._promised(hosts, code, rows) if is_physical else free
+
+    def value(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> float:
+        code = hosts.class_code(self.resource_class)
+        if code is None or code in hosts.pooled or self.is_physical:
+            return super().value(hosts, spec, row)
+        return hosts.free.item(code, row)
+
+    def capacities(
+        self, hosts: 'HostTable', spec: RequestSpec, rows: IntArray
+    ) -> FloatArray | None:
+        code = hosts.class_code(self.resource_class)
+        if code is None:
+            return None
+        caps = hosts.cap_of(code).take(rows)
+        if self.is_physical:
+            caps -= self._promised(hosts, code, rows)
+        return caps.astype(float)
+
+    @staticmethod
+    def _promised(hosts: 'HostTable', code: int, rows: IntArray) -> IntArray:
+        """What may be promised beyond the hardware; of a pool, nothing."""
+        real = hosts.total[code].take(rows) - hosts.reserved[code].take(rows)
+        beyond = hosts.cap[code].take(rows) - real
+        return np.where(hosts.pool[code].take(rows) >= 0, 0, beyond)

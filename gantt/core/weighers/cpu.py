@@ -2,7 +2,7 @@
 """CPUWeigher: hosts with more free virtual CPUs first."""
 
 from gantt.core.plugin import Option
-from gantt.core.weighers.free import FreeWeigher
+from gantt.core.weighers.base import FreeWeigher
 
 
 class CPUWeigher(FreeWeigher):

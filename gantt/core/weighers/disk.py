@@ -2,7 +2,7 @@
 """DiskWeigher: hosts with more free disk first."""
 
 from gantt.core.plugin import Option
-from gantt.core.weighers.free import FreeWeigher
+from gantt.core.weighers.base import FreeWeigher
 
 
 class DiskWeigher(FreeWeigher):

@@ -2,7 +2,7 @@
 """RAMWeigher: hosts with more free memory first."""
 
 from gantt.core.plugin import Option
-from gantt.core.weighers.free import FreeWeigher
+from gantt.core.weighers.base import FreeWeigher
 
 
 class RAMWeigher(FreeWeigher):
