@@ -24,7 +24,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.claims import request_state
-from gantt.core.claims.commit import CommitResult, DecisionRecord, Fate, RequestFate
+from gantt.core.claims.commit import DecisionRecord, Fate, RequestFate
 from gantt.core.claims.quota import Excess
 from gantt.core.claims.request_state import Effect, Event, State
 from gantt.core.placement.pipeline import Pipeline
@@ -295,7 +295,7 @@ class Placing:
         Hosts that are locked are chosen where there are no others.
         """
         is_old = self._cache.read_seconds_ago > FRESH_SECONDS
-        locked = self._locked.names()
+        locked = self._locked.names() if self._locked.found else []
         serve = self._serve_others if self._may_serve(call) else None
         try:
             plan = self._lay(call, serve, locked)
@@ -406,7 +406,7 @@ class Placing:
             if not self._is_put_off(plan.call):
                 self._happens(plan.call, Event.DECIDED, plan.answer(), plan.record())
             return True
-        name = self._locked.among(plan.providers()) if self._locked.names() else ''
+        name = self._locked.among(plan.providers()) if self._locked.found else ''
         if name:
             self._planner.undo(plan)
             reason = f'host {name} is locked by another process'
@@ -448,9 +448,11 @@ class Placing:
             return
         self._recorder.observe('gantt_commit_seconds', self._clock.monotonic() - started)
         self._recorder.observe('gantt_batch_size', len(plans))
-        self._locked.note(result.locked)
+        if result.locked:
+            self._locked.note(result.locked)
         self._planner.apply_commit(plans, result)
-        self._note_races(plans, result)
+        if self._planner.note_races(plans, result):
+            self._recorder.gauge('gantt_spread', self.contention.spread)
         for plan, fate in zip(plans, result.fates, strict=True):
             self._decide(plan, fate)
 
@@ -464,17 +466,6 @@ class Placing:
                 kept.append(plan)
         self._round = None
         return kept
-
-    def _note_races(self, plans: list[Plan], result: CommitResult) -> None:
-        """Let the next batch pick among more hosts where this one lost races, and fewer else."""
-        contention = self.contention
-        before = contention.spread
-        contention.note(
-            placed=sum(len(fate.accepted) for fate in result.fates),
-            lost=sum(p.evitable(f) for p, f in zip(plans, result.fates, strict=True)),
-        )
-        if contention.spread != before:
-            self._recorder.gauge('gantt_spread', contention.spread)
 
     def _decide(self, plan: Plan, fate: RequestFate) -> None:
         """Feed the fate of a commit to the request, with the answer that it may end with."""

@@ -67,7 +67,8 @@ class Survey:
         self._asked: dict[int, tuple[BoolArray, BoolArray]] = {}  # per host: (asked, said)
         self._prefix: tuple[int, BoolArray, np.ndarray, int, int, list[FilterCount]] | None = None
         self._changed: list[int] = []
-        self._counts: list[FilterCount] = []
+        #: Of the last look, with those barred since.
+        self.counts: list[FilterCount] = []
         self._barred: tuple[int, list[int]] = (-1, [])
         self._kept: tuple[int, BoolArray] | None = None
         #: Whether all that a pick may change is known to follow from the picked row.
@@ -83,22 +84,17 @@ class Survey:
         #: Those that a pick may change, of those that have a say.
         self._again = [k for k in pipeline.asked_again if self._applies[k]]
 
-    @property
-    def counts(self) -> list[FilterCount]:
-        """Of the last look, with those barred since."""
-        return self._counts
-
     def bar(self, k: int, rows: list[int]) -> None:
         """Let filter ``k`` remove survivors that its mask lets pass, now and in later looks."""
         self._barred = (k, self._barred[1] + rows)
         self.alive[rows] = False
         self.verdict[rows] = k
         self.left -= len(rows)
-        counts = list(self._counts)
+        counts = list(self.counts)
         counts[k] = self._removed(k, counts[k].removed + len(rows))
         if self.pipeline.detailed or not self.left:
             counts = [self._explain(i, count) for i, count in enumerate(counts)]
-        self._counts = counts
+        self.counts = counts
 
     def keep_to(self, kind: type[Filter], mask: BoolArray) -> None:
         """Let the filter of a kind remove all hosts but these, before the first look."""
@@ -114,10 +110,6 @@ class Survey:
         fresh = Survey(self.table, spec, self.pipeline)
         fresh._kept = self._kept
         return fresh
-
-    def picked(self, row: int) -> None:
-        """A pick was laid over this row: per-host filters are asked about it again."""
-        self._changed.append(row)
 
     def look(self, consumer: str, last: bool = True) -> list[FilterCount]:
         """Run all filters for one member.
@@ -156,7 +148,7 @@ class Survey:
         self._raise_to(PASSED)
         if pipeline.detailed or not self.left:
             counts = [self._explain(k, count) for k, count in enumerate(counts)]
-        self._counts = counts
+        self.counts = counts
         return counts
 
     def look_again(self, consumer: str) -> list[FilterCount] | None:
@@ -176,7 +168,7 @@ class Survey:
                 self._is_local = False
                 return None
         self.verdict[row] = PASSED
-        return self._counts
+        return self.counts
 
     def rank_again(self, ranking: Ranking) -> bool | None:
         """Bring the ranking of the last member up to date after :meth:`look_again`.
@@ -226,8 +218,14 @@ class Survey:
             self._failed(rule.name, e)
             return None
 
-    def given_up(self, row: int) -> list[tuple[int, str]]:
-        """What a survivor does not meet of the rules that may be given up: (step, rule)."""
+    def picked(self, row: int, claims: bool = True) -> list[tuple[int, str]]:
+        """A pick is about to be laid over this row: per-host filters are asked about it again.
+
+        :param claims: it takes something from its host
+        :returns: what it does not meet before that of rules that may be given up: (step, rule)
+        """
+        if claims:
+            self._changed.append(row)
         found: list[tuple[int, str]] = []
         for k, rule in self.pipeline.closing.items():
             if not self._applies[k]:

@@ -59,7 +59,7 @@ def place(
     table.default_zone = pipeline.default_zone or table.default_zone
     run = Run(table, request, pipeline, seed, attempt, spread)
     wanted: Sequence[int] = range(len(request.consumers)) if members is None else members
-    seq = table.seq
+    seq, hosts = table.seq, len(run.survey.verdict)
     outcome, reason, cause, contradiction = Outcome.PLACED, '', '', None
     nearest: list[str] = []
     silent: list[str] = []
@@ -77,7 +77,7 @@ def place(
         if outcome is Outcome.EXPIRED:
             reason = f'its budget ended before all of {len(wanted)} members were planned'
         if outcome is Outcome.PLACED:
-            reason = _placed_line(run.decisions, len(table))
+            reason = _placed_line(run.decisions, hosts)
     except exceptions.PluginError as e:
         outcome, reason = Outcome.FAILED, e.message
     except BaseException:
@@ -91,7 +91,7 @@ def place(
         id=decision_id,
         request_id=request.request_id,
         outcome=outcome,
-        hosts=len(table),
+        hosts=hosts,
         members=run.decisions,
         weighers=run.survey.weighing.names,
         seed=seed,

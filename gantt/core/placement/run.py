@@ -54,9 +54,9 @@ class Run:
         self.survey = Survey(table, request.spec, pipeline)
         wish = pipeline.inside.wish(request.spec)
         self.fitting = None if wish is None else Fitting(table, wish, pipeline.inside, self.survey)
-        image = request.spec.image
+        image, flavor = request.spec.image, request.spec.flavor
         self.image = image_properties.text_of(image) if image.properties else None
-        self.flavor = name_of(request.spec.flavor)
+        self.flavor = name_of(flavor) if flavor.name else None
         self.decisions: list[MemberDecision] = []
         self.taken: list[tuple[int, str]] = []
         self.chosen: list[int] = []
@@ -145,7 +145,8 @@ class Run:
         scores = self._scores_of(ranking, finalists)
         self.survey.verdict[row] = CHOSEN
         # Before the pick is laid over the host: it may change what the host meets.
-        given_up = self.survey.given_up(row) if self.pipeline.closing else []
+        claims = self.request.spec.purpose is not Purpose.REBUILD
+        given_up = self.survey.picked(row, claims)
         selection = self._take(member, consumer, row, layout)
         self._decide(member, self.survey.counts, selection, scores, self.survey.left, given_up)
         return True
@@ -210,7 +211,6 @@ class Run:
             placed = Placed(identity, consumer, provider_id, group, layout, self.image, self.flavor)
             self.table.take(provider_id, spec.resources, placed)
             self.taken.append((provider_id, identity))
-            self.survey.picked(row)
         self.chosen.append(row)
         return self._selection(row, consumer, None if request.dry_run else identity, layout)
 
@@ -242,7 +242,7 @@ class Run:
         given_up: Sequence[tuple[int, str]] = (),
     ) -> None:
         bytes_ = b''
-        self._verdict_bytes += len(self.table)
+        self._verdict_bytes += len(self.survey.verdict)
         # Of a request of many members the first few say it all, and the one that failed.
         if self._verdict_bytes <= VERDICT_BYTES_MAX or not self.decisions or selection is None:
             bytes_ = self.survey.verdict.tobytes()

@@ -310,7 +310,7 @@ class HostState:
             group=spec.group.uuid if spec.group else None,
             move_id=move_id,
             image=image_properties.text_of(spec.image) if spec.image.properties else None,
-            flavor=name_of(spec.flavor),
+            flavor=name_of(spec.flavor) if spec.flavor.name else None,
             project_id=spec.project_id,
             user_id=spec.user_id,
             consumer_type=spec.consumer_type,

@@ -333,10 +333,10 @@ class Admission:
         """
         if self._parked:
             self._return_due()
-        if not self._queue and idle_seconds > 0:
+        if idle_seconds > 0 and not self._queue:
             self._wait(1, min(idle_seconds, self._until_parked()))
             self._return_due()
-        if self._queue and self._last > 1 and wait_seconds:
+        if self._last > 1 and wait_seconds and self._queue:
             self._gather(min(most, self._last), wait_seconds)
         with self._lock:
             batch = self._fitting(most, most_bytes)

@@ -56,13 +56,14 @@ class Contention:
         """
         return HASTE if self.spread > HASTY_FROM else 1
 
-    def note(self, placed: int, lost: int) -> None:
-        """Take account of a batch.
+    def note(self, placed: int, lost: int) -> bool:
+        """Take account of a batch; whether the spread is another now.
 
         :param placed: members that got their host
         :param lost: members that lost a race although there were more hosts to pick
             from than they were picked among: a wider choice would have helped them
         """
+        before = self.spread
         if self._wide > 1.0:
             now = self._clock.monotonic()
             halved = placed / HALF_MEMBERS + (now - self._since) / HALF_SECONDS
@@ -72,29 +73,34 @@ class Contention:
             if self._wide == 1.0:
                 self._since = self._clock.monotonic()
             self._wide = min(self._wide * GROWTH, float(SPREAD_MOST))
+        return self.spread != before
 
 
 class LockedHosts:
-    """What the commits of one scheduler have met; only the thread that places changes it."""
+    """What the commits of one scheduler have met; only the thread that places changes it.
+
+    :ivar found: provider -> its name, and until when its host is to be left out
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._until: dict[int, tuple[str, float]] = {}
+        self.found: dict[int, tuple[str, float]] = {}
 
     def note(self, found: Mapping[int, str]) -> None:
         """Providers that a commit found locked, with their names."""
         until = self._clock.monotonic() + AVOID_SECONDS
-        self._until.update({pid: (name, until) for pid, name in found.items()})
+        self.found.update({pid: (name, until) for pid, name in found.items()})
 
     def names(self) -> list[str]:
         """Of the hosts to be left out now, in order."""
-        if not self._until:
+        if not self.found:
             return []
         now = self._clock.monotonic()
-        self._until = {pid: of for pid, of in self._until.items() if of[1] > now}
-        return sorted(name for name, _ in self._until.values())
+        self.found = {pid: of for pid, of in self.found.items() if of[1] > now}
+        return sorted(name for name, _ in self.found.values())
 
     def among(self, providers: Collection[int]) -> str:
         """The name of one of these that is to be left out now; '': none is."""
-        found = [self._until[pid][0] for pid in providers if pid in self._until]
+        self.names()
+        found = [self.found[pid][0] for pid in providers if pid in self.found]
         return min(found, default='')

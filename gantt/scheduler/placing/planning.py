@@ -284,14 +284,13 @@ class Planner:
         group = self._swap(request)
         attempt = call.attempt
         many = len(attempt.todo) if call.is_whole else self._settings.claims_per_commit
-        position = self._cache.position
-        decision_id, spread = self._decision_id(call), self._spread(call)
+        tries, position, spread = attempt.tries, self._cache.position, self._spread(call)
         decision = place(
             table,
             request,
             pipeline,
-            seed=seed_of(request.request_id, attempt.tries),
-            decision_id=decision_id,
+            seed=seed_of(request.request_id, tries),
+            decision_id=self._decision_id(request.request_id, tries),
             members=attempt.todo[:many],
             attempt=attempt.number,
             worker=self._worker,
@@ -301,7 +300,7 @@ class Planner:
         decision = msgspec.structs.replace(
             decision,
             table_seq=position,
-            attempts=attempt.tries,
+            attempts=tries,
             conflicts=list(attempt.conflicts),
             age_seconds=max(decision.age_seconds, self._cache.age_seconds),
             project_id=request.spec.project_id,
@@ -317,9 +316,9 @@ class Planner:
 
     def refused(self, call: Call, pipeline: Pipeline, excess: Excess) -> DecisionRecord:
         """The decision about a call that a quota ends: no host was looked at."""
-        request = call.request
+        request, tries = call.request, call.attempt.tries
         decision = Decision(
-            id=self._decision_id(call),
+            id=self._decision_id(request.request_id, tries),
             request_id=request.request_id,
             outcome=Outcome.REFUSED,
             hosts=0,
@@ -327,7 +326,7 @@ class Planner:
             table_seq=self._cache.position,
             age_seconds=self._cache.age_seconds,
             config_digest=pipeline.digest,
-            attempts=call.attempt.tries,
+            attempts=tries,
             reason=excess.line,
             cause=excess.cause,
             worker=self._worker,
@@ -337,9 +336,8 @@ class Planner:
         )
         return Plan(call, request, decision, [], None, 0.0).record()
 
-    def _decision_id(self, call: Call) -> str:
+    def _decision_id(self, request_id: str, tries: int) -> str:
         self._serial += 1
-        request_id, tries = call.request.request_id, call.attempt.tries
         return derived_id('decision', request_id, self._worker, self._serial, tries)
 
     # -- the table -----------------------------------------------------------
@@ -377,6 +375,16 @@ class Planner:
             # Such a layout was planned beside claims that are not known here.
             with contextlib.suppress(exceptions.Unavailable):
                 self._cache.fetch_news()
+
+    def note_races(self, plans: list[Plan], result: CommitResult) -> bool:
+        """Pick among more hosts in the next batch where this one lost races, and fewer else.
+
+        :returns: whether that changes among how many
+        """
+        return self.contention.note(
+            placed=sum(len(fate.accepted) for fate in result.fates),
+            lost=sum(plan.evitable(f) for plan, f in zip(plans, result.fates, strict=True)),
+        )
 
     def _apply_groups(self, plans: list[Plan], result: CommitResult) -> None:
         """Take over the groups of a batch, and read those back whose swap failed."""
