@@ -143,7 +143,10 @@ class Placing:
                 self.step(IDLE_SECONDS)
             except Exception as e:  # the thread must outlive any one batch
                 LOG.exception('a batch failed')
-                self._abandon(e)
+                try:
+                    self._abandon(e)
+                except Exception:  # of answers that are on their way already
+                    LOG.exception('what is noted of an answer failed')
 
     # -- the story -----------------------------------------------------------------
     def step(self, idle_seconds: float = 0.0) -> int:
@@ -524,7 +527,8 @@ class Placing:
                     self._release(call.request.request_id, self._owner, before.number)
                 case Effect.RECORD if record is not None:
                     self._recorder.record(record)
-                case Effect.ANSWER if answer is not None:
+                case Effect.ANSWER:
+                    assert answer is not None, 'what ends a request comes with its answer'
                     self._answers.put(call, answer)
                 case Effect.PLAN_AGAIN:
                     self.admission.again(call)
@@ -573,14 +577,15 @@ class Placing:
         by itself is told so.
         """
         self._recorder.count('gantt_batches_failed_total')
-        calls = [c for c in self._batch if c.waiters and not self.admission.is_waiting(c)]
-        for call in calls:
-            if call.attempt.alone or len(calls) == 1:
-                failed = refusal(call.request, Outcome.FAILED, f'internal: {error}')
-                self._happens(call, Event.UNCERTAIN, failed)
-            else:
-                self._happens(call, Event.BATCH_FAILED)
         self._cache.forget()
+        calls = [c for c in self._batch if c.waiters and not self.admission.is_waiting(c)]
+        culprit = [c for c in calls if c.attempt.alone or len(calls) == 1]
+        for call in calls:
+            if call not in culprit:
+                self._happens(call, Event.BATCH_FAILED)
+        for call in culprit:
+            failed = refusal(call.request, Outcome.FAILED, f'internal: {error}')
+            self._happens(call, Event.UNCERTAIN, failed)
         self._answers.send()
 
 

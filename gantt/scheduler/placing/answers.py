@@ -40,14 +40,15 @@ class Answers:
 
     def put(self, call: Call, answer: Answer) -> None:
         """A call is at its end: everybody who waits for it is to get this."""
+        for handle, replies in self._admission.leave(call):
+            self._waiting.append((replies, handle, answer))
+        # The answer is on its way, whatever becomes of what is noted of it.
         spent = call.request.budget_ms / 1000 - (call.deadline - self._clock.monotonic())
         self._recorder.observe(
             'gantt_decision_seconds', max(0.0, spent), outcome=answer.outcome.value
         )
         if self._on_answer is not None:
             self._on_answer(answer, max(0.0, spent), call.request.origin)
-        for handle, replies in self._admission.leave(call):
-            self._waiting.append((replies, handle, answer))
 
     def send(self) -> None:
         """Send what was put in since."""
