@@ -50,7 +50,7 @@ MOVED = {
     'gantt.core.report': ('gantt.core.messages.report', FILTERS),
     'gantt.core.request': ('gantt.core.messages.request', FILTERS),
     'gantt.core.resources': ('gantt.core.messages.resource_classes', FILTERS),
-    'gantt.core.scales': ('gantt.core.weighers.normalization', FILTERS),
+    'gantt.core.scales': ('gantt.core.placement.ranking', FILTERS),
     'gantt.core.topology.columns': ('gantt.core.table.topology_columns', FILTERS),
     'gantt.core.topology.layout': ('gantt.core.messages.layout', FILTERS),
     'gantt.core.topology.wish': ('gantt.core.messages.topology_request', FILTERS),

@@ -37,7 +37,7 @@ from gantt.insights.views import (
 )
 from gantt.insights.what_if import WhatIf
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.placing.planning import Planner
+from gantt.scheduler.placing import answers
 from gantt.scheduler.ports import Clock, Store, StoredRequest
 from gantt.scheduler.quotas import Quotas
 from gantt.scheduler.settings import Settings
@@ -311,7 +311,7 @@ class Insights:
         if stored is None:
             raise exceptions.NotFound(kind='request', name=request_id)
         now = self._now()
-        answer = Planner.stored(stored.answer) if stored.answer else None
+        answer = answers.unpack(stored.answer) if stored.answer else None
         return stored, answer, [views.claim_view(claim, now) for claim in stored.claims]
 
     def requests(

@@ -29,8 +29,7 @@ from gantt.insights.explain import explaining, redacting, wording
 from gantt.insights.views import Capacity, Explanation, Room, View
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.placing.admission import Call
-from gantt.scheduler.placing.plan import Plan
-from gantt.scheduler.placing.planning import Planner
+from gantt.scheduler.placing.planning import Plan, Planner
 from gantt.scheduler.quotas import Quotas
 from gantt.scheduler.settings import Settings
 
@@ -168,14 +167,13 @@ class WhatIf:
         aside = _Aside(self._cache, table.copy())
         settings = msgspec.structs.replace(self._settings, claims_per_commit=len(request.consumers))
         call = Call(request, float('inf'))
-        call.tries = 1
         clock = self._cache.clock
         end = clock.monotonic() + min(SECONDS_MAX, request.budget_ms / 1000)
 
         def pause() -> Pause:
             return Pause.OVER if clock.monotonic() >= end else Pause.GO_ON
 
-        plan = Planner(self._cache.store, aside, self._pipeline, settings).plan(call, pause)
+        plan = Planner(self._cache.store, aside, settings).plan(call, self._pipeline, pause)
         if plan.decision.outcome is Outcome.EXPIRED:
             raise exceptions.Expired(plan.decision.reason)
         return plan

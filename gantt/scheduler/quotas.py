@@ -133,8 +133,10 @@ class Quotas:
     # -- rates ---------------------------------------------------------------------
     def take(self, project: str | None, is_own_caller: bool, limits: Limits) -> Excess | None:
         """Count one request of a project; why it may not be made, or None."""
+        if project is None or limits.is_empty:
+            return None
         limit = limits.of(project, is_own_caller).get(quota.REQUESTS_PER_MINUTE)
-        if project is None or limit is None:
+        if limit is None:
             return None
         now = self._clock.monotonic()
         with self._lock:
@@ -213,6 +215,8 @@ class Round:
         :param is_own_caller: None: as the request says
         :raises DatabaseUnavailable:
         """
+        if self._limits.is_empty:
+            return None
         # Who may place for all projects says no ``only_project``.
         own = request.only_project is not None if is_own_caller is None else is_own_caller
         project = request.spec.project_id

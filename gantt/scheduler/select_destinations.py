@@ -3,32 +3,39 @@
 
     drain the admission queue → fold the news into the table → place every
     request, one after another, on the working table → commit all claims in one
-    transaction → settle: answer what is placed, plan again what was refused
+    transaction → bring the table in line → answer what is placed, plan again
+    what was refused
 
-One thread runs this; nobody waits for a request inside it.  What a commit
-refuses is given back to the table before the next batch is planned, and what a
-request that cannot be completed had claimed is released by its id.
+One thread runs this; nobody waits for a request inside it.  What happens to a request is an
+event of its state machine (``core.claims.request_state``), whose effects are carried out here.
+
+A request of many members would hold the thread until all of them are planned.  It is planned
+in slices instead.  Where members may be claimed apart, a slice is a pass of its own: it is
+committed, and the rest waits for the next batch.  Members that must be claimed together stay
+laid over the table while those who wait are served, and are gone on with then.
 """
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.commit import CommitResult, Fate, RequestFate
+from gantt.core.claims import request_state
+from gantt.core.claims.commit import DecisionRecord, Fate, RequestFate
 from gantt.core.claims.quota import Excess
+from gantt.core.claims.request_state import Effect, Event, State
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.records.decision import Outcome
+from gantt.core.placement.place import Pause
+from gantt.core.records.decision import Answer, Outcome
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.placing.admission import Admission, Call, refusal
-from gantt.scheduler.placing.locked_hosts import WAIT_SECONDS, LockedHosts
-from gantt.scheduler.placing.outbox import OnAnswer, Outbox
-from gantt.scheduler.placing.plan import Plan, back_off
-from gantt.scheduler.placing.planning import Planner
-from gantt.scheduler.placing.repeats import Repeats
-from gantt.scheduler.placing.slices import Slice, is_whole
+from gantt.scheduler.placing.admission import Admission, Call, out_of_time, refusal
+from gantt.scheduler.placing.answers import Answers, OnAnswer
+from gantt.scheduler.placing.contention import Contention, LockedHosts
+from gantt.scheduler.placing.ordering import EVERY, Ordering
+from gantt.scheduler.placing.planning import Plan, Planner
 from gantt.scheduler.ports import Clock, Recorder, Store, StoredRequest
 from gantt.scheduler.quotas import Quotas, Round
 from gantt.scheduler.settings import Settings
@@ -40,8 +47,11 @@ GIVEN_BACK_MS = 50  # before a request that was turned away for another schedule
 #: Of the requests that are committed together: what is written of them is some times as much,
 #: and MariaDB takes 16 MiB in one packet unless it is set.
 BATCH_BYTES_MAX = 1 << 20
-OPEN_SECONDS = 0.1  # between two looks at a request that another worker has open
-SUSPECT_SECONDS = 0.1  # between two looks whether everything was read again
+#: Between two looks at a request that another worker has open, that needs what is locked, or
+#: that waits until everything was read again.
+LOOK_SECONDS = 0.1
+#: For so long others wait for the members of one request.
+SLICE_SECONDS = 0.01
 
 
 class ServedFailed(Exception):
@@ -55,7 +65,7 @@ class Placing:
         self,
         store: Store,
         cache: HostCache,
-        planner: Planner,
+        pipeline: Pipeline,
         recorder: Recorder,
         clock: Clock,
         settings: Settings,
@@ -67,9 +77,13 @@ class Placing:
         )
         self._store = store
         self._cache = cache
-        self._planner = planner
+        self._planner = Planner(store, cache, settings)
+        #: Filters and weighers as they were given, by any thread; as they were taken over, and
+        #: as they run, by this one.
+        self._given = self._taken = self._pipeline = pipeline
+        self._ordering = Ordering(clock)
+        self._decisions = 0
         self._locked = LockedHosts(clock)
-        self._repeats = Repeats(store, planner, recorder)
         self._recorder = recorder
         self._clock = clock
         self._settings = settings
@@ -81,16 +95,22 @@ class Placing:
         self._coming: Iterator[Call] = iter(())  # of the batch, those not begun
         # Planned in vain between the members of another: the next batch has them.
         self._in_vain: list[Call] = []
-        self._outbox = Outbox(self.admission, recorder, clock, on_answer)
+        self._answers = Answers(store, self.admission, recorder, clock, on_answer)
 
     @property
     def pipeline(self) -> Pipeline:
         """The filters and weighers in force."""
-        return self._planner.pipeline
+        given = self._given
+        return self._pipeline if given is self._taken else given
+
+    @property
+    def contention(self) -> Contention:
+        """What this scheduler has seen of the others."""
+        return self._planner.contention
 
     def use(self, pipeline: Pipeline) -> None:
-        """Place what is planned from now on by other filters and weighers."""
-        self._planner.pipeline = pipeline
+        """Place what is planned from the next batch on by other filters and weighers."""
+        self._given = pipeline
 
     # -- life ------------------------------------------------------------------
     def start(self) -> None:
@@ -123,7 +143,10 @@ class Placing:
                 self.step(IDLE_SECONDS)
             except Exception as e:  # the thread must outlive any one batch
                 LOG.exception('a batch failed')
-                self._abandon(e)
+                try:
+                    self._abandon(e)
+                except Exception:  # of answers that are on their way already
+                    LOG.exception('what is noted of an answer failed')
 
     # -- the story -----------------------------------------------------------------
     def step(self, idle_seconds: float = 0.0) -> int:
@@ -136,6 +159,8 @@ class Placing:
         )
         self._batch = calls = self._apart(calls)
         self._round = None
+        if self._given is not self._taken:
+            self._take_over(self._given)
         is_suspect = self._cache.is_suspect  # before: what ends that is folded in
         self._cache.fold()
         if calls and (is_suspect or not self._cache.is_loaded):
@@ -148,17 +173,17 @@ class Placing:
                 for call in self._in_vain:
                     self.admission.again(call)
                 self._in_vain = []
-        self._outbox.send()
+        self._answers.send()
         return len(calls)
 
     def _place(self, calls: Iterable[Call]) -> None:
         """Plan calls one after another and commit them together."""
         plans: list[Plan] = []
         for call in self._in_time(calls):
-            if plans and len(call.todo) > 1 and is_whole(call.request):
+            if plans and len(call.attempt.todo) > 1 and call.is_whole:
                 # It may take a while: those before it are not to wait for that.
                 self._commit(plans)
-                self._outbox.send()
+                self._answers.send()
                 plans = []
             plan = None if self._is_over_quota(call) else self._plan(call)
             if plan:
@@ -166,9 +191,15 @@ class Placing:
         if plans:
             self._commit(plans)
 
+    def _take_over(self, pipeline: Pipeline) -> None:
+        is_other = pipeline.digest != self._pipeline.digest
+        self._taken = self._pipeline = pipeline
+        if is_other and self._settings.order_by_cost:
+            self._pipeline = self._ordering.begin(pipeline)
+
     def _apart(self, calls: list[Call]) -> list[Call]:
         """One of those that a batch failed with, by itself; else all."""
-        suspect = next((call for call in calls if call.alone), None)
+        suspect = next((call for call in calls if call.attempt.alone), None)
         if suspect is None:
             return calls
         for call in calls:
@@ -180,21 +211,19 @@ class Placing:
         """Nothing was read from this database yet: wait within the budgets."""
         for call in calls:
             if call.deadline <= self._clock.monotonic():
-                self._outbox.put(
-                    call,
-                    refusal(call.request, Outcome.UNKNOWN, 'the database has not answered yet'),
-                )
+                reason = 'the database has not answered yet'
+                self._happens(call, Event.UNCERTAIN, refusal(call.request, Outcome.UNKNOWN, reason))
             else:
-                self.admission.later(call, SUSPECT_SECONDS)
+                self._happens(call, Event.SUSPECT)
 
     def _in_time(self, calls: Iterable[Call]) -> Iterable[Call]:
         now = self._clock.monotonic()
         room = most = self._settings.claims_per_commit
         left = BATCH_BYTES_MAX
         for call in calls:
-            size = min(len(call.todo), most)
+            size = min(len(call.attempt.todo), most)
             if call.deadline <= now:
-                self._give_up(call, *_out_of_time(call))
+                self._end(call, Event.OUT_OF_TIME, *out_of_time(call))
             elif size > room < most or call.bytes > left < BATCH_BYTES_MAX:
                 self.admission.put_back(call)
             else:
@@ -203,34 +232,33 @@ class Placing:
 
     def _plan(self, call: Call) -> Plan | None:
         """Place a call on the working table; None where that ends it already."""
-        call.tries += 1
-        call.locked = ''
-        if call.tries > self._settings.attempts_per_request:
-            reason = f'gave up after {call.tries - 1} attempts'
+        lost = len(call.attempt.conflicts)
+        if lost >= self._settings.attempts_per_request:
+            reason = f'gave up after {lost} attempts'
             if not (call.repeats and self._known_before(call, Outcome.CONFLICT, reason)):
-                self._give_up(call, Outcome.CONFLICT, reason)
+                self._end(call, Event.OUT_OF_TRIES, Outcome.CONFLICT, reason)
             return None
         try:
             plan = self._planned(call)
-            if plan.claims_nothing and plan.decision.is_placed:
+            if plan.claims_nothing and plan.is_placed:
                 self._take_back(plan)
         except exceptions.Refused as e:
             # Its group may have had the other rule when a copy of the request was placed.
             if not self._is_put_off(call) and not (
                 _is_of_rule(e) and self._known_before(call, Outcome.REFUSED, e.message)
             ):
-                self._give_up(call, Outcome.REFUSED, e.message)
+                self._end(call, Event.REFUSED, Outcome.REFUSED, e.message)
             return None
         except exceptions.GanttError as e:
-            self._give_up(call, Outcome.FAILED, e.message)
+            self._end(call, Event.FAILED, Outcome.FAILED, e.message)
             return None
-        if plan.decision.outcome is Outcome.EXPIRED:
-            self._give_up(call, Outcome.EXPIRED, plan.decision.reason)
+        outcome, reason = plan.decision.outcome, plan.decision.reason
+        if outcome is Outcome.EXPIRED:
+            self._end(call, Event.OUT_OF_TIME, outcome, reason)
             return None
-        if not plan.decision.is_placed:
-            outcome, reason = plan.decision.outcome, plan.decision.reason
+        if not plan.is_placed:
             if not (self._is_put_off(call) or self._known_before(call, outcome, reason)):
-                self._give_up(call, outcome, reason, plan)
+                self._end(call, Event.NO_ROOM, outcome, reason, plan)
             return None
         return None if self._needs_no_commit(plan) else plan
 
@@ -239,32 +267,30 @@ class Placing:
 
         :param plan: it is to be committed: counts for those after it where it is let in
         """
+        todo = call.attempt.todo
         try:
             if self._round is None:
                 self._round = self._quotas.round()
-            found = self._round.would_pass(call.request, call.todo)
+            found = self._round.would_pass(call.request, todo)
         except exceptions.Unavailable as e:
-            self._give_up(call, Outcome.FAILED, e.message)
+            self._end(call, Event.FAILED, Outcome.FAILED, e.message)
             return True
         if found is None:
             if plan is not None:
-                self._round.let_in(call.request, call.todo)
+                self._round.let_in(call.request, todo)
             return False
-        if plan is None:
-            call.tries += 1  # as with a plan: who waits for another copy takes it back
         # A copy of it may have been placed before, and be what the quota is used up by.
         if not self._known_before(call, Outcome.REFUSED, found.line, found):
             self._quotas.counted(found)
-            self._give_up(call, Outcome.REFUSED, found.line, excess=found)
+            self._end(call, Event.OVER_QUOTA, Outcome.REFUSED, found.line, excess=found)
         return True
 
     def _is_put_off(self, call: Call) -> bool:
         """Whether a call waits: its plan was made on what the database is not any more."""
-        if not self._cache.is_suspect:
-            return False
-        call.tries -= 1
-        self.admission.later(call, SUSPECT_SECONDS)
-        return True
+        if self._cache.is_suspect:
+            self._happens(call, Event.SUSPECT)
+            return True
+        return False
 
     def _planned(self, call: Call) -> Plan:
         """The plan of a call; one that says no is made on the newest news.
@@ -272,11 +298,11 @@ class Placing:
         Hosts that are locked are chosen where there are no others.
         """
         is_old = self._cache.read_seconds_ago > FRESH_SECONDS
-        locked = self._locked.names()
+        locked = self._locked.names() if self._locked.found else []
         serve = self._serve_others if self._may_serve(call) else None
         try:
-            plan = self._planner.plan(call, Slice(call, self._clock, serve), locked)
-            if plan.decision.is_placed or plan.decision.outcome is Outcome.EXPIRED:
+            plan = self._lay(call, serve, locked)
+            if plan.is_placed or plan.decision.outcome is Outcome.EXPIRED:
                 return plan
             if not (is_old or locked):
                 return plan
@@ -288,7 +314,38 @@ class Placing:
             # Room may have come free since, or the group have got another rule.
             self._cache.fetch_news()
             self._cache.fold(mid_batch=True)
-        return self._planner.plan(call, Slice(call, self._clock, serve))
+        return self._lay(call, serve)
+
+    def _lay(
+        self, call: Call, serve: Callable[[Call], bool] | None, without: Sequence[str] = ()
+    ) -> Plan:
+        """Lay a plan of a call over the table; now and then the order of filters follows.
+
+        :param serve: places who waits; returns whether there was anybody.  None: nobody may be
+            served, as for who is served like that
+        """
+        self._decisions += 1
+        if not self._decisions % EVERY and self._settings.order_by_cost:
+            table = self._cache.working
+            self._pipeline = self._ordering.follow(table, call.request, self._pipeline)
+        clock = self._clock
+        began = clock.monotonic()
+
+        def pause() -> Pause:
+            """Called before each member but the first: how to go on."""
+            nonlocal began
+            now = clock.monotonic()
+            if now >= call.deadline:
+                return Pause.OVER
+            if now - began < SLICE_SECONDS:
+                return Pause.GO_ON
+            if not call.is_whole:
+                return Pause.ENOUGH
+            served = serve is not None and serve(call)
+            began = clock.monotonic()
+            return Pause.LOOK_ANEW if served else Pause.GO_ON
+
+        return self._planner.plan(call, self._pipeline, pause, without)
 
     def _take_back(self, plan: Plan) -> None:
         """Take the picks of a plan that claims nothing from the table.
@@ -303,7 +360,8 @@ class Placing:
     def _may_serve(call: Call) -> bool:
         # What an earlier attempt has claimed is aside meanwhile: nobody else is to have that room.
         # One that is planned by itself is not to fail for what others ask.
-        return not (call.takes_over or call.alone)
+        attempt = call.attempt
+        return not (attempt.state is State.TAKING_OVER or attempt.alone)
 
     def _serve_others(self, call: Call) -> bool:
         """Place who waits behind a call whose members are planned together; whether any did.
@@ -315,7 +373,7 @@ class Placing:
         """
         most = self._settings.claims_per_commit
         waiting = [*self._coming, *self.admission.drain(most, BATCH_BYTES_MAX, 0.0, 0.0)]
-        served = [c for c in waiting if not (c.alone or is_whole(c.request))]
+        served = [c for c in waiting if not (c.attempt.alone or c.is_whole)]
         for other in waiting:
             if other not in served:
                 self.admission.put_back(other)
@@ -325,7 +383,7 @@ class Placing:
             plans = [plan for one in self._in_time(served) if (plan := self._placed_now(one))]
             if plans:
                 self._commit(plans)
-            self._outbox.send()
+            self._answers.send()
         except exceptions.GanttError as e:
             raise ServedFailed(e.message) from e
         return bool(plans)
@@ -335,51 +393,41 @@ class Placing:
 
         Room only becomes less until then: who is in vain here once is not planned here again.
         """
-        call.tries += 1
         try:
-            if call.tries <= self._settings.attempts_per_request:
-                pause = Slice(call, self._clock, None)
-                plan = self._planner.plan(call, pause, self._locked.names())
-                if plan.decision.is_placed:
+            if len(call.attempt.conflicts) < self._settings.attempts_per_request:
+                plan = self._lay(call, None, self._locked.names())
+                if plan.is_placed:
                     return plan
         except exceptions.GanttError:
             pass  # the next batch meets it again, and says so
-        call.tries -= 1
         self._in_vain.append(call)
         return None
 
     def _needs_no_commit(self, plan: Plan) -> bool:
         """Whether a plan claims nothing, or waits as it needs a host that is to be left out."""
         if plan.claims_nothing:
-            if self._is_put_off(plan.call):
-                return True
-            self._recorder.record(plan.record())
-            self._outbox.put(plan.call, plan.answer())
+            if not self._is_put_off(plan.call):
+                self._happens(plan.call, Event.DECIDED, plan.answer(), plan.record())
             return True
-        name = self._locked.among(plan.all_providers()) if self._locked.names() else ''
+        name = self._locked.among(plan.providers()) if self._locked.found else ''
         if name:
             self._planner.undo(plan)
-            self._wait_for_lock(plan.call, f'host {name} is locked by another process')
+            reason = f'host {name} is locked by another process'
+            self._happens(plan.call, Event.LOCKED, reason=reason)
         return bool(name)
-
-    def _wait_for_lock(self, call: Call, reason: str) -> None:
-        call.locked = reason
-        call.tries -= 1  # its budget bounds it; no race was lost
-        self.admission.later(call, WAIT_SECONDS)
 
     def _known_before(
         self, call: Call, outcome: Outcome, reason: str, excess: Excess | None = None
     ) -> bool:
         """Whether a call that is to be refused was seen to before, and so is seen to now."""
-        known = self._repeats.known(call, outcome, reason, excess)
+        known = self._answers.known(call, outcome, reason, excess)
         if isinstance(known, StoredRequest):
             if known.wait_seconds <= 0:
                 # Its worker is gone; what it had claimed may be the room we need.
                 self._release(call.request.request_id, known.owner, known.attempt)
-            call.tries -= 1  # its budget bounds it; no race was lost
-            self.admission.later(call, OPEN_SECONDS)
+            self._happens(call, Event.OPEN)
         elif known is not None:
-            self._outbox.put(call, known)
+            self._happens(call, Event.REPEAT, known)
         return known is not None
 
     def _commit(self, plans: list[Plan]) -> None:
@@ -399,11 +447,17 @@ class Placing:
             for plan in plans:
                 self._planner.undo(plan)
                 refused = refusal(plan.call.request, Outcome.FAILED, e.message)
-                self._outbox.put(plan.call, refused)
+                self._happens(plan.call, Event.UNCERTAIN, refused)
             return
         self._recorder.observe('gantt_commit_seconds', self._clock.monotonic() - started)
         self._recorder.observe('gantt_batch_size', len(plans))
-        self._settle(plans, result)
+        if result.locked:
+            self._locked.note(result.locked)
+        self._planner.apply_commit(plans, result)
+        if self._planner.note_races(plans, result):
+            self._recorder.gauge('gantt_spread', self.contention.spread)
+        for plan, fate in zip(plans, result.fates, strict=True):
+            self._decide(plan, fate)
 
     def _within_quotas(self, plans: list[Plan]) -> list[Plan]:
         """The plans that may be committed; what is used is read anew for the commit after."""
@@ -416,105 +470,98 @@ class Placing:
         self._round = None
         return kept
 
-    def _settle(self, plans: list[Plan], result: CommitResult) -> None:
-        """Bring the table in line with what was committed, then answer or plan again."""
-        written: set[int] = set()
-        for plan, fate in zip(plans, result.fates, strict=True):
-            self._planner.undo(plan, keep=fate.accepted)
-            written.update(plan.providers(fate.accepted))
-        self._locked.note(result.locked)
-        # Who is gone from there only the feed says.
-        written -= set(result.freed)
-        self._cache.settle(result.hosts, written)
-        self._planner.refresh_groups(plans, result)
-        self._planner.refresh_layouts(plans, result)
-        self._note_races(plans, result)
-        for plan, fate in zip(plans, result.fates, strict=True):
-            self._decide(plan, fate)
-
-    def _note_races(self, plans: list[Plan], result: CommitResult) -> None:
-        """Let the next batch pick among more hosts where this one lost races, and fewer else."""
-        contention = self._planner.contention
-        before = contention.spread
-        contention.note(
-            placed=sum(len(fate.accepted) for fate in result.fates),
-            lost=sum(p.evitable(f) for p, f in zip(plans, result.fates, strict=True)),
-        )
-        if contention.spread != before:
-            self._recorder.gauge('gantt_spread', contention.spread)
-
     def _decide(self, plan: Plan, fate: RequestFate) -> None:
-        """What the fate of a request means for its caller."""
+        """Feed the fate of a commit to the request, with the answer that it may end with."""
         call, request = plan.call, plan.call.request
+        answer: Answer | None = None
+        made: dict[int, Any] = {}
+        lost: list[str] = []
         match fate.fate:
             case Fate.PLACED:
                 self._recorder.count('gantt_claims_made_total', len(plan.members))
-                self._outbox.put(call, plan.final_answer)
+                answer = plan.final_answer
             case Fate.PARTIAL | Fate.DROPPED | Fate.GROUP_CHANGED:
-                self._plan_again(call, plan.keep(fate))
+                made, lost = plan.outcome(fate)
+                if lost:
+                    self._recorder.count('gantt_conflicts_total', len(lost))
             case Fate.LOCKED:
                 self._recorder.count('gantt_locked_total')
-                self._wait_for_lock(call, fate.reason)
             case Fate.REPEAT:
-                self._outbox.put(call, self._repeats.placed(fate.answer))
-            case Fate.OPEN | Fate.LOST:
-                call.continues = False
-                call.done.clear()
-                call.todo = list(range(len(request.consumers)))
-                call.tries -= 1  # its budget bounds it; no race was lost
-                self.admission.later(call, OPEN_SECONDS)
-            case Fate.OVERDUE:
-                call.takes_over = fate.attempt
-                call.attempt = fate.attempt + 1
-                self.admission.again(call)
+                answer = self._answers.placed(fate.answer)
             case Fate.BARRED:
-                self._give_up(call, Outcome.REFUSED, fate.reason)
+                answer = refusal(request, Outcome.REFUSED, fate.reason)
             case Fate.CANCELLED:
-                self._outbox.put(call, self._repeats.cancelled(request))
+                answer = self._answers.cancelled(request)
             case Fate.REUSED:
-                self._outbox.put(call, refusal(request, Outcome.REUSED, 'used with another body'))
+                answer = refusal(request, Outcome.REUSED, 'used with another body')
+        event, number, reason = Event(fate.fate.value), fate.attempt, fate.reason
+        self._happens(call, event, answer, made=made, lost=lost, number=number, reason=reason)
 
-    def _plan_again(self, call: Call, lost: int) -> None:
-        """Plan the rest of a call in a later batch.
-
-        :param lost: members that lost a race
-        """
-        if lost:
-            self._recorder.count('gantt_conflicts_total', lost)
-        # What holds claims already goes on: others would wait for them in vain.
-        wait = back_off(call) if lost and not call.continues else 0.0
-        if wait:
-            self.admission.later(call, wait)
-        else:
-            self.admission.again(call)
-
-    # -- endings ---------------------------------------------------------------------
-    def _give_up(
+    # -- what happens to a request -----------------------------------------------------
+    def _happens(
         self,
         call: Call,
+        event: Event,
+        answer: Answer | None = None,
+        record: DecisionRecord | None = None,
+        made: Mapping[int, Any] | None = None,
+        lost: Sequence[str] = (),
+        number: int = 0,
+        reason: str = '',
+    ) -> None:
+        """Feed an event to the state of a request, and carry out what follows from it.
+
+        :param answer: what it is answered where that ends it
+        :param record: the decision that is kept then
+        """
+        before = call.attempt
+        after, effects = request_state.transition(
+            before, event, made=made, lost=lost, number=number, reason=reason
+        )
+        # Answered it is only with the answer on its way: an error before leaves it to be answered.
+        if after.state is not State.ANSWERED:
+            call.attempt = after
+        for effect in effects:
+            match effect:
+                case Effect.RELEASE:
+                    self._release(call.request.request_id, self._owner, before.number)
+                case Effect.RECORD if record is not None:
+                    self._recorder.record(record)
+                case Effect.ANSWER:
+                    assert answer is not None, 'what ends a request comes with its answer'
+                    self._answers.put(call, answer)
+                case Effect.PLAN_AGAIN:
+                    self.admission.again(call)
+                case Effect.WAIT:
+                    self.admission.later(call, LOOK_SECONDS)
+                case Effect.BACK_OFF:
+                    wait = request_state.back_off(call.request.request_id, after)
+                    self.admission.later(call, wait) if wait else self.admission.again(call)
+        call.attempt = after
+
+    def _end(
+        self,
+        call: Call,
+        event: Event,
         outcome: Outcome,
         reason: str,
         plan: Plan | None = None,
         excess: Excess | None = None,
     ) -> None:
-        """End a call without a placement; release what it had claimed before."""
-        if call.continues:
-            self._release(call.request.request_id, self._owner, call.attempt)
-        decision_id = ''
+        """An event that ends a call without a placement, with the answer that says why."""
+        record: DecisionRecord | None = None
         if plan is not None:
-            self._count_removed(plan)
+            for rule in plan.removed:
+                self._recorder.count('gantt_rejections_total', rule.removed, filter=rule.name)
             record = plan.record()
-            self._recorder.record(record)
-            decision_id = record.id
-        if excess is not None:
-            record = self._planner.refused(call, excess)
-            self._recorder.record(record)
-            decision_id = record.id
+        elif excess is not None:
+            record = self._planner.refused(call, self._pipeline, excess)
+        decision_id = record.id if record is not None else ''
         retry = self._settings.retry_after_ms if outcome is Outcome.BUSY else None
         answer = refusal(call.request, outcome, reason, retry, decision_id, excess)
         if plan is not None:
             answer = msgspec.structs.replace(answer, age_seconds=plan.age_seconds)
-        self._outbox.put(call, answer)
+        self._happens(call, event, answer, record)
 
     def _release(self, request_id: str, owner: str, attempt: int) -> None:
         try:
@@ -523,14 +570,6 @@ class Placing:
             # The lease frees the claims; the row's deadline lets a repeat take over.
             self._recorder.count('gantt_give_up_failed_total')
 
-    def _count_removed(self, plan: Plan) -> None:
-        for member in plan.decision.members[-1:]:
-            for removal in member.filters:
-                if removal.removed:
-                    self._recorder.count(
-                        'gantt_rejections_total', removal.removed, filter=removal.name
-                    )
-
     def _abandon(self, error: Exception) -> None:
         """After a bug: read the table again from the database, and try each by itself.
 
@@ -538,28 +577,18 @@ class Placing:
         by itself is told so.
         """
         self._recorder.count('gantt_batches_failed_total')
-        calls = [c for c in self._batch if c.waiters and not self.admission.is_waiting(c)]
-        for call in calls:
-            if call.alone or len(calls) == 1:
-                self._outbox.put(call, refusal(call.request, Outcome.FAILED, f'internal: {error}'))
-            else:
-                call.alone = True
-                self.admission.again(call)
         self._cache.forget()
-        self._outbox.send()
+        calls = [c for c in self._batch if c.waiters and not self.admission.is_waiting(c)]
+        culprit = [c for c in calls if c.attempt.alone or len(calls) == 1]
+        for call in calls:
+            if call not in culprit:
+                self._happens(call, Event.BATCH_FAILED)
+        for call in culprit:
+            failed = refusal(call.request, Outcome.FAILED, f'internal: {error}')
+            self._happens(call, Event.UNCERTAIN, failed)
+        self._answers.send()
 
 
 def _is_of_rule(error: exceptions.Refused) -> bool:
     """Whether a request was refused for the rule of its group, which may be another by now."""
     return type(error) is exceptions.Refused
-
-
-def _out_of_time(call: Call) -> tuple[Outcome, str]:
-    """How a call ends whose budget is spent: busy elsewhere, lost races, or never begun."""
-    if call.locked:
-        return Outcome.BUSY, call.locked
-    if call.tries == 0:
-        return Outcome.EXPIRED, 'its budget was spent in the queue'
-    if call.conflicts:
-        return Outcome.CONFLICT, f'lost {call.tries} races within its budget'
-    return Outcome.BUSY, 'another worker is at this request'

@@ -25,9 +25,8 @@ from gantt.scheduler.housekeeping import Housekeeping
 from gantt.scheduler.nova.events import NovaWords
 from gantt.scheduler.nova.moves import NovaMoves, Then
 from gantt.scheduler.nova.source import NovaSource
+from gantt.scheduler.placing import answers
 from gantt.scheduler.placing.admission import AtOnce, refusal
-from gantt.scheduler.placing.outbox import OnAnswer
-from gantt.scheduler.placing.planning import Planner
 from gantt.scheduler.ports import ClaimFate, Clock, Recorder, Replies, ReportFate, Store
 from gantt.scheduler.quotas import Quotas
 from gantt.scheduler.register_hosts import Registrations
@@ -50,7 +49,7 @@ class Scheduler:
         recorder: Recorder,
         settings: Settings | None = None,
         clock: Clock | None = None,
-        on_answer: OnAnswer | None = None,
+        on_answer: answers.OnAnswer | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self.clock: Clock = clock or SystemClock()
@@ -67,12 +66,11 @@ class Scheduler:
             self.settings.default_zone,
             recorder.count,
         )
-        planner = Planner(store, self.cache, pipeline, self.settings)
         self.quotas = Quotas(store, self.settings, self.clock, recorder.count)
         self.placing = Placing(
             store,
             self.cache,
-            planner,
+            pipeline,
             recorder,
             self.clock,
             self.settings,
@@ -102,7 +100,7 @@ class Scheduler:
             recorder,
             self.clock,
             self.settings,
-            planner.contention,
+            self.placing.contention,
             self.quotas,
         )
 
@@ -197,7 +195,7 @@ class Scheduler:
             raise exceptions.RequestCancelled(request_id=message.request_id)
         if stored.state == 'open' or not stored.answer:
             raise exceptions.Busy(reason='the request is being placed', retry_after_ms=200)
-        return Planner.stored(stored.answer)
+        return answers.unpack(stored.answer)
 
     def cancel(self, message: CancelClaims) -> dict[str, object]:
         """Take a request back."""

@@ -1,13 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a request may go on, by the row that all schedulers share."""
+"""The state machine of a request; whether it may go on, by the row that all schedulers share."""
 
 from types import SimpleNamespace
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gantt.core.claims.commit import Fate, RequestDraft
-from gantt.core.claims.request_state import judge_request, takes_over
+from gantt.core.claims.request_state import (
+    TRANSITIONS,
+    Attempt,
+    Effect,
+    Event,
+    State,
+    judge_request,
+    seed_of,
+    takes_over,
+    transition,
+)
 
 NOW = 1000.0
 ROW = {
@@ -61,3 +73,86 @@ def test_only_an_overdue_attempt_is_replaced():
     assert not takes_over(row, msgspec.structs.replace(DRAFT, takes_over=1))
     assert not takes_over(None, msgspec.structs.replace(DRAFT, takes_over=2))
     assert not takes_over(row, msgspec.structs.replace(DRAFT, takes_over=2, continues=True))
+
+
+# -- the table ----------------------------------------------------------------
+GOES_ON = {Effect.PLAN_AGAIN, Effect.BACK_OFF, Effect.WAIT}
+TRIES_MAX = 5
+
+
+def test_every_event_is_decided_in_every_state():
+    assert set(TRANSITIONS) == {(state, event) for state in State for event in Event}
+    assert {fate.value for fate in Fate} <= {event.value for event in Event}
+
+
+@pytest.mark.parametrize(('state', 'event'), sorted(TRANSITIONS))
+def test_an_open_request_is_either_answered_or_goes_on(state, event):
+    after, effects = TRANSITIONS[state, event]
+    if state is State.ANSWERED:
+        assert (after, effects) == (State.ANSWERED, ())
+        return
+    assert len(set(effects)) == len(effects)
+    assert list(effects) == [effect for effect in Effect if effect in effects], 'in their order'
+    assert (after is State.ANSWERED) == (Effect.ANSWER in effects)
+    assert (after is not State.ANSWERED) == (len(GOES_ON & set(effects)) == 1)
+    assert Effect.RELEASE not in effects or state is State.PARTLY_PLACED
+
+
+def test_a_large_request_goes_in_several_commits_and_loses_nothing_by_that():
+    attempt = Attempt(number=7, todo=range(4))
+    attempt, effects = transition(attempt, Event.PARTIAL, made={0: 'a', 1: 'b'})
+    assert (attempt.continues, attempt.tries, effects) == (True, 1, (Effect.PLAN_AGAIN,))
+    attempt, effects = transition(attempt, Event.PARTIAL, made={3: 'd'}, lost=['cmp-9', 'cmp-9'])
+    assert attempt.done == {0: 'a', 1: 'b', 3: 'd'}
+    assert (attempt.todo, attempt.tries) == ([2], 2)
+    assert attempt.conflicts == ('partial: cmp-9',)
+    attempt, effects = transition(attempt, Event.LOST)
+    assert (attempt.state, list(attempt.todo), attempt.done) == (State.WAITING, [0, 1, 2, 3], {})
+    assert attempt.tries == 2
+
+
+def test_who_takes_over_counts_on_and_a_commit_of_its_own_ends_that():
+    attempt, _ = transition(Attempt(number=7, todo=[0, 1]), Event.OVERDUE, number=41)
+    assert (attempt.number, attempt.takes_over, attempt.tries) == (42, 41, 1)
+    assert attempt.may_hold_claims
+    attempt, _ = transition(attempt, Event.PARTIAL, made={0: 'a'})
+    assert (attempt.number, attempt.takes_over) == (42, None)
+
+
+def test_only_a_lock_is_remembered_as_a_lock():
+    attempt, _ = transition(Attempt(number=1, todo=[0]), Event.LOCKED, reason='cmp-1 is locked')
+    assert attempt.locked == 'cmp-1 is locked'
+    assert transition(attempt, Event.OPEN)[0].locked == ''
+
+
+def test_the_seed_is_that_of_the_try():
+    assert seed_of('r', 1) == seed_of('r', 1)
+    assert len({seed_of('r', tries) for tries in range(50)}) == 50
+
+
+@given(st.lists(st.tuples(st.sampled_from(Event), st.integers(0, 3), st.integers(0, 3))))
+def test_whatever_happens_there_is_one_answer_and_races_are_counted_once(happens):
+    attempt, answers, lost = Attempt(number=1, todo=range(6)), 0, 0
+    for event, made, missed in [*happens, (Event.OUT_OF_TIME, 0, 0)]:
+        if len(attempt.conflicts) == TRIES_MAX:
+            event = Event.OUT_OF_TRIES  # as the scheduler does
+        is_race = event in (Event.PARTIAL, Event.DROPPED, Event.GROUP_CHANGED)
+        before = attempt
+        done = dict.fromkeys(attempt.todo[:made] if event is Event.PARTIAL else ())
+        attempt, effects = transition(
+            before, event, made=done, lost=['cmp-1'] * missed, number=before.number
+        )
+        is_open = before.state is not State.ANSWERED
+        lost += is_open and is_race and missed > 0
+        assert len(attempt.conflicts) == lost <= TRIES_MAX
+        assert attempt.conflicts[: len(before.conflicts)] == before.conflicts
+        assert sorted([*attempt.done, *attempt.todo]) == list(range(6))
+        assert attempt.number >= before.number
+        assert (attempt.takes_over is not None) == (
+            attempt.state is State.TAKING_OVER
+            or (attempt.state is State.ANSWERED and before.takes_over is not None)
+        )
+        answers += effects.count(Effect.ANSWER)
+        if attempt.state is State.ANSWERED:
+            assert not GOES_ON & set(effects)
+    assert answers == 1

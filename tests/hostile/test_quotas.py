@@ -282,8 +282,8 @@ def test_a_refusal_is_one_attempt_however_long_it_waited_for_another_copy() -> N
     for _ in range(3):
         world.clock.advance(0.2)
         other.placing.step()
-        seen += [call.tries for call in other.placing.admission._inside.values()]
-    assert seen == [0] * 3
+        seen += [call.attempt.tries for call in other.placing.admission._inside.values()]
+    assert seen == [1] * 3
     refused = world.select(of_red(3), other)
     record = next(r for r in world.recorder.records if r.id == refused.decision_id)
     assert unpack(record.packed).decision.attempts == 1

@@ -8,7 +8,8 @@ from gantt.core.messages.request import GroupRef, Policy, Purpose
 from gantt.core.placement.place import Pause, place
 from gantt.core.records.decision import Outcome
 from gantt.scheduler.clock import ManualClock
-from gantt.scheduler.placing import slices
+from gantt.scheduler.placing.admission import Call
+from gantt.scheduler.select_destinations import SLICE_SECONDS
 from tests import world
 from tests.builders import CLEAN, a_request, uuid_of
 from tests.conftest import STORES
@@ -48,7 +49,7 @@ def test_members_that_may_be_claimed_apart_are_claimed_slice_by_slice(make_world
     found = make_world(kind)
     many = found.ask(a_request(consumers=consumers(30), budget_ms=600_000).build())
     one = found.ask(a_request().build())
-    found.clock.tick = slices.SECONDS / 3
+    found.clock.tick = SLICE_SECONDS / 3
     found.scheduler.placing.step()
     # The rest of the many was not waited for.
     assert told(found, one).outcome is Outcome.PLACED
@@ -73,7 +74,7 @@ def test_who_waits_behind_members_that_are_claimed_together_is_served_between(
     together = a_request(consumers=consumers(12), group=group, budget_ms=600_000).build()
     many = found.ask(together)
     ones = [found.ask(a_request(budget_ms=600_000).build()) for _ in range(5)]
-    found.clock.tick = slices.SECONDS / 3
+    found.clock.tick = SLICE_SECONDS / 3
     order = []
     found.replies.send = lambda answers: order.extend(handle for handle, _ in answers)
     found.turn(times=20)
@@ -92,7 +93,7 @@ def test_who_finds_no_room_between_members_keeps_no_other_from_being_served(make
     many = found.ask(a_request(consumers=consumers(30), group=group, budget_ms=600_000).build())
     none = [found.ask(world.a_request(vcpu=99, budget_ms=600_000)) for _ in range(4)]
     good = found.ask(a_request(budget_ms=600_000).build())
-    found.clock.tick = slices.SECONDS / 3
+    found.clock.tick = SLICE_SECONDS / 3
     order = []
     found.replies.send = lambda answers: order.extend(handle for handle, _ in answers)
     found.turn(times=20)
@@ -117,7 +118,7 @@ def test_a_failure_of_who_is_served_between_costs_nobody_the_answer(make_world, 
         return commit(batch)
 
     monkeypatch.setattr(found.store, 'commit', failing)
-    found.clock.tick = slices.SECONDS / 3
+    found.clock.tick = SLICE_SECONDS / 3
     placing = found.scheduler.placing
     for _ in range(20):
         try:
@@ -161,8 +162,8 @@ def test_a_call_past_its_deadline_is_ended_between_members(make_world, fields):
 
 
 def test_a_rebuild_is_looked_at_as_a_whole():
-    assert slices.is_whole(a_request(purpose=Purpose.REBUILD).build())
-    assert not slices.is_whole(a_request(consumers=consumers(2)).build())
+    assert Call(a_request(purpose=Purpose.REBUILD).build(), 1.0).is_whole
+    assert not Call(a_request(consumers=consumers(2)).build(), 1.0).is_whole
 
 
 @pytest.mark.finding('H1', 'a dry run is answered for all of its members')

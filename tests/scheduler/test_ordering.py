@@ -68,8 +68,9 @@ def table():
 
 
 def follow(ordering, table, pipeline, decisions):
-    for number in range(decisions):
-        pipeline = ordering.follow(table, a_request(number=number), pipeline)
+    for number in range(1, decisions + 1):
+        if not number % EVERY:
+            pipeline = ordering.follow(table, a_request(number=number), pipeline)
     return pipeline
 
 
@@ -80,7 +81,7 @@ def test_what_removes_most_for_its_cost_goes_first_and_who_walks_last(table):
     usual.filters[-1].mask = lambda hosts, spec: clock.advance(0.002)
     ordering = Ordering(clock)
     assert follow(ordering, table, usual, EVERY * FIRST - 1) is usual
-    ordered = follow(ordering, table, usual, 1)
+    ordered = follow(ordering, table, usual, EVERY)
     names = [rule.name for rule in ordered.filters]
     assert names == ['Cheap', 'Dear', 'Idle', 'ResourcesFilter', 'Walking']
     # Looked at again after twice as many.
@@ -93,10 +94,10 @@ def test_what_is_configured_anew_is_ordered_by_what_is_known(table):
     usual.filters[-1].mask = lambda hosts, spec: clock.advance(0.002)
     follow(ordering, table, usual, EVERY * FIRST)
     fewer = Pipeline([rule for rule in usual.filters if rule.name != 'Idle'], [])
-    names = [rule.name for rule in follow(ordering, table, fewer, 1).filters]
+    names = [rule.name for rule in ordering.begin(fewer).filters]
     assert names == ['Cheap', 'Dear', 'ResourcesFilter', 'Walking']
     more = Pipeline([*usual.filters, *plugin_loader.load(['TraitsFilter'])], [])
-    assert follow(ordering, table, more, 1) is more
+    assert ordering.begin(more) is more
 
 
 def test_the_order_changes_the_counts_and_nothing_else(table):

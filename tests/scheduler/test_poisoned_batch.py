@@ -77,3 +77,25 @@ def test_the_others_of_its_batch_are_placed_and_it_alone_fails(store, scheduler)
     assert set(answers) <= live <= {*answers, bad.request_id}
     assert store.audit() == CLEAN
     assert scheduler.recorder.counts['gantt_batches_failed_total'] >= 2
+
+
+def test_what_fails_once_an_answer_is_on_its_way_costs_no_answer_and_no_thread():
+    """Who is told of answers, as the log, fails each time."""
+    store = Touchy('before')
+    a_host('cmp-1').with_room(vcpu=100, ram=1_000_000, disk=10_000).on(store).report()
+
+    def fail(*_args):
+        raise OSError('no space is left for the log')
+
+    pipeline, settings = plugin_loader.load_pipeline(), Settings(worker='w', order_by_cost=False)
+    scheduler = Scheduler(store, pipeline, MemoryRecorder(), settings, on_answer=fail)
+    store.open.set()
+    scheduler.start()
+    try:
+        asked = [a_request(budget_ms=20_000) for _ in range(3)]
+        asked.append(a_request(budget_ms=20_000, vcpu=1000))
+        answers = [scheduler.select(request) for request in asked]
+    finally:
+        assert scheduler.stop(10)
+    assert [answer.outcome for answer in answers] == [Outcome.PLACED] * 3 + [Outcome.NO_VALID_HOST]
+    assert store.audit() == CLEAN

@@ -5,11 +5,10 @@ import msgspec
 import pytest
 
 from gantt import exceptions
+from gantt.core.claims.request_state import Attempt, Event, back_off, transition
 from gantt.core.messages.request import CancelClaims, ExtendClaims, GetRequest
 from gantt.core.records import decision_codec
 from gantt.core.records.decision import Outcome
-from gantt.scheduler.placing.admission import Call
-from gantt.scheduler.placing.plan import back_off
 from tests.world import World, a_group, a_request, hosts_of, new_uuid
 
 CLEAN = {'over_commit': [], 'lost': [], 'leaked': [], 'doubled': []}
@@ -127,13 +126,14 @@ def test_two_schedulers_with_old_tables_never_over_commit():
 
 
 def test_who_loses_races_comes_back_later_each_time_and_not_together():
-    calls = [Call(a_request(), 1e9) for _ in range(50)]
+    attempts = {new_uuid(): Attempt(number=1, todo=[0]) for _ in range(50)}
     waits = []
     for lost in range(10):
-        waits.append([back_off(call) for call in calls])
-        for call in calls:
-            call.conflicts.append(f'dropped: cmp-{lost}')
-            call.tries += 1
+        waits.append([back_off(*one) for one in attempts.items()])
+        attempts = {
+            request_id: transition(attempt, Event.DROPPED, lost=[f'cmp-{lost}'])[0]
+            for request_id, attempt in attempts.items()
+        }
     assert waits[0] == waits[1] == [0.0] * 50
     for lost, found in enumerate(waits[2:]):
         most = min(0.005 * 2**lost, 0.1)

@@ -7,7 +7,7 @@ import msgspec
 
 from gantt.compute.agent import agent, running_guests
 from gantt.core.claims import commit, registration
-from gantt.core.placement import bound_members
+from gantt.core.placement.run import Run
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
 from gantt.scheduler.host_cache import HostCache
@@ -38,9 +38,7 @@ def a_batch_is_planned_beside_who_gives_way(patch):
 
 def members_are_placed_beside_where_they_were(patch):
     """Of three members placed anew, two moved, and one stayed with their old claims."""
-    patch.setattr(
-        bound_members, 'without_older', lambda table, request, attempt: contextlib.nullcontext()
-    )
+    patch.setattr(Run, 'without_older', lambda run: contextlib.nullcontext())
 
 
 def late_news_takes_a_claim_away(patch):

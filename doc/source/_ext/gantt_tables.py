@@ -4,6 +4,7 @@
 .. gantt-errors::
 .. gantt-metrics::
 .. gantt-claim-states::
+.. gantt-request-states::
 .. gantt-options::
 .. gantt-message:: gantt.core.messages.request:SelectDestinations
 .. gantt-plugins:: gantt.filters
@@ -42,7 +43,7 @@ from sphinx.util.docutils import SphinxDirective
 from gantt import exceptions, policies
 from gantt.cli import main as cli
 from gantt.conf import opts
-from gantt.core.claims import claim
+from gantt.core.claims import claim, request_state
 from gantt.core.rules.facts import FACTS
 from gantt.core.table import columns
 from gantt.telemetry import metrics
@@ -170,6 +171,32 @@ class ClaimStates(Generated):
 
     def _meaning(self, event: claim.Event) -> str:
         return comments_of(claim.Event).get(event.name, '')
+
+
+class RequestStates(Generated):
+    """The states of a request and its transitions, from ``gantt.core.claims.request_state``."""
+
+    def lines(self) -> Iterator[str]:
+        meanings = comments_of(request_state.State)
+        states = list(request_state.State)
+        rows = [[f'*{state.value}*', meanings[state.name]] for state in states]
+        yield from table(['State', 'Meaning'], rows, '20 80')
+        meanings, open_states = comments_of(request_state.Event), states[:-1]
+        rows = [
+            [
+                f'``{event.value}``',
+                meanings[event.name],
+                *(self._cell(state, event) for state in open_states),
+            ]
+            for event in request_state.Event
+        ]
+        header = ['Event', 'What happened', *(f'when {state.value}' for state in open_states)]
+        yield from table(header, rows, '13 24 21 21 21')
+
+    def _cell(self, state: request_state.State, event: request_state.Event) -> str:
+        after, effects = request_state.TRANSITIONS[state, event]
+        becomes = '' if after is state else f'**{after.value}**: '
+        return becomes + ', '.join(effect.value for effect in effects)
 
 
 class Options(Generated):
@@ -448,6 +475,7 @@ def setup(app: Any) -> dict[str, Any]:
     app.add_directive('gantt-facts', Facts)
     app.add_directive('gantt-columns', HostColumns)
     app.add_directive('gantt-claim-states', ClaimStates)
+    app.add_directive('gantt-request-states', RequestStates)
     app.add_directive('gantt-options', Options)
     app.add_directive('gantt-message', MessageFields)
     app.add_directive('gantt-plugins', Plugins)

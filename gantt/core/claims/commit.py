@@ -333,7 +333,7 @@ class _Stock:
                 return False
             if any(amount > room.get(name, 0) for name, amount in amounts.items()):
                 return False
-        layout = readable(claim.layout)
+        layout = None if claim.layout is None else readable(claim.layout)
         if layout is not None:
             inside = self._insides.get(claim.provider_id)
             return inside is not None and inside.holds(layout)
@@ -349,6 +349,6 @@ class _Stock:
             room = self._left[provider]
             for name, amount in amounts.items():
                 room[name] = room.get(name, 0) - sign * amount
-        layout = readable(claim.layout)
+        layout = None if claim.layout is None else readable(claim.layout)
         if layout is not None:
             self._insides[claim.provider_id].take(layout, sign)

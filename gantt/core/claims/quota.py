@@ -191,6 +191,8 @@ class Limits:
         self._options = dict(options or {})
         self._defaults = own.pop(DEFAULT, {})
         self._own = own
+        #: Whether nobody is bound by anything.
+        self.is_empty = not (self._options or self._defaults or own)
 
     def of(self, project: str | None, is_own_caller: bool) -> dict[str, int]:
         """Name -> limit of what binds a request; {}: nothing does.

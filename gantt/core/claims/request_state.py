@@ -1,9 +1,233 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests: whether one may go on, by the row that all schedulers share."""
+"""A request as a state machine: what may happen to it, and what its scheduler does then.
 
-from typing import Protocol
+The transition table is data; the scheduling thread feeds events and carries out effects, and the
+documentation is made from the table.  Whether a request may go on at all is judged by its row,
+which all schedulers share: see ``judge_request``, the one judge of every store.
+
+What comes next stands on these states and needs more of them, none of which is built:
+
+- zones: FORWARDED (the row is open here under the key of the zone above, and another zone places
+  it), with the events that the zone below has answered, or has been silent for too long;
+- groups in two steps: HELD (all members are reserved as a plan, nobody is told a host yet), with
+  the events that the plan is taken over, given up, or has run out.
+"""
+
+import enum
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
 
 from gantt.core.claims.commit import Fate, RequestDraft, RequestFate
+
+#: Seconds to wait after the second lost race, and at most; in between they double.
+BACK_OFF_FIRST, BACK_OFF_MOST = 0.005, 0.1
+#: Hosts that a conflict names.
+_NAMED_MAX = 5
+
+
+class State(enum.StrEnum):
+    """The states of a request, as the scheduler that has it knows them; the last one is final."""
+
+    WAITING = 'waiting'  # nothing of it is claimed by this scheduler
+    TAKING_OVER = 'taking over'  # the next commit replaces an attempt that its owner has left
+    PARTLY_PLACED = 'partly placed'  # its row is open and ours, some members are claimed
+    ANSWERED = 'answered'  # all who wait are answered
+
+
+class Event(enum.StrEnum):
+    """What may happen to a request; the first are the fates of its commit."""
+
+    PLACED = 'placed'  # all its claims are made, and its answer is stored
+    PARTIAL = 'partial'  # some claims are made, other members are left
+    DROPPED = 'dropped'  # nothing was claimed: another request was faster
+    GROUP_CHANGED = 'group_changed'  # its group is not as it was planned with
+    BARRED = 'barred'  # a consumer runs already, or belongs to others
+    REPEAT = 'repeat'  # it was answered before, and the answer is stored
+    OPEN = 'open'  # another scheduler is at it
+    OVERDUE = 'overdue'  # its row was left open past its deadline, or by ourselves
+    CANCELLED = 'cancelled'  # somebody has cancelled it
+    REUSED = 'reused'  # its id was used with another body
+    LOST = 'lost'  # its row is no longer ours
+    LOCKED = 'locked'  # another process keeps rows locked that it needs
+    NO_ROOM = 'no_room'  # no host was found, or too little is known of them
+    OVER_QUOTA = 'over_quota'  # its project has as much as it may have
+    REFUSED = 'refused'  # it asks for what does not exist
+    FAILED = 'failed'  # a plug-in or the database failed on it
+    OUT_OF_TIME = 'out_of_time'  # its budget is spent
+    OUT_OF_TRIES = 'out_of_tries'  # it has lost as many races as it may
+    DECIDED = 'decided'  # it claims nothing: a dry run, or a rebuild where the guest is
+    SUSPECT = 'suspect'  # the host table is of another database than there is now
+    BATCH_FAILED = 'batch_failed'  # the batch that it was in failed, by nobody knows whose fault
+    UNCERTAIN = 'uncertain'  # what has become of it cannot be learnt: its deadline ends it
+
+
+class Effect(enum.StrEnum):
+    """What the scheduler does about an event, in the order in which it is listed."""
+
+    RELEASE = 'release what it has claimed'
+    RECORD = 'record the decision'
+    ANSWER = 'answer'
+    PLAN_AGAIN = 'plan again'
+    BACK_OFF = 'plan again after a pause that doubles'
+    WAIT = 'plan again in a moment'
+
+
+Step = tuple[State, tuple[Effect, ...]]
+_OPEN = (State.WAITING, State.TAKING_OVER, State.PARTLY_PLACED)
+
+
+def _each(*effects: Effect, claimed: tuple[Effect, ...] | None = None) -> tuple[Step, ...]:
+    """The same in each open state, which stays.
+
+    :param claimed: instead, where some members are claimed
+    """
+    return tuple(
+        (state, effects if claimed is None or state is not State.PARTLY_PLACED else claimed)
+        for state in _OPEN
+    )
+
+
+def _ends(*effects: Effect, releases: bool = False) -> tuple[Step, ...]:
+    """The end in each open state.
+
+    :param releases: what is claimed of it by then is not to stay
+    """
+    ends = (State.ANSWERED, (*effects, Effect.ANSWER))
+    last = (State.ANSWERED, (Effect.RELEASE, *effects, Effect.ANSWER)) if releases else ends
+    return ends, ends, last
+
+
+#: Event -> what follows from it when waiting, when taking over, and when partly placed.
+_TABLE: dict[Event, tuple[Step, ...]] = {
+    Event.PLACED: _ends(),
+    Event.PARTIAL: 3 * ((State.PARTLY_PLACED, (Effect.PLAN_AGAIN,)),),
+    # What holds claims already does not pause: others would wait for them in vain.
+    Event.DROPPED: _each(Effect.BACK_OFF, claimed=(Effect.PLAN_AGAIN,)),
+    Event.GROUP_CHANGED: _each(Effect.BACK_OFF, claimed=(Effect.PLAN_AGAIN,)),
+    Event.BARRED: _ends(releases=True),
+    Event.REPEAT: _ends(),
+    Event.OPEN: (*_each(Effect.WAIT)[:2], (State.WAITING, (Effect.WAIT,))),
+    Event.OVERDUE: 3 * ((State.TAKING_OVER, (Effect.PLAN_AGAIN,)),),
+    Event.CANCELLED: _ends(),
+    Event.REUSED: _ends(),
+    Event.LOST: (*_each(Effect.WAIT)[:2], (State.WAITING, (Effect.WAIT,))),
+    Event.LOCKED: _each(Effect.WAIT),
+    Event.NO_ROOM: _ends(Effect.RECORD, releases=True),
+    Event.OVER_QUOTA: _ends(Effect.RECORD, releases=True),
+    Event.REFUSED: _ends(releases=True),
+    Event.FAILED: _ends(releases=True),
+    Event.OUT_OF_TIME: _ends(releases=True),
+    Event.OUT_OF_TRIES: _ends(releases=True),
+    Event.DECIDED: _ends(Effect.RECORD),
+    Event.SUSPECT: _each(Effect.WAIT),
+    Event.BATCH_FAILED: _each(Effect.PLAN_AGAIN),
+    Event.UNCERTAIN: _ends(),
+}
+#: (state, event) -> the state after it, and the effects.  An answered request has no more events.
+TRANSITIONS: dict[tuple[State, Event], Step] = {
+    (state, event): step
+    for event, steps in _TABLE.items()
+    for state, step in zip((*_OPEN, State.ANSWERED), (*steps, (State.ANSWERED, ())), strict=True)
+}
+_RACES = frozenset({Event.PARTIAL, Event.DROPPED, Event.GROUP_CHANGED})
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a request has come; every change of it is a ``transition``.
+
+    :ivar number: of the attempt in the request's row: claim ids derive from it
+    :ivar takes_over: number of the attempt that is replaced; only while taking over
+    :ivar todo: members not claimed yet
+    :ivar done: member -> what the answer says of it, of those that are claimed
+    :ivar conflicts: the races that it has lost, a line each: that many, and no more, are counted
+    :ivar locked: why it waits, where that is for rows that others keep locked
+    :ivar alone: a batch with it failed: it is planned by itself
+    """
+
+    number: int
+    state: State = State.WAITING
+    takes_over: int | None = None
+    todo: Sequence[int]
+    done: Mapping[int, Any] = {}
+    conflicts: tuple[str, ...] = ()
+    locked: str = ''
+    alone: bool = False
+
+    @property
+    def tries(self) -> int:
+        """Which try the next one is: one more than races were lost."""
+        return len(self.conflicts) + 1
+
+    @property
+    def continues(self) -> bool:
+        """Whether its row is open and ours from an earlier commit."""
+        return self.state is State.PARTLY_PLACED
+
+    @property
+    def may_hold_claims(self) -> bool:
+        """Whether it has claimed something, or nobody knows that it has not."""
+        return self.state is not State.WAITING or self.alone
+
+
+def transition(
+    attempt: Attempt,
+    event: Event,
+    *,
+    made: Mapping[int, Any] | None = None,
+    lost: Sequence[str] = (),
+    number: int = 0,
+    reason: str = '',
+) -> tuple[Attempt, tuple[Effect, ...]]:
+    """What a request is after an event, and what is to be done about it.
+
+    :param made: the members that the commit has claimed, as ``Attempt.done``
+    :param lost: the hosts of those that lost a race
+    :param number: of the attempt that is overdue
+    :param reason: why it is locked
+    """
+    before, (state, effects) = attempt.state, TRANSITIONS[attempt.state, event]
+    if state is State.ANSWERED:
+        return msgspec.structs.replace(attempt, state=state), effects
+    changes: dict[str, Any] = {'state': state, 'locked': reason if event is Event.LOCKED else ''}
+    if event in _RACES:
+        # A large request goes in several commits: where all of this one were claimed, none lost.
+        if lost:
+            hosts = ', '.join(sorted(set(lost))[:_NAMED_MAX])
+            changes['conflicts'] = (*attempt.conflicts, f'{event.value}: {hosts}')
+        if made:
+            changes['done'] = {**attempt.done, **made}
+            changes['todo'] = [member for member in attempt.todo if member not in made]
+    elif event is Event.OVERDUE:
+        changes |= {'takes_over': number, 'number': number + 1}
+    elif event is Event.BATCH_FAILED:
+        changes['alone'] = True
+    if state is State.PARTLY_PLACED:
+        changes['takes_over'] = None
+    elif before is State.PARTLY_PLACED:
+        changes |= {'done': {}, 'todo': range(len(attempt.done) + len(attempt.todo))}
+    return msgspec.structs.replace(attempt, **changes), effects
+
+
+def back_off(request_id: str, attempt: Attempt) -> float:
+    """Seconds until a request that lost races is to be planned again; 0 after the first.
+
+    Between half and all of what doubles with each, by the seed of its next try: who lost
+    together does not come back together.
+    """
+    lost = len(attempt.conflicts)
+    if lost < 2:
+        return 0.0
+    most = min(BACK_OFF_FIRST * 2 ** (lost - 2), BACK_OFF_MOST)
+    return most * (0.5 + seed_of(request_id, attempt.tries) / 2**33)
+
+
+def seed_of(request_id: str, tries: int) -> int:
+    """The tie-break seed: the same for a replay, another for another try."""
+    body = f'{request_id} {tries}'.encode()
+    return int.from_bytes(hashlib.blake2b(body, digest_size=4).digest(), 'big')
 
 
 class Row(Protocol):

@@ -115,7 +115,8 @@ class RulesFilter(ClosingFilter):
         )
 
     def given_up(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[tuple[int, str]]:
-        return ladder.given_up(hosts, spec, row, self._layers(hosts, spec))
+        found = self._layers(hosts, spec)
+        return ladder.given_up(hosts, spec, row, found) if found else []
 
     # -- why ---------------------------------------------------------------------
 

@@ -7,21 +7,17 @@ ends without a place, the hosts that have room for all are looked at alone: whic
 these are is counted for all hosts at once, so that this is no search.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from gantt.core.claims import claim
 from gantt.core.filters.server_group import ServerGroupAffinityFilter
-from gantt.core.messages.request import Policy, SelectDestinations
+from gantt.core.messages.request import Policy
 from gantt.core.placement import capacity
 from gantt.core.placement.evaluation import Survey
 from gantt.core.placement.run import Run
 from gantt.core.records.decision import PASSED
-from gantt.core.resources.host import Placed
 from gantt.core.table.columns import BoolArray
-from gantt.core.table.host_table import HostTable
 
 #: Members placed in further passes, at most; the first of these is always made.  More than
 #: one takes rules that count something else than room, as the guests of a host.
@@ -49,7 +45,7 @@ def placed_anew(
         return None
     tried = [run.chosen[0]]
     run.withdraw()
-    with without_older(table, request, run.attempt):
+    with run.without_older():
         if not capacity.first_decides(table, request.spec):
             return None  # they were bound to that host by a member that is there already
         takers = _takers(run, wanted)
@@ -86,35 +82,3 @@ def _takers(run: Run, wanted: Sequence[int]) -> BoolArray:
     takers = np.zeros(len(table), np.bool_)
     takers[rows[counts >= many]] = True
     return takers
-
-
-@contextmanager
-def without_older(table: HostTable, request: SelectDestinations, attempt: int) -> Iterator[None]:
-    """Leave out the older claims of a group's members while these are placed anew together.
-
-    They give way to the new ones, so that nobody is placed beside them.  Those of
-    a move stay: its source is there until the guest has arrived.
-    """
-    group, index = request.spec.group, table.placed
-    older: list[Placed] = []
-    hard = group is not None and group.policy is not None and group.policy.is_hard
-    if group and hard and len(request.consumers) > 1 and not request.spec.purpose.is_move:
-        new = {
-            claim.claim_id(request.request_id, attempt, i) for i in range(len(request.consumers))
-        }
-        older = [
-            placed
-            for consumer in request.consumers
-            for provider_id in sorted(set(index.where(consumer)))
-            for placed in index.on(provider_id).values()
-            if placed.consumer == consumer
-            and placed.group == group.uuid
-            and placed.claim_id not in new
-        ]
-    for placed in older:
-        index.remove(placed.provider_id, placed.claim_id)
-    try:
-        yield
-    finally:
-        for placed in older:
-            index.add(placed)

@@ -27,12 +27,10 @@ from gantt.core.filters.base import (
 from gantt.core.messages.request import Purpose, RequestSpec
 from gantt.core.placement import prefilters
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.placement.ranking import Part, Ranking
+from gantt.core.placement.ranking import Ranking, weigh
 from gantt.core.records.decision import PASSED, Contradiction, FilterCount
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
-from gantt.core.weighers import normalization
-from gantt.core.weighers.base import Weigher
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -53,7 +51,11 @@ class Survey:
         self.table, self.pipeline = table, pipeline
         rewritten = prefilters.rewrite(spec, table, pipeline.prefilters)
         self.spec, self.added = rewritten.spec, rewritten.added
+        forced = bool(spec.force_hosts or spec.force_nodes)
+        # A rebuild names its host by force and is checked all the same.
+        forced = forced and spec.purpose is not Purpose.REBUILD
         self.weighing = pipeline.weighing(table)
+        self._applies = self._concerned(pipeline.applying(spec.purpose, forced))
         count = len(table)
         self.alive = np.ones(count, np.bool_)
         self.verdict = np.zeros(count, np.uint8)
@@ -65,7 +67,8 @@ class Survey:
         self._asked: dict[int, tuple[BoolArray, BoolArray]] = {}  # per host: (asked, said)
         self._prefix: tuple[int, BoolArray, np.ndarray, int, int, list[FilterCount]] | None = None
         self._changed: list[int] = []
-        self._counts: list[FilterCount] = []
+        #: Of the last look, with those barred since.
+        self.counts: list[FilterCount] = []
         self._barred: tuple[int, list[int]] = (-1, [])
         self._kept: tuple[int, BoolArray] | None = None
         #: Whether all that a pick may change is known to follow from the picked row.
@@ -75,20 +78,11 @@ class Survey:
             # To the rule of a group the nodes of one service are one host.
             or (spec.group is not None and table.rows_of_services)
         )
-        # A rebuild names its host by force and is checked all the same.
-        forced = bool(spec.force_hosts or spec.force_nodes)
-        forced = forced and spec.purpose is not Purpose.REBUILD
-        self._applies = self._concerned(pipeline.applying(spec.purpose, forced))
         if forced and (passed_over := pipeline.passed_over(spec.purpose)):
             line = f'hosts are forced, and not asked of {", ".join(passed_over)}'
             self.added = [*self.added, line]
         #: Those that a pick may change, of those that have a say.
         self._again = [k for k in pipeline.asked_again if self._applies[k]]
-
-    @property
-    def counts(self) -> list[FilterCount]:
-        """Of the last look, with those barred since."""
-        return self._counts
 
     def bar(self, k: int, rows: list[int]) -> None:
         """Let filter ``k`` remove survivors that its mask lets pass, now and in later looks."""
@@ -96,11 +90,11 @@ class Survey:
         self.alive[rows] = False
         self.verdict[rows] = k
         self.left -= len(rows)
-        counts = list(self._counts)
+        counts = list(self.counts)
         counts[k] = self._removed(k, counts[k].removed + len(rows))
         if self.pipeline.detailed or not self.left:
             counts = [self._explain(i, count) for i, count in enumerate(counts)]
-        self._counts = counts
+        self.counts = counts
 
     def keep_to(self, kind: type[Filter], mask: BoolArray) -> None:
         """Let the filter of a kind remove all hosts but these, before the first look."""
@@ -116,10 +110,6 @@ class Survey:
         fresh = Survey(self.table, spec, self.pipeline)
         fresh._kept = self._kept
         return fresh
-
-    def picked(self, row: int) -> None:
-        """A pick was laid over this row: per-host filters are asked about it again."""
-        self._changed.append(row)
 
     def look(self, consumer: str, last: bool = True) -> list[FilterCount]:
         """Run all filters for one member.
@@ -158,7 +148,7 @@ class Survey:
         self._raise_to(PASSED)
         if pipeline.detailed or not self.left:
             counts = [self._explain(k, count) for k, count in enumerate(counts)]
-        self._counts = counts
+        self.counts = counts
         return counts
 
     def look_again(self, consumer: str) -> list[FilterCount] | None:
@@ -178,7 +168,7 @@ class Survey:
                 self._is_local = False
                 return None
         self.verdict[row] = PASSED
-        return self._counts
+        return self.counts
 
     def rank_again(self, ranking: Ranking) -> bool | None:
         """Bring the ranking of the last member up to date after :meth:`look_again`.
@@ -202,23 +192,8 @@ class Survey:
 
     def rank(self) -> Ranking:
         """Weigh the survivors of the last look."""
-        rows, parts = np.flatnonzero(self.alive), list[Part | None]()
-        for weigher, kind in zip(self.weighing.weighers, self.weighing.normalizations, strict=True):
-            try:
-                parts.append(self._part(weigher, kind, rows))
-            except Exception as e:
-                self._failed(weigher.name, e)
-                parts.append(None)
-        return Ranking(rows, parts)
-
-    def _part(self, weigher: Weigher, kind: str, rows: IntArray) -> Part | None:
-        table, spec = self.table, self.spec
-        raw = weigher.raw(table, spec, rows)
-        if raw is None:
-            return None
-        _check_shape(raw, rows.shape, 'raw values')
-        scale = normalization.make(kind, weigher, table, spec, rows)
-        return Part(weigher, raw, scale, weigher.multipliers(table, rows))
+        rows = np.flatnonzero(self.alive)
+        return weigh(self.table, self.spec, self.weighing, rows, self._failed)
 
     def mask_of(self, k: int, consumer: str, rows: IntArray | None = None) -> BoolArray | None:
         """Filter ``k`` on its own: all hosts, or those at ``rows`` for a per-host one.
@@ -243,8 +218,14 @@ class Survey:
             self._failed(rule.name, e)
             return None
 
-    def given_up(self, row: int) -> list[tuple[int, str]]:
-        """What a survivor does not meet of the rules that may be given up: (step, rule)."""
+    def picked(self, row: int, claims: bool = True) -> list[tuple[int, str]]:
+        """A pick is about to be laid over this row: per-host filters are asked about it again.
+
+        :param claims: it takes something from its host
+        :returns: what it does not meet before that of rules that may be given up: (step, rule)
+        """
+        if claims:
+            self._changed.append(row)
         found: list[tuple[int, str]] = []
         for k, rule in self.pipeline.closing.items():
             if not self._applies[k]:
@@ -363,7 +344,7 @@ class Survey:
             else:
                 mask = rule.mask(self.table, self.spec)
             if mask is not None:
-                _check_shape(mask, self.alive.shape, 'mask', np.bool_)
+                _check_mask(mask, self.alive.shape)
         except Exception as e:
             # A wall around code that is not ours: whatever it raises is its failure.
             self._failed(rule.name, e)
@@ -404,7 +385,7 @@ class Survey:
         rows = np.flatnonzero(self.alive & ~asked)
         if len(rows):
             answers = rule.mask_rows(self.table, self.spec, rows)
-            _check_shape(answers, (len(rows),), 'mask', np.bool_)
+            _check_mask(answers, rows.shape)
             said[rows] = answers
             asked[rows] = True
         return said
@@ -420,10 +401,8 @@ class Survey:
             self.skipped.append(line)
 
 
-def _check_shape(
-    array: object, shape: tuple[int, ...], what: str, dtype: type | None = None
-) -> None:
-    if not isinstance(array, np.ndarray) or array.shape != shape:
-        raise ValueError(f'{what}: expected one value per host, {shape[0]} of them')
-    if dtype is not None and array.dtype != dtype:
-        raise ValueError(f'{what}: expected {np.dtype(dtype)}, got {array.dtype}')
+def _check_mask(mask: object, shape: tuple[int, ...]) -> None:
+    if not isinstance(mask, np.ndarray) or mask.shape != shape:
+        raise ValueError(f'mask: expected one value per host, {shape[0]} of them')
+    if mask.dtype != np.bool_:
+        raise ValueError(f'mask: expected {np.dtype(np.bool_)}, got {mask.dtype}')

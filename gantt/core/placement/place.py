@@ -14,8 +14,11 @@ from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.placement import bound_members, verdict
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.run import Run
-from gantt.core.records.decision import Contradiction, Decision, Outcome
+from gantt.core.records.decision import Contradiction, Decision, MemberDecision, Outcome
 from gantt.core.table.host_table import HostTable
+
+#: Hosts named in the line of a placed request.
+_NAMED_MAX = 4
 
 
 class Pause(enum.Enum):
@@ -34,7 +37,7 @@ def place(
     *,
     seed: int,
     decision_id: str,
-    members: list[int] | None = None,
+    members: Sequence[int] | None = None,
     attempt: int = 1,
     worker: str = '',
     spread: int = 1,
@@ -56,12 +59,12 @@ def place(
     table.default_zone = pipeline.default_zone or table.default_zone
     run = Run(table, request, pipeline, seed, attempt, spread)
     wanted: Sequence[int] = range(len(request.consumers)) if members is None else members
-    seq = table.seq
+    seq, hosts = table.seq, len(run.survey.verdict)
     outcome, reason, cause, contradiction = Outcome.PLACED, '', '', None
     nearest: list[str] = []
     silent: list[str] = []
     try:
-        with bound_members.without_older(table, request, attempt):
+        with run.without_older():
             outcome, position = _each(run, wanted, pause)
             if outcome is Outcome.NO_VALID_HOST:
                 (reason, cause), nearest, silent, contradiction = _why_not(run, wanted, position)
@@ -74,7 +77,7 @@ def place(
         if outcome is Outcome.EXPIRED:
             reason = f'its budget ended before all of {len(wanted)} members were planned'
         if outcome is Outcome.PLACED:
-            reason = verdict.placed_line(run.decisions, len(table))
+            reason = _placed_line(run.decisions, hosts)
     except exceptions.PluginError as e:
         outcome, reason = Outcome.FAILED, e.message
     except BaseException:
@@ -88,7 +91,7 @@ def place(
         id=decision_id,
         request_id=request.request_id,
         outcome=outcome,
-        hosts=len(table),
+        hosts=hosts,
         members=run.decisions,
         weighers=run.survey.weighing.names,
         seed=seed,
@@ -96,7 +99,7 @@ def place(
         table_seq=seq,
         age_seconds=run.age_seconds,
         config_digest=pipeline.digest,
-        relaxed=[*verdict.given_up(run.decisions), *run.survey.skipped],
+        relaxed=[*_given_up(run.decisions), *run.survey.skipped],
         added=run.survey.added,
         reason=reason,
         cause=cause,
@@ -170,6 +173,28 @@ def undo(table: HostTable, decision: Decision, request: SelectDestinations) -> N
         chosen = member.selection
         if chosen is not None and chosen.claim_id is not None:
             table.give(chosen.provider_id, request.spec.resources, chosen.claim_id)
+
+
+def _placed_line(members: list[MemberDecision], hosts: int) -> str:
+    """``placed on cmp-4; 31/412 hosts fit``."""
+    names = list(dict.fromkeys(m.selection.host for m in members if m.selection))
+    more = f' and {len(names) - _NAMED_MAX} more' if len(names) > _NAMED_MAX else ''
+    many = f'{len(members)} members ' if len(members) > 1 else ''
+    fit = members[-1].survivors if members else 0
+    return f'{many}placed on {", ".join(names[:_NAMED_MAX])}{more}; {fit}/{hosts} hosts fit'
+
+
+def _given_up(members: list[MemberDecision]) -> list[str]:
+    """What had to be given up, one line for each different answer."""
+    of: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+    for member in members:
+        if member.selection is not None and member.given_up:
+            of.setdefault((member.level, tuple(member.given_up)), []).append(member.member)
+    lines = []
+    for (level, rules), who in of.items():
+        which = f'for {len(who)} members ' if len(members) > 1 else ''
+        lines.append(f'{which}up to step {level}: {"; ".join(rules)}')
+    return lines
 
 
 def _check(spec: RequestSpec, pipeline: Pipeline) -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What place() does, member by member, and how it is taken back."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -53,8 +54,9 @@ class Run:
         self.survey = Survey(table, request.spec, pipeline)
         wish = pipeline.inside.wish(request.spec)
         self.fitting = None if wish is None else Fitting(table, wish, pipeline.inside, self.survey)
-        self.image = image_properties.text_of(request.spec.image)
-        self.flavor = name_of(request.spec.flavor)
+        image, flavor = request.spec.image, request.spec.flavor
+        self.image = image_properties.text_of(image) if image.properties else None
+        self.flavor = name_of(flavor) if flavor.name else None
         self.decisions: list[MemberDecision] = []
         self.taken: list[tuple[int, str]] = []
         self.chosen: list[int] = []
@@ -72,6 +74,36 @@ class Run:
     def another(self) -> 'Run':
         """A run of the same request that has not begun."""
         return Run(self.table, self.request, self.pipeline, self.seed, self.attempt, self.spread)
+
+    @contextlib.contextmanager
+    def without_older(self) -> Iterator[None]:
+        """Leave out the older claims of a group's members while these are placed anew together.
+
+        They give way to the new ones, so that nobody is placed beside them.  Those of
+        a move stay: its source is there until the guest has arrived.
+        """
+        request, index = self.request, self.table.placed
+        group, older = request.spec.group, list[Placed]()
+        hard = group is not None and group.policy is not None and group.policy.is_hard
+        if group and hard and len(request.consumers) > 1 and not request.spec.purpose.is_move:
+            many = range(len(request.consumers))
+            new = {claim_id(request.request_id, self.attempt, i) for i in many}
+            older = [
+                placed
+                for consumer in request.consumers
+                for provider_id in sorted(set(index.where(consumer)))
+                for placed in index.on(provider_id).values()
+                if placed.consumer == consumer
+                and placed.group == group.uuid
+                and placed.claim_id not in new
+            ]
+        for placed in older:
+            index.remove(placed.provider_id, placed.claim_id)
+        try:
+            yield
+        finally:
+            for placed in older:
+                index.add(placed)
 
     def look_anew(self) -> None:
         """The usage of hosts has changed since the last member: nothing that was seen holds.
@@ -113,7 +145,8 @@ class Run:
         scores = self._scores_of(ranking, finalists)
         self.survey.verdict[row] = CHOSEN
         # Before the pick is laid over the host: it may change what the host meets.
-        given_up = self.survey.given_up(row) if self.pipeline.closing else []
+        claims = self.request.spec.purpose is not Purpose.REBUILD
+        given_up = self.survey.picked(row, claims)
         selection = self._take(member, consumer, row, layout)
         self._decide(member, self.survey.counts, selection, scores, self.survey.left, given_up)
         return True
@@ -178,7 +211,6 @@ class Run:
             placed = Placed(identity, consumer, provider_id, group, layout, self.image, self.flavor)
             self.table.take(provider_id, spec.resources, placed)
             self.taken.append((provider_id, identity))
-            self.survey.picked(row)
         self.chosen.append(row)
         return self._selection(row, consumer, None if request.dry_run else identity, layout)
 
@@ -210,7 +242,7 @@ class Run:
         given_up: Sequence[tuple[int, str]] = (),
     ) -> None:
         bytes_ = b''
-        self._verdict_bytes += len(self.table)
+        self._verdict_bytes += len(self.survey.verdict)
         # Of a request of many members the first few say it all, and the one that failed.
         if self._verdict_bytes <= VERDICT_BYTES_MAX or not self.decisions or selection is None:
             bytes_ = self.survey.verdict.tobytes()

@@ -20,8 +20,6 @@ _NEAREST_MAX = 5
 #: many of them does not hold up others.
 _UNKNOWN_MAX = 3
 _COMPARED_MAX = 1000
-#: Hosts named in the line of a placed request.
-_NAMED_MAX = 4
 
 
 def parts_of(counts: list[FilterCount]) -> list[tuple[int, str]]:
@@ -95,28 +93,6 @@ def _asked_host(survey: Survey) -> int | None:
         named.append(table.rows_of_nodes(spec.force_nodes))
     rows = set(named[0]).intersection(*named[1:]) if named else set()
     return rows.pop() if len(rows) == 1 else None
-
-
-def placed_line(members: list[MemberDecision], hosts: int) -> str:
-    """``placed on cmp-4; 31/412 hosts fit``."""
-    names = list(dict.fromkeys(m.selection.host for m in members if m.selection))
-    more = f' and {len(names) - _NAMED_MAX} more' if len(names) > _NAMED_MAX else ''
-    many = f'{len(members)} members ' if len(members) > 1 else ''
-    fit = members[-1].survivors if members else 0
-    return f'{many}placed on {", ".join(names[:_NAMED_MAX])}{more}; {fit}/{hosts} hosts fit'
-
-
-def given_up(members: list[MemberDecision]) -> list[str]:
-    """What had to be given up, one line for each different answer."""
-    of: dict[tuple[int, tuple[str, ...]], list[int]] = {}
-    for member in members:
-        if member.selection is not None and member.given_up:
-            of.setdefault((member.level, tuple(member.given_up)), []).append(member.member)
-    lines = []
-    for (level, rules), who in of.items():
-        which = f'for {len(who)} members ' if len(members) > 1 else ''
-        lines.append(f'{which}up to step {level}: {"; ".join(rules)}')
-    return lines
 
 
 def fewer(wanted: int, placed: int) -> list[str]:

@@ -69,6 +69,44 @@ def may_ask(spec: RequestSpec) -> bool:
     )
 
 
+class Inside(msgspec.Struct, frozen=True):
+    """What is laid out, and how.
+
+    :ivar numa: number of the filter that stands for cells, cores and pages; -1: they
+        are not laid out
+    :ivar pci: number of the filter that stands for devices; -1: they are not laid out
+    :ivar aliases: names of devices
+    :ivar pack: prefer the fullest cells of a host
+    """
+
+    numa: int = -1
+    pci: int = -1
+    aliases: Aliases | None = None
+    pack: bool = False
+
+    def wish(self, spec: RequestSpec) -> Wish | None:
+        """What is to be laid out for a request; None: nothing.
+
+        :raises InvalidMessage: names the key and what was expected
+        """
+        if not may_ask(spec):
+            return None
+        if spec.purpose is Purpose.REBUILD:
+            return None
+        if self.pci < 0 and not all(one.alias for one in spec.devices):
+            refuse('request.spec.devices', 'are placed where PciPassthroughFilter is enabled only')
+        if self.numa < 0 > self.pci:
+            return None
+        wish = read(spec, self.aliases if self.pci >= 0 else None)
+        if wish is not None and self.numa < 0:
+            return wish.without_cells()
+        return wish
+
+    def stands_for(self, wish: Wish) -> int:
+        """Number of the filter that a host is removed by where a wish cannot be laid out."""
+        return self.numa if wish.cells else self.pci
+
+
 def read(spec: RequestSpec, aliases: Aliases | None = None) -> Wish | None:
     """What the request asks of the inside of a host; None: nothing.
 
@@ -342,42 +380,3 @@ def _evenly(nodes: int, vcpus: int, memory: int) -> list[tuple[tuple[int, ...], 
             )
     each = vcpus // nodes
     return [(tuple(range(n * each, (n + 1) * each)), memory // nodes) for n in range(nodes)]
-
-
-# -- by a pipeline ----------------------------------------------------------------
-class Inside(msgspec.Struct, frozen=True):
-    """What a pipeline lays out inside of hosts, and how.
-
-    :ivar numa: number of the filter that stands for cells, cores and pages; -1: they
-        are not laid out
-    :ivar pci: number of the filter that stands for devices; -1: they are not laid out
-    :ivar aliases: names of devices
-    :ivar pack: prefer the fullest cells of a host
-    """
-
-    numa: int = -1
-    pci: int = -1
-    aliases: Aliases | None = None
-    pack: bool = False
-
-    def wish(self, spec: RequestSpec) -> Wish | None:
-        """What is to be laid out for a request; None: nothing.
-
-        :raises InvalidMessage: names the key and what was expected
-        """
-        if not may_ask(spec):
-            return None
-        if spec.purpose is Purpose.REBUILD:
-            return None
-        if self.pci < 0 and not all(one.alias for one in spec.devices):
-            refuse('request.spec.devices', 'are placed where PciPassthroughFilter is enabled only')
-        if self.numa < 0 > self.pci:
-            return None
-        wish = read(spec, self.aliases if self.pci >= 0 else None)
-        if wish is not None and self.numa < 0:
-            return wish.without_cells()
-        return wish
-
-    def stands_for(self, wish: Wish) -> int:
-        """Number of the filter that a host is removed by where a wish cannot be laid out."""
-        return self.numa if wish.cells else self.pci

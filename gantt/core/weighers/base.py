@@ -2,7 +2,7 @@
 """The shape of a weigher: a soft preference as one raw number per surviving host.
 
 A weigher says in one sentence what *more* means.  Scale, sign and sum are made
-here and in :mod:`gantt.core.weighers.normalization`, once, for all of them: raw values become
+here and in :mod:`gantt.core.placement.ranking`, once, for all of them: raw values become
 shares in the way that is chosen for the weigher, and are multiplied.  What an
 aggregate sets under the name of the multiplier's option counts for its hosts.
 """
@@ -18,12 +18,8 @@ from gantt.core.table import aggregate_overrides
 from gantt.core.table.columns import TAKEN, BoolArray, FloatArray, IntArray
 from gantt.core.table.host_table import HostTable
 
-#: How raw values become shares, see :mod:`gantt.core.weighers.normalization`.
+#: How raw values become shares, see :mod:`gantt.core.placement.ranking`.
 NORMALIZATIONS = ('nova', 'fraction', 'rank', 'absolute')
-#: Raw values beyond are refused, so that the length of a scale is a number.
-RAW_MAX = 1e300
-# The methods of an array go through a layer of Python; these do not.
-_least, _most = np.minimum.reduce, np.maximum.reduce
 
 
 class Weigher(Plugin):
@@ -146,34 +142,6 @@ class Weigher(Plugin):
     def limits(self, hosts: HostTable, spec: RequestSpec) -> tuple[float | None, float | None]:
         """Ends of the absolute scale, as far as it has any; no pick changes them."""
         return self.ends or (self.minval, self.maxval)
-
-    def scale(self, raw: IntArray | FloatArray) -> tuple[FloatArray, float, float]:
-        """Raw values as floats within the declared bounds, and the two ends of Nova's scale.
-
-        :raises ValueError: a value is not a finite number, or beyond ``RAW_MAX``
-        """
-        values = raw.astype(np.float64)
-        low, high = float(_least(values)), float(_most(values))
-        if not (low >= -RAW_MAX and high <= RAW_MAX):  # nor is it, where one is not a number
-            raise ValueError(f'a raw value is not a finite number of at most {RAW_MAX:g}')
-        minval, maxval = self.minval, self.maxval
-        if maxval is not None and high > maxval:
-            np.minimum(values, maxval, out=values)
-        if minval is not None:
-            if low < minval:
-                np.maximum(values, minval, out=values)
-            low, high = minval, max(high, minval)
-        if maxval is not None:
-            low, high = min(low, maxval), maxval
-        return values, low, high
-
-    def bounded(self, value: float) -> float:
-        """One raw value within the declared bounds."""
-        if self.minval is not None and value < self.minval:
-            return self.minval
-        if self.maxval is not None and value > self.maxval:
-            return self.maxval
-        return value
 
 
 def check_multiplier(weigher: Weigher) -> None:

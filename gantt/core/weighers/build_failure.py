@@ -26,5 +26,7 @@ class BuildFailureWeigher(Weigher):
     )
 
     def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
+        if FAILED_BUILDS not in hosts.metrics:
+            return None
         failed = metric_values.values(hosts, FAILED_BUILDS)
         return None if failed is None else np.nan_to_num(failed.take(rows), nan=0.0)

@@ -20,9 +20,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gantt.core.claims.quota import Excess
+from gantt.core.claims.request_state import Attempt, State
 from gantt.core.fair_queue import FairQueue
-from gantt.core.messages.request import SelectDestinations
-from gantt.core.records.decision import Answer, Outcome, Selection
+from gantt.core.messages.request import Purpose, SelectDestinations
+from gantt.core.records.decision import Answer, Outcome
 from gantt.scheduler.ports import Clock, Replies
 
 #: Callers that may wait for one request.
@@ -33,73 +34,41 @@ BYTES_MAX = 32 << 20
 ATTEMPTS_SINCE = 1_577_836_800
 
 
-class Done(NamedTuple):
-    """What the answer says of a member that is claimed.
-
-    :ivar selections: the chosen host, then its alternates
-    :ivar level: of the soft rules that gave way, the highest
-    :ivar given_up: these rules
-    """
-
-    selections: list[Selection]
-    level: int
-    given_up: list[str]
-
-
 class Call:
-    """One request on its way: who waits for it and how far it has come.
+    """One request on its way: who waits for it, and how far it has come.
 
+    :ivar attempt: how far; only the scheduling thread changes it, by ``request_state``
     :ivar bytes: about what it takes in memory while it waits
     :ivar project: for which it places; nobody's are together
     :ivar charged: members that its project was charged for when it was taken the last time
-    :ivar todo: members not claimed yet
-    :ivar done: the members that are claimed
-    :ivar attempt: of the request row; claim ids derive from it, see ``first_attempt``
-    :ivar continues: an open request row is ours
-    :ivar takes_over: the attempt of an overdue row that we replace
-    :ivar tries: how often it was planned, for the bound
+    :ivar is_whole: its members are planned in one pass: claimed together, or not at all
     :ivar repeats: another copy may be on its way elsewhere
-    :ivar locked: why it waits for others, where a row that it needs is locked by them
-    :ivar alone: a batch with it failed, nobody knows by whose fault: it is planned by itself
     """
 
     __slots__ = (
-        'alone',
         'attempt',
         'bytes',
         'charged',
-        'conflicts',
-        'continues',
         'deadline',
-        'done',
         'fingerprint',
-        'locked',
+        'is_whole',
         'project',
         'repeats',
         'request',
-        'takes_over',
-        'todo',
-        'tries',
         'waiters',
     )
 
-    def __init__(self, request: SelectDestinations, deadline: float, attempt: int = 1) -> None:
+    def __init__(self, request: SelectDestinations, deadline: float, number: int = 1) -> None:
+        spec = request.spec
         self.request = request
         self.fingerprint, self.bytes = request.fingerprint_and_size()
-        self.project = request.spec.project_id or ''
+        self.project = spec.project_id or ''
+        self.is_whole = spec.group is not None or request.dry_run or spec.purpose is Purpose.REBUILD
         self.charged = 0
         self.deadline = deadline
         self.waiters: list[tuple[Any, Replies]] = []
-        self.todo = list(range(len(request.consumers)))
-        self.done: dict[int, Done] = {}
-        self.attempt = attempt
-        self.continues = False
-        self.takes_over: int | None = None
-        self.tries = 0
+        self.attempt = Attempt(number=number, todo=range(len(request.consumers)))
         self.repeats = request.repeat
-        self.alone = False
-        self.locked = ''
-        self.conflicts: list[str] = []
 
 
 class AtOnce(NamedTuple):
@@ -185,8 +154,8 @@ class Admission:
             why = f'the budget of {request.budget_ms} ms was spent before it got here'
             return [AtOnce(replies, handle, refusal(request, Outcome.EXPIRED, why))]
         key = request.request_id if not request.dry_run else f'dry {next(self._serial)}'
-        attempt = first_attempt(self._clock.wall())
-        call = Call(request, self._clock.monotonic() + left, attempt)
+        number = first_attempt(self._clock.wall())
+        call = Call(request, self._clock.monotonic() + left, number)
         told: list[AtOnce] = []
         project, size = call.project, call.bytes
         with self._lock:
@@ -272,13 +241,10 @@ class Admission:
         return max(count / self.limit, size / BYTES_MAX) / self._weight(project)
 
     def _displaceable(self, project: str) -> list[Call]:
-        """The calls of a project that wait and have claimed nothing, newest first.
-
-        Of one that a batch failed with nobody knows whether it has.
-        """
+        """The calls of a project that wait and have claimed nothing, newest first."""
         parked = [call for _, _, call in self._parked if call.project == project]
         found = [*self._queue.newest(project), *reversed(parked)]
-        return [call for call in found if not (call.continues or call.takes_over or call.alone)]
+        return [call for call in found if not call.attempt.may_hold_claims]
 
     def _displace(self, call: Call) -> list[AtOnce]:
         """Take a call out that makes room for one of another project."""
@@ -349,7 +315,8 @@ class Admission:
 
     def _return(self, call: Call) -> None:
         # What it has not got yet is paid for when it is taken again; a try costs one in any case.
-        self._queue.again(call.project, call, max(0, min(call.charged, len(call.todo)) - 1))
+        members = len(call.attempt.todo)
+        self._queue.again(call.project, call, max(0, min(call.charged, members) - 1))
 
     # -- out ---------------------------------------------------------------------------
     def drain(
@@ -366,10 +333,10 @@ class Admission:
         """
         if self._parked:
             self._return_due()
-        if not self._queue and idle_seconds > 0:
+        if idle_seconds > 0 and not self._queue:
             self._wait(1, min(idle_seconds, self._until_parked()))
             self._return_due()
-        if self._queue and self._last > 1 and wait_seconds:
+        if self._last > 1 and wait_seconds and self._queue:
             self._gather(min(most, self._last), wait_seconds)
         with self._lock:
             batch = self._fitting(most, most_bytes)
@@ -390,7 +357,7 @@ class Admission:
         waiting = self._queue
         while waiting and (room > 0 or not batch):
             call = waiting.first()
-            members = len(call.todo) or 1
+            members = len(call.attempt.todo) or 1
             if batch and (min(members, most) > room or call.bytes > left):
                 break
             # It costs its project one for each member that is to be placed.
@@ -447,6 +414,18 @@ def refusal(
         dry_run=request.dry_run,
         excess=excess,
     )
+
+
+def out_of_time(call: Call) -> tuple[Outcome, str]:
+    """How a call ends whose budget is spent: busy elsewhere, lost races, or never begun."""
+    attempt = call.attempt
+    if attempt.locked:
+        return Outcome.BUSY, attempt.locked
+    if attempt.conflicts:
+        return Outcome.CONFLICT, f'lost {len(attempt.conflicts)} races within its budget'
+    if attempt.state is State.TAKING_OVER:
+        return Outcome.BUSY, 'another worker is at this request'
+    return Outcome.EXPIRED, 'its budget was spent in the queue'
 
 
 def first_attempt(wall: float) -> int:

@@ -19,7 +19,7 @@ from gantt.core.placement.pipeline import Pipeline
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler.ports import Clock
 
-#: One decision of so many is measured, and so many measurements make the first order.
+#: One decision of so many is to be measured, and so many measurements make the first order.
 EVERY, FIRST = 64, 8
 #: Hosts that a filter which is asked host by host is timed on.
 WALKED_MAX = 32
@@ -34,21 +34,19 @@ class Ordering:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._decisions = 0
         self._measured = 0
         self._next = FIRST
-        self._digest = ''
         self._cost: dict[str, float] = {}  # seconds per host
         self._share: dict[str, float] = {}  # of hosts removed
 
+    def begin(self, pipeline: Pipeline) -> Pipeline:
+        """Others are configured: what is known of them is used at once, the rest measured."""
+        self._next = self._measured + FIRST
+        return pipeline.in_order(self.order(pipeline))
+
     def follow(self, table: HostTable, request: SelectDestinations, pipeline: Pipeline) -> Pipeline:
-        """Count a decision that is about to be made; the pipeline to make it with."""
-        self._decisions += 1
-        if pipeline.digest != self._digest:
-            # Others are configured: what is known of them is used at once, the rest measured.
-            self._digest, self._next = pipeline.digest, self._measured + FIRST
-            return pipeline.in_order(self.order(pipeline))
-        if self._decisions % EVERY or not len(table):
+        """Measure a decision that is about to be made; the pipeline to make it with."""
+        if not len(table):
             return pipeline
         self._measure(table, request, pipeline)
         if self._measured < self._next:

@@ -2,62 +2,270 @@
 """From a call to a plan: place it, and say it as claims, answer and record.
 
 A plan is one pass over (some of) the members of a request.  Its picks stand on
-the working table until ``undo``; its draft is what the store is asked for.
+the working table until ``undo`` or ``apply_commit``; its draft is what the store is asked for.
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+import functools
+import hashlib
+import itertools
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, longest
-from gantt.core.claims.commit import ClaimDraft, CommitResult, DecisionRecord, Fate, GroupSwap
+from gantt.core.claims.commit import (
+    ClaimDraft,
+    CommitResult,
+    DecisionRecord,
+    Fate,
+    GroupSwap,
+    RequestDraft,
+    RequestFate,
+)
 from gantt.core.claims.quota import Excess
+from gantt.core.claims.request_state import seed_of
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.layout import unsettled
-from gantt.core.messages.request import Lifecycle, Policy, SelectDestinations
+from gantt.core.messages.request import Lifecycle, Policy, Purpose, SelectDestinations
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.place import Pause, place
-from gantt.core.records.decision import Answer, Decision, MemberDecision, Outcome
+from gantt.core.records import decision_codec
+from gantt.core.records.decision import (
+    Answer,
+    Decision,
+    FilterCount,
+    MemberDecision,
+    Outcome,
+    Selection,
+)
 from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.resources.host import Placed
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
 from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.placing import answers
 from gantt.scheduler.placing.admission import Call
 from gantt.scheduler.placing.contention import SPREAD_MOST, Contention
-from gantt.scheduler.placing.ordering import Ordering
-from gantt.scheduler.placing.plan import Plan, seed_of
-from gantt.scheduler.placing.slices import is_whole
 from gantt.scheduler.ports import Store
 from gantt.scheduler.settings import Settings
 
-_unpack_answer = msgspec.msgpack.Decoder(Answer).decode
-
+#: Who finds a request begun by another worker waits for so long since that one's last pass:
+#: passes of one that lives follow each other at once.
+BEGUN_SECONDS = 10.0
 #: A request that lost races picks among 2, 4, 8 ... times as many as others do, at most.
 OWN_SPREAD_MOST = 16
 
 
-class Planner:
-    """Places calls with one pipeline and one configuration."""
+class Done(NamedTuple):
+    """What the answer says of a member that is claimed.
+
+    :ivar selections: the chosen host, then its alternates
+    :ivar level: of the soft rules that gave way, the highest
+    :ivar given_up: these rules
+    """
+
+    selections: list[Selection]
+    level: int
+    given_up: list[str]
+
+
+class Plan:
+    """One pass of a call.
+
+    :ivar request: the call's request, its group's rule filled in
+    :ivar members: the members of this pass, in order
+    :ivar drafts: their claims, in the same order
+    :ivar claims_nothing: a dry run, or a rebuild on the host where the consumer is
+    :ivar final_answer: the whole answer, valid where the draft completes the request
+    """
+
+    __slots__ = (
+        'call',
+        'claims_nothing',
+        'completes',
+        'decision',
+        'drafts',
+        'final_answer',
+        'group',
+        'is_placed',
+        'lease',
+        'members',
+        'request',
+        'whole',
+    )
 
     def __init__(
-        self, store: Store, cache: HostCache, pipeline: Pipeline, settings: Settings
+        self,
+        call: Call,
+        request: SelectDestinations,
+        decision: Decision,
+        members: list[int],
+        group: GroupSwap | None,
+        lease: float,
     ) -> None:
-        self.pipeline = pipeline
+        self.call = call
+        self.request = request
+        self.decision = decision
+        self.members = members
+        self.group = group
+        self.lease = lease
+        self.is_placed = decision.outcome is Outcome.PLACED
+        self.claims_nothing = request.dry_run or request.spec.purpose is Purpose.REBUILD
+        self.whole = group is not None and len(members) > 1
+        self.completes = len(members) == len(call.attempt.todo)
+        self.drafts: list[ClaimDraft] = []
+        self.final_answer = Answer(
+            request_id=request.request_id, decision_id=decision.id, outcome=decision.outcome
+        )
+
+    def record(self) -> DecisionRecord:
+        """The decision as it is kept."""
+        decision = self.decision
+        ids = decision.provider_ids
+        return DecisionRecord(
+            id=decision.id,
+            request_id=decision.request_id,
+            outcome=decision.outcome.value,
+            project_id=self.request.spec.project_id,
+            reason=decision.reason,
+            worker=decision.worker,
+            table_seq=decision.table_seq,
+            packed=decision_codec.pack(decision, self.request),
+            host_set=_digest_of(ids),
+            provider_ids=ids,
+            origin=self.request.origin,
+            consumers=self.request.consumers,
+        )
+
+    @property
+    def removed(self) -> list[FilterCount]:
+        """The filters that removed hosts for the member that found none."""
+        return [
+            rule for member in self.decision.members[-1:] for rule in member.filters if rule.removed
+        ]
+
+    @property
+    def age_seconds(self) -> float:
+        """Of what it was decided on, as answers say it."""
+        return round(self.decision.age_seconds, 3)
+
+    def answer(self) -> Answer:
+        """The whole answer: members of earlier passes and of this one."""
+        done = {**self.call.attempt.done, **self._done()}
+        return Answer(
+            request_id=self.request.request_id,
+            decision_id=self.decision.id,
+            outcome=self.decision.outcome,
+            selections=[done[i].selections for i in sorted(done)],
+            reason=self.decision.reason,
+            age_seconds=self.age_seconds,
+            level=max((one.level for one in done.values()), default=0),
+            given_up=list(dict.fromkeys(rule for one in done.values() for rule in one.given_up)),
+            dry_run=self.request.dry_run,
+        )
+
+    def _done(self) -> dict[int, Done]:
+        """The members of this pass."""
+        claim_ids: Iterable[str | None] = (draft.claim.id for draft in self.drafts)
+        if self.claims_nothing:
+            claim_ids = itertools.repeat(None, len(self.decision.members))
+        pairs = zip(self.decision.members, claim_ids, strict=True)
+        return {
+            member.member: Done(self._selections(member, claim_id), member.level, member.given_up)
+            for member, claim_id in pairs
+        }
+
+    def _selections(self, member: MemberDecision, claim_id: str | None) -> list[Selection]:
+        chosen = member.selection
+        if chosen is None:
+            return []
+        lease = 0.0 if claim_id is None else self.lease
+        chosen = msgspec.structs.replace(chosen, lease_seconds=lease, claim_id=claim_id)
+        return [chosen, *member.alternates]
+
+    def draft(self, owner: str, now: float) -> RequestDraft:
+        """What the store is asked for.
+
+        :param now: monotonic time, for what is left of the budget
+        """
+        request, attempt = self.request, self.call.attempt
+        if self.completes:
+            # Made of all members, those of earlier passes too: not once for each pass.
+            self.final_answer = self.answer()
+        return RequestDraft(
+            id=request.request_id,
+            fingerprint=self.call.fingerprint,
+            owner=owner,
+            attempt=attempt.number,
+            continues=attempt.continues,
+            takes_over=attempt.takes_over,
+            whole=self.whole,
+            completes=self.completes,
+            budget_seconds=max(1.0, min(self.call.deadline - now, BEGUN_SECONDS)),
+            lease_seconds=self.lease,
+            project_id=request.spec.project_id,
+            only_project=request.only_project,
+            claims=self.drafts,
+            group=self.group,
+            answer=answers.pack(self.final_answer) if self.completes else b'',
+            decision=self.record(),
+        )
+
+    def providers(self, accepted: Collection[int] | None = None) -> set[int]:
+        """The providers that its claims touch, or the accepted ones of them."""
+        drafts = self.drafts if accepted is None else [self.drafts[i] for i in accepted]
+        return {pid for made in drafts for pid in made.claim.allocations}
+
+    def evitable(self, fate: RequestFate) -> int:
+        """How many members lost a race for a host that had others to go to.
+
+        Not those of a group that has changed: that race is for the group.
+        """
+        if fate.fate not in (Fate.PARTIAL, Fate.DROPPED):
+            return 0
+        taken, spread = set(fate.accepted), self.decision.spread
+        return sum(
+            i not in taken and member.survivors > spread
+            for i, member in enumerate(self.decision.members)
+        )
+
+    def outcome(self, fate: RequestFate) -> tuple[dict[int, Done], list[str]]:
+        """What a commit that did not complete the request has claimed, as ``Attempt.done``.
+
+        :returns: that, and the hosts of the members that lost a race
+        """
+        accepted = {self.members[i] for i in fate.accepted}
+        done = self._done() if accepted else {}
+        lost = [m.selection for m in self.decision.members if m.member not in accepted]
+        made = {member: done[member] for member in accepted}
+        return made, [selection.host for selection in lost if selection is not None]
+
+
+@functools.lru_cache(maxsize=8)
+def _digest_of(ids: bytes) -> str:
+    """The digest of a list of hosts, the very same object until a host comes or goes."""
+    return hashlib.blake2b(ids, digest_size=16).hexdigest()
+
+
+class Planner:
+    """Lays plans over the working table, and takes what is not committed back from it."""
+
+    def __init__(self, store: Store, cache: HostCache, settings: Settings) -> None:
         self._store = store
         self._cache = cache
         self._settings = settings
         self._worker = cache.log.worker if cache.log else settings.worker
         self._serial = 0
         self.contention = Contention(cache.clock)
-        self._ordering = Ordering(cache.clock)
 
     def plan(
         self,
         call: Call,
+        pipeline: Pipeline,
         pause: Callable[[], Pause] | None = None,
         without: Sequence[str] = (),
     ) -> Plan:
@@ -74,87 +282,120 @@ class Planner:
         table = self._cache.working
         request = _ignoring(self._with_rule(call.request), without)
         group = self._swap(request)
-        many = len(call.todo) if is_whole(request) else self._settings.claims_per_commit
-        self._serial += 1
-        position = self._cache.position
-        if self._settings.order_by_cost:
-            self.pipeline = self._ordering.follow(table, request, self.pipeline)
+        attempt = call.attempt
+        many = len(attempt.todo) if call.is_whole else self._settings.claims_per_commit
+        tries, position, spread = attempt.tries, self._cache.position, self._spread(call)
         decision = place(
             table,
             request,
-            self.pipeline,
-            seed=seed_of(request.request_id, call.tries),
-            decision_id=self._decision_id(call),
-            members=call.todo[:many],
-            attempt=call.attempt,
+            pipeline,
+            seed=seed_of(request.request_id, tries),
+            decision_id=self._decision_id(request.request_id, tries),
+            members=attempt.todo[:many],
+            attempt=attempt.number,
             worker=self._worker,
-            spread=self._spread(call),
+            spread=spread,
             pause=pause,
         )
         decision = msgspec.structs.replace(
             decision,
             table_seq=position,
-            attempts=call.tries,
-            conflicts=list(call.conflicts),
+            attempts=tries,
+            conflicts=list(attempt.conflicts),
             age_seconds=max(decision.age_seconds, self._cache.age_seconds),
             project_id=request.spec.project_id,
         )
         if decision.outcome is Outcome.NO_VALID_HOST:
             decision = self._room_or_unknown(table, decision)
-        members = call.todo[: decision.planned]
+        members = list(attempt.todo[: decision.planned])
         plan = Plan(call, request, decision, members, group, self._lease(request))
-        if decision.is_placed and not plan.claims_nothing:
+        if plan.is_placed and not plan.claims_nothing:
             plan.drafts = [_draft(table, plan, m) for m in decision.members]
-            self._cache.note(table_log.Picks(True, _picks(plan, set())))
+            self._cache.note(table_log.Picks(True, _picks(plan)))
         return plan
 
-    def refused(self, call: Call, excess: Excess) -> DecisionRecord:
+    def refused(self, call: Call, pipeline: Pipeline, excess: Excess) -> DecisionRecord:
         """The decision about a call that a quota ends: no host was looked at."""
-        request = call.request
-        self._serial += 1
+        request, tries = call.request, call.attempt.tries
         decision = Decision(
-            id=self._decision_id(call),
+            id=self._decision_id(request.request_id, tries),
             request_id=request.request_id,
             outcome=Outcome.REFUSED,
             hosts=0,
             members=[],
             table_seq=self._cache.position,
             age_seconds=self._cache.age_seconds,
-            config_digest=self.pipeline.digest,
-            attempts=call.tries,
+            config_digest=pipeline.digest,
+            attempts=tries,
             reason=excess.line,
             cause=excess.cause,
             worker=self._worker,
             created_at=self._cache.working.now,
             project_id=request.spec.project_id,
-            attempt=call.attempt,
+            attempt=call.attempt.number,
         )
         return Plan(call, request, decision, [], None, 0.0).record()
 
-    def _decision_id(self, call: Call) -> str:
-        request_id = call.request.request_id
-        return derived_id('decision', request_id, self._worker, self._serial, call.tries)
+    def _decision_id(self, request_id: str, tries: int) -> str:
+        self._serial += 1
+        return derived_id('decision', request_id, self._worker, self._serial, tries)
 
-    def undo(self, plan: Plan, keep: list[int] | None = None) -> None:
+    # -- the table -----------------------------------------------------------
+    def undo(self, plan: Plan, keep: Collection[int] = ()) -> None:
         """Take the picks back from the table, those at ``keep`` excepted."""
-        picks = _picks(plan, set(keep or ()))
-        if picks:
-            self._cache.do(table_log.Picks(False, picks))
+        if len(keep) < len(plan.drafts):
+            self._cache.do(table_log.Picks(False, _picks(plan, keep)))
 
-    def refresh_groups(self, plans: list[Plan], result: CommitResult) -> None:
-        """Take over the groups of a batch, and read those back whose swap failed.
+    def apply_commit(self, plans: list[Plan], result: CommitResult) -> None:
+        """Bring the table in line with a commit: nothing else writes what one has changed.
 
-        A generation comes to the table only with all hosts that its members are on,
-        and those that they were on as far as is known here.
+        Afterwards the table shows, of all that these plans had laid over it, what was committed
+        and nothing else; it never shows more room, or an older group, than it may rely on:
+
+        - picks that were not accepted are gone, before any host is settled;
+        - a host that these claims are on, and none has left, is settled as written by us; of
+          any other host that was read back only the usage is taken over, the feed has the rest;
+        - the generation of a group comes to the table only with all hosts that its members are
+          on, and were on as far as is known here; else its next commit fails and reads it.
         """
-        changed = {
-            plan.group.uuid
+        written: set[int] = set()
+        for plan, fate in zip(plans, result.fates, strict=True):
+            self.undo(plan, fate.accepted)
+            written |= plan.providers(fate.accepted)
+        self._cache.settle(result.hosts, written - set(result.freed))
+        if result.groups or any(plan.group is not None for plan in plans):
+            self._apply_groups(plans, result)
+        # What a commit reads back of a host is its usage, not who has which of its cores.
+        if any(
+            draft.claim.layout is not None and i not in fate.accepted
             for plan, fate in zip(plans, result.fates, strict=True)
-            if fate.fate is Fate.GROUP_CHANGED and plan.group
-        }
+            if fate.fate in (Fate.DROPPED, Fate.PARTIAL)
+            for i, draft in enumerate(plan.drafts)
+        ):
+            # Such a layout was planned beside claims that are not known here.
+            with contextlib.suppress(exceptions.Unavailable):
+                self._cache.fetch_news()
+
+    def note_races(self, plans: list[Plan], result: CommitResult) -> bool:
+        """Pick among more hosts in the next batch where this one lost races, and fewer else.
+
+        :returns: whether that changes among how many
+        """
+        return self.contention.note(
+            placed=sum(len(fate.accepted) for fate in result.fates),
+            lost=sum(plan.evitable(f) for plan, f in zip(plans, result.fates, strict=True)),
+        )
+
+    def _apply_groups(self, plans: list[Plan], result: CommitResult) -> None:
+        """Take over the groups of a batch, and read those back whose swap failed."""
+        changed: set[str] = set()
         for plan, fate in zip(plans, result.fates, strict=True):
             group = plan.group
-            if group and group.makes and fate.fate in (Fate.PLACED, Fate.PARTIAL):
+            if group is None:
+                continue
+            if fate.fate is Fate.GROUP_CHANGED:
+                changed.add(group.uuid)
+            elif group.makes and fate.fate in (Fate.PLACED, Fate.PARTIAL):
                 rule = GroupRule(group.policy, group.max_per_host)
                 self._cache.set_rules([group.uuid], {group.uuid: rule})
         if not result.freed:
@@ -176,35 +417,10 @@ class Planner:
         self._cache.set_rules(changed, rules)
         self._cache.set_groups({u: rules[u].generation if u in rules else 0 for u in changed})
 
-    def refresh_layouts(self, plans: list[Plan], result: CommitResult) -> None:
-        """Read the feed where a layout was refused: it was planned beside claims unknown here.
-
-        What a commit reads back of a host is its usage, not who has which of its cores.
-        """
-        refused = any(
-            draft.claim.layout is not None and i not in fate.accepted
-            for plan, fate in zip(plans, result.fates, strict=True)
-            for i, draft in enumerate(plan.drafts)
-            if fate.fate in (Fate.DROPPED, Fate.PARTIAL)
-        )
-        if refused:
-            with contextlib.suppress(exceptions.Unavailable):
-                self._cache.fetch_news()
-
-    @staticmethod
-    def stored(packed: bytes) -> Answer:
-        """An answer as it was stored with its request."""
-        return _unpack_answer(packed)
-
-    @staticmethod
-    def packed(answer: Answer) -> bytes:
-        """An answer as it is stored."""
-        return msgspec.msgpack.encode(answer)
-
     # -- parts ---------------------------------------------------------------
     def _spread(self, call: Call) -> int:
         """Among how many best to pick: by what all have lost of late, and this one itself."""
-        own = min(2 ** len(call.conflicts), OWN_SPREAD_MOST)
+        own = min(2 ** len(call.attempt.conflicts), OWN_SPREAD_MOST)
         return min(own * self.contention.spread, SPREAD_MOST)
 
     def _with_rule(self, request: SelectDestinations) -> SelectDestinations:
@@ -305,7 +521,7 @@ def _ignoring(request: SelectDestinations, hosts: Sequence[str]) -> SelectDestin
     return msgspec.structs.replace(request, spec=spec)
 
 
-def _picks(plan: Plan, keep: set[int]) -> list[tuple[dict[str, int], Placed]]:
+def _picks(plan: Plan, keep: Collection[int] = ()) -> list[tuple[dict[str, int], Placed]]:
     """The picks of a plan as they stand on the table, those at ``keep`` left out."""
     amounts = plan.request.spec.resources
     return [
@@ -316,7 +532,7 @@ def _picks(plan: Plan, keep: set[int]) -> list[tuple[dict[str, int], Placed]]:
 
 
 def _placed(claim: Claim) -> Placed:
-    layout = unsettled(claim.layout)
+    layout = None if claim.layout is None else unsettled(claim.layout)
     host, group = claim.provider_id, claim.group
     return Placed(claim.id, claim.consumer, host, group, layout, claim.image, claim.flavor)
 
@@ -326,7 +542,7 @@ def _draft(table: HostTable, plan: Plan, member: MemberDecision) -> ClaimDraft:
     chosen = member.selection
     assert chosen is not None, 'a placed decision has a selection for every member'
     host = table.host_state(chosen.host)
-    claim = host.claim(plan.request, member.member, plan.call.attempt)
+    claim = host.claim(plan.request, member.member, plan.call.attempt.number)
     if chosen.layout is None:
         return ClaimDraft(claim=claim)
     return ClaimDraft(

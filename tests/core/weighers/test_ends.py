@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gantt.core.placement.ranking import NovaScale
 from gantt.core.weighers.base import Weigher
-from gantt.core.weighers.normalization import NovaScale
 
 VALUES = st.integers(-3, 3)
 
