@@ -425,7 +425,12 @@ class Placing:
         self._locked.note(result.locked)
         # Who is gone from there only the feed says.
         written -= set(result.freed)
-        self._cache.settle(result.hosts, written)
+        claims = {
+            plan.drafts[i].claim.id
+            for plan, fate in zip(plans, result.fates, strict=True)
+            for i in fate.accepted
+        }
+        self._cache.commit_applied(result.hosts, written, claims)
         self._planner.refresh_groups(plans, result)
         self._planner.refresh_layouts(plans, result)
         self._note_races(plans, result)

@@ -10,7 +10,7 @@ from gantt import exceptions
 from gantt.core.filters.base import Filter, only
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.columns import BoolArray, IntArray
-from gantt.core.table.hypervisors import LOW, MAPPED
+from gantt.core.table.facts import LOW, MAPPED
 
 if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable

@@ -25,7 +25,7 @@ class ResourcesFilter(Filter):
 
     reason = 'too little is free'
     public_reason = 'the amounts asked for'
-    columns = ('cap', 'used', 'free', 'min_unit', 'largest', 'step', 'pools')
+    columns = ('cap', 'used', 'free', 'min_unit', 'largest', 'step')
     always = True
     local = True
 
@@ -102,8 +102,7 @@ class ResourcesFilter(Filter):
         if problems and all(problem.lack and problem.have > 0 for problem in problems):
             bounds = ' and '.join(_bound(name, amount) for name, amount in most.items())
             return f'fits if {bounds} (on {hosts.names[row]})'
-        why = '; '.join(map(str, problems)) or 'a pool that it shares has too little'
-        return f'nearest is {hosts.names[row]}: {why}'
+        return f'nearest is {hosts.names[row]}: {"; ".join(map(str, problems))}'
 
 
 def _bound(name: str, amount: int) -> str:
@@ -115,13 +114,8 @@ def _bound(name: str, amount: int) -> str:
 def _one_piece(hosts: 'HostTable', code: int, amount: int, mask: BoolArray) -> None:
     """Narrow ``mask`` to hosts whose unit rules admit ``amount``."""
     if amount > hosts.largest_floor[code]:
-        mask &= (hosts.largest[code] >= amount) | _shared(hosts, code)
+        mask &= hosts.largest[code] >= amount
     if amount < hosts.min_ceiling[code]:
         mask &= hosts.min_unit[code] <= amount
     if hosts.has_step[code]:
         mask &= amount % hosts.step[code] == 0
-
-
-def _shared(hosts: 'HostTable', code: int) -> BoolArray | np.bool_:
-    # A sharer has no inventory of the class itself: its pool's amount is what counts.
-    return hosts.pool[code] >= 0 if code in hosts.pooled else np.False_

@@ -17,7 +17,7 @@ from gantt.core.messages.request import Purpose
 from gantt.core.placement.prefilters import Prefilters
 from gantt.core.placement.weighing import Weighing, Weighings
 from gantt.core.records.decision import PASSED, FilterCount
-from gantt.core.table.mask_cache import FOLLOWED
+from gantt.core.table.columns import FOLLOWED
 from gantt.core.weighers.base import Weigher
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from gantt.core.rules import questions, tree
 from gantt.core.rules.facts import Fact, Rows
 from gantt.core.rules.question import Question
 from gantt.core.table import metric_values
-from gantt.core.table.columns import TAKEN, BoolArray
-from gantt.core.table.mask_cache import FOLLOWED
+from gantt.core.table.columns import FOLLOWED, TAKEN, BoolArray
 
 if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable

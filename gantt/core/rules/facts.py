@@ -401,7 +401,7 @@ _ALL = (
         'how much of a class is left',
         _of_class('free'),
         'CLASS',
-        ('free', 'pools'),
+        ('free',),
     ),
     Fact(
         'total',
@@ -433,7 +433,7 @@ _ALL = (
         'how much of a class is left without promising any of it twice',
         _of_class('physical'),
         'CLASS',
-        ('total', 'reserved', 'cap', 'free', 'pools'),
+        ('total', 'reserved', 'cap', 'free'),
     ),
     Fact(
         'metrics',

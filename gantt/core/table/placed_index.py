@@ -6,12 +6,8 @@ so that a snapshot may keep what it was given.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from gantt.core.resources.host import Placed
-
-if TYPE_CHECKING:
-    pass
 
 _NOTHING: dict[str, Placed] = {}
 #: Comings and goings of flavors that are remembered.

@@ -14,7 +14,7 @@ import numpy as np
 from gantt import exceptions
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option, Plugin
-from gantt.core.table import aggregate_overrides
+from gantt.core.table import aggregates
 from gantt.core.table.columns import TAKEN, FloatArray, IntArray
 from gantt.core.weighers import multipliers
 
@@ -73,8 +73,8 @@ class Weigher(Plugin):
 
     def _check(self, option: Option, value: Any) -> None:
         super()._check(option, value)
-        if option.name == self.multiplier_option and not aggregate_overrides.is_usable(value):
-            self._refuse(option, aggregate_overrides.EXPECTED, value)
+        if option.name == self.multiplier_option and not aggregates.is_usable(value):
+            self._refuse(option, aggregates.EXPECTED, value)
 
     @property
     def multiplier(self) -> float:
@@ -166,10 +166,9 @@ class Weigher(Plugin):
 
 def check_multiplier(weigher: Weigher) -> None:
     """:raises PluginError: the multiplier is no finite number, or too large"""
-    if not aggregate_overrides.is_usable(weigher.multiplier):
+    if not aggregates.is_usable(weigher.multiplier):
         raise exceptions.PluginError(
             plugin=weigher.name,
-            problem=f'multiplier: expected {aggregate_overrides.EXPECTED}, '
-            f'got {weigher.multiplier}',
+            problem=f'multiplier: expected {aggregates.EXPECTED}, got {weigher.multiplier}',
             fix='Set it accordingly',
         )

@@ -3,8 +3,6 @@
 
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.columns import FloatArray, IntArray
 from gantt.core.weighers.base import Weigher
@@ -40,7 +38,7 @@ class FreeWeigher(Weigher):
 
     def value(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> float:
         code = hosts.class_code(self.resource_class)
-        if code is None or code in hosts.pooled or self.is_physical:
+        if code is None or self.is_physical:
             return super().value(hosts, spec, row)
         return hosts.free.item(code, row)
 
@@ -57,7 +55,6 @@ class FreeWeigher(Weigher):
 
     @staticmethod
     def _promised(hosts: 'HostTable', code: int, rows: IntArray) -> IntArray:
-        """What may be promised beyond the hardware; of a pool, nothing."""
+        """What may be promised beyond the hardware."""
         real = hosts.total[code].take(rows) - hosts.reserved[code].take(rows)
-        beyond = hosts.cap[code].take(rows) - real
-        return np.where(hosts.pool[code].take(rows) >= 0, 0, beyond)
+        return hosts.cap[code].take(rows) - real

@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from gantt.core.table.aggregate_overrides import number
+from gantt.core.table.aggregates import number
 from gantt.core.table.columns import BoolArray, FloatArray
 from gantt.core.table.host_table import HostTable
 
@@ -16,12 +16,7 @@ def minimum(hosts: HostTable, key: str) -> FloatArray | None:
     said = hosts.aggregate_metadata.get(key)
     if not said:
         return None
-    kept = hosts.minima.get(key)
-    if kept is not None and kept[0] == hosts.membership_seq:
-        return kept[1]
-    found = _minimum(hosts, said)
-    hosts.minima[key] = (hosts.membership_seq, found)
-    return found
+    return hosts.kept.get(('minimum', key), ('aggregates',), lambda: _minimum(hosts, said))
 
 
 def _minimum(hosts: HostTable, said: dict[str, str]) -> FloatArray | None:

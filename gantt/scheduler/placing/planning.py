@@ -164,7 +164,7 @@ class Planner:
             return
         placed = self._cache.working.placed
         were = {pid for uuid in changed for pid in placed.in_group(uuid)}
-        known = dict(self._cache.versions)
+        known = self._cache.versions
         try:
             rules, hosts = self._store.read_groups(changed, were)
         except exceptions.Unavailable:
