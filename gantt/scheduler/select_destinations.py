@@ -419,17 +419,15 @@ class Placing:
     def _settle(self, plans: list[Plan], result: CommitResult) -> None:
         """Bring the table in line with what was committed, then answer or plan again."""
         written: set[int] = set()
+        claims: set[str] = set()
         for plan, fate in zip(plans, result.fates, strict=True):
             self._planner.undo(plan, keep=fate.accepted)
+            for index in fate.accepted:
+                claims.add(plan.drafts[index].claim.id)
             written.update(plan.providers(fate.accepted))
         self._locked.note(result.locked)
         # Who is gone from there only the feed says.
         written -= set(result.freed)
-        claims = {
-            plan.drafts[i].claim.id
-            for plan, fate in zip(plans, result.fates, strict=True)
-            for i in fate.accepted
-        }
         self._cache.commit_applied(result.hosts, written, claims)
         self._planner.refresh_groups(plans, result)
         self._planner.refresh_layouts(plans, result)

@@ -35,7 +35,7 @@ class ResourcesFilter(Filter):
             code = hosts.class_code(name)
             if code is None:
                 return only(hosts, [])
-            fits = hosts.free_of(code) >= amount
+            fits = hosts.free[code] >= amount
             mask = fits if mask is None else np.logical_and(mask, fits, out=mask)
             _one_piece(hosts, code, amount, mask)
         return mask
@@ -62,7 +62,7 @@ class ResourcesFilter(Filter):
             if code is None:
                 parts[f'no host has {name}'] = len(rows)
                 return {'parts': parts, 'best': best}
-            free = hosts.free_of(code).take(rows)
+            free = hosts.free[code].take(rows)
             short = free < amount
             count = int(np.count_nonzero(short))
             if count:
@@ -88,7 +88,7 @@ class ResourcesFilter(Filter):
         shortage = np.zeros(len(rows))
         for name, amount in spec.resources.items():
             code = hosts.class_code(name)
-            free = hosts.free_of(code).take(rows) if code is not None else np.zeros(len(rows))
+            free = hosts.free[code].take(rows) if code is not None else np.zeros(len(rows))
             shortage += np.maximum(amount - free, 0) / amount
         # A host that is short of nothing breaks a unit rule: last choice.
         shortage[shortage == 0] = np.inf

@@ -13,9 +13,9 @@ classes, …) become small integers once and stay so.
 """
 
 import math
-import operator
 import typing
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -44,7 +44,7 @@ class Column(msgspec.Struct, frozen=True):
     :ivar doc: what it holds of each host, for authors of plug-ins
     :ivar read: its value out of the row of a host; None: a part of the table writes it
     :ivar made_from: fields of ``HostRow`` or ``HostFacts`` that it follows from, and nothing
-        else; none: it may change with every claim or report
+        else, with spaces between; none: it may change with every claim or report
     :ivar fill: what an unused place holds
     :ivar lines: how many lines it has at first; 0: one value per row
     :ivar by: what its lines stand for: class or cell
@@ -53,7 +53,7 @@ class Column(msgspec.Struct, frozen=True):
 
     doc: str
     read: Callable[[HostRow], Any] | None = None
-    made_from: tuple[str, ...] = ()
+    made_from: str = ''
     fill: object = 0
     lines: int = 0
     by: str = ''
@@ -62,7 +62,7 @@ class Column(msgspec.Struct, frozen=True):
 
 def _by_class(doc: str, fill: object = 0) -> Column:
     """A column of figures that an inventory has."""
-    return Column(doc, made_from=('inventories',), fill=fill, lines=8, by='class')
+    return Column(doc, made_from='inventories', fill=fill, lines=8, by='class')
 
 
 def _taken(doc: str) -> Column:
@@ -77,19 +77,15 @@ def _inside(doc: str, by: str = '') -> Column:
 
 #: What a plug-in may say it reads, beside the arrays: facts kept as objects.
 OBJECTS = {
-    'names': Column('names of the hosts, a list by row', made_from=('name',)),
-    'nodes': Column('names of their hypervisors, a list by row', made_from=('name', 'node')),
+    'names': Column('names of the hosts, a list by row', made_from='name'),
+    'nodes': Column('names of their hypervisors, a list by row', made_from='name node'),
     'placed': Column('who is placed where: hosts.placed.on(id of the host)', is_picked=True),
-    'metrics': Column(
-        'name -> values by row, NaN where there is none',
-        made_from=('metrics',),
-    ),
+    'metrics': Column('name -> values by row, NaN where there is none', made_from='metrics'),
     'rooms': Column('what is left inside of one host: hosts.room(row)', is_picked=True),
     'numa': Column('NUMA cells that one host reported: hosts.host_state(row).numa'),
     'devices': Column('devices that one host reported: hosts.host_state(row).devices'),
     'hypervisor': Column(
-        'what one host said of it: hosts.host_state(row).hypervisor',
-        made_from=('hypervisor',),
+        'what one host said of it: hosts.host_state(row).hypervisor', made_from='hypervisor'
     ),
 }
 #: Columns of earlier releases: a plug-in may still say that it reads them.
@@ -189,60 +185,47 @@ class Columns:
     :ivar facts_seq: counts changes of columns that do not change with every claim or report
     """
 
-    ids: Annotated[
-        IntArray, Column('id of the host in the database', operator.attrgetter('id'), ('id',))
-    ]
+    ids: Annotated[IntArray, Column('id of the host in the database', attrgetter('id'), 'id')]
     zone: Annotated[
         CodeArray,
         Column(
-            'code of the availability zone: hosts.zone_name(row)',
-            made_from=('name', 'zone', 'aggregates'),
+            'code of the availability zone: hosts.zone_name(row)', made_from='name zone aggregates'
         ),
     ]
-    cell: Annotated[
-        CodeArray, Column('code of the cell: hosts.cell_name(row)', made_from=('cell',))
-    ]
+    cell: Annotated[CodeArray, Column('code of the cell: hosts.cell_name(row)', made_from='cell')]
     location: Annotated[
-        CodeArray,
-        Column('code of the place: hosts.locations.names[code]', made_from=('location',)),
+        CodeArray, Column('code of the place: hosts.locations.names[code]', made_from='location')
     ]
     enabled: Annotated[
         BoolArray,
         Column(
             'nobody disabled it, neither an operator nor its service',
             lambda row: row.disabled is None and row.service_disabled is None,
-            ('disabled', 'service_disabled'),
+            'disabled service_disabled',
         ),
     ]
     over_committed: Annotated[
         BoolArray,
-        Column(
-            'found with more use than capacity',
-            operator.attrgetter('over_committed'),
-            ('over_committed',),
-        ),
+        Column('found with more use than capacity', attrgetter('over_committed'), 'over_committed'),
     ]
     open: Annotated[
         BoolArray,
         Column(
             'enabled and not over_committed',
-            operator.attrgetter('is_open'),
-            ('disabled', 'service_disabled', 'over_committed'),
+            attrgetter('is_open'),
+            'disabled service_disabled over_committed',
         ),
     ]
     reported_at: Annotated[
-        FloatArray,
-        Column('last report, in seconds as hosts.now', operator.attrgetter('reported_at')),
+        FloatArray, Column('last report, in seconds as hosts.now', attrgetter('reported_at'))
     ]
     generation: Annotated[
-        IntArray,
-        Column('grows with each change of usage or facts', operator.attrgetter('generation')),
+        IntArray, Column('grows with each change of usage or facts', attrgetter('generation'))
     ]
-    version: Annotated[IntArray, Column('grows with each write', operator.attrgetter('version'))]
+    version: Annotated[IntArray, Column('grows with each write', attrgetter('version'))]
     instances: Annotated[IntArray, Column('claims there, picks included', is_picked=True)]
     io_ops: Annotated[
-        IntArray,
-        Column('guests that are being built, moved or resized there', is_picked=True),
+        IntArray, Column('guests that are being built, moved or resized there', is_picked=True)
     ]
     free_devices: Annotated[IntArray, Column('free devices of all kinds', is_picked=True)]
     numa_cells: Annotated[CodeArray, Column('NUMA cells; 0 where the host tells of none')]
@@ -255,16 +238,13 @@ class Columns:
     cell_pages: Annotated[CodeArray, _inside('free pages; a line for each size and cell')]
     kind_free: Annotated[CodeArray, _inside('free devices; a line for each kind')]
     hypervisor_version: Annotated[
-        IntArray,
-        Column('e.g. 8002000', lambda row: row.facts.hypervisor.version, ('hypervisor',)),
+        IntArray, Column('e.g. 8002000', lambda row: row.facts.hypervisor.version, 'hypervisor')
     ]
     platform: Annotated[
-        CodeArray,
-        Column('hosts whose hypervisors say the same', made_from=('hypervisor',)),
+        CodeArray, Column('hosts whose hypervisors say the same', made_from='hypervisor')
     ]
     address: Annotated[
-        BitArray,
-        Column('the IP address in two words', made_from=('hypervisor',), lines=2),
+        BitArray, Column('the IP address in two words', made_from='hypervisor', lines=2)
     ]
     cap: Annotated[IntArray, _by_class('what may be promised: hosts.cap_of(code)')]
     used: Annotated[IntArray, _taken('sum of the live claims')]
@@ -276,15 +256,11 @@ class Columns:
     reserved: Annotated[IntArray, _by_class('what the host keeps for itself')]
     ratio: Annotated[FloatArray, _by_class('how often it is promised', 1.0)]
     traits: Annotated[
-        BitArray, Column('a bit for each: hosts.trait_codes', made_from=('traits',), lines=4)
+        BitArray, Column('a bit for each: hosts.trait_codes', made_from='traits', lines=4)
     ]
     aggregates: Annotated[
         BitArray,
-        Column(
-            'a bit for each: hosts.aggregate_bits(names)',
-            made_from=('name', 'aggregates'),
-            lines=1,
-        ),
+        Column('a bit for each: hosts.aggregate_bits(names)', made_from='name aggregates', lines=1),
     ]
 
     def __init__(self, rows: int = ROWS_MIN) -> None:
@@ -442,9 +418,9 @@ PLAIN = [(name, column.read) for name, column in COLUMNS.items() if column.read 
 PLAIN_LIVELY = [(name, read) for name, read in PLAIN if name in _LIVELY]
 #: Field of ``HostRow`` or ``HostFacts`` -> the columns that are made from it.
 MADE_FROM = {
-    field: tuple(n for n, column in (COLUMNS | OBJECTS).items() if field in column.made_from)
+    field: tuple(n for n, one in (COLUMNS | OBJECTS).items() if field in one.made_from.split())
     for column in (COLUMNS | OBJECTS).values()
-    for field in column.made_from
+    for field in column.made_from.split()
 }
 #: Columns whose changes are counted; what follows from them alone may be used again.
 FOLLOWED = frozenset(name for columns in MADE_FROM.values() for name in columns)

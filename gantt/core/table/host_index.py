@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which host stands in which row, and how a row is found by id, name, node and service."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from gantt.core.resources.host import HostFacts, HostRow
 
 #: Equal to nothing that can come, so that every column of a new host is written.
 _BLANK = HostFacts(location='\0')
 #: Indices that a copy shares until one of the two changes.
-_SHARED = ('_by_id', '_by_name', '_by_lower', '_by_node', '_service_of', '_nodes_of')
+_SHARED = ('_by_name', '_by_lower', '_by_node', '_service_of', '_nodes_of')
 
 
 class HostIndex:
@@ -17,13 +17,14 @@ class HostIndex:
     :ivar hosts: the database's rows, by row
     :ivar names: service host names, by row
     :ivar nodes: hypervisor host names, by row
+    :ivar by_id: provider id -> row
     """
 
     def __init__(self) -> None:
         self.hosts: list[HostRow] = []
         self.names: list[str] = []
         self.nodes: list[str] = []
-        self._by_id: dict[int, int] = {}
+        self.by_id: dict[int, int] = {}
         self._by_name: dict[str, int] = {}
         self._by_lower: dict[str, tuple[int, ...]] = {}
         self._by_node: dict[str, tuple[int, ...]] = {}
@@ -36,7 +37,8 @@ class HostIndex:
         other = HostIndex()
         for name in _SHARED:
             setattr(other, name, getattr(self, name))
-        other.hosts, other.names, other.nodes = list(self.hosts), list(self.names), list(self.nodes)
+        other.hosts, other.by_id = list(self.hosts), dict(self.by_id)
+        other.names, other.nodes = list(self.names), list(self.nodes)
         self._is_shared = other._is_shared = True
         return other
 
@@ -45,16 +47,7 @@ class HostIndex:
     def row_of(self, name: str) -> int | None:
         """The row of a service host, None where it is not known."""
         provider_id = self._by_name.get(name)
-        return None if provider_id is None else self._by_id[provider_id]
-
-    def row_of_id(self, provider_id: int) -> int | None:
-        """The row of a root provider, None where it is not known."""
-        return self._by_id.get(provider_id)
-
-    @property
-    def row_by_id(self) -> Mapping[int, int]:
-        """Provider id -> row, of all rows."""
-        return self._by_id
+        return None if provider_id is None else self.by_id[provider_id]
 
     def rows_of_host(self, name: str) -> list[int]:
         """Rows that a service host name stands for, exactly as written.
@@ -62,7 +55,7 @@ class HostIndex:
         One row; of a service that runs several nodes the rows of all of them.
         """
         row = self.row_of(name)
-        nodes = [self._by_id[p] for p in self._nodes_of.get(name, ())]
+        nodes = [self.by_id[p] for p in self._nodes_of.get(name, ())]
         return nodes if row is None else [row, *nodes]
 
     def service_apart(self, row: int) -> str:
@@ -92,20 +85,19 @@ class HostIndex:
 
     def rows_of_names(self, names: Iterable[str]) -> list[int]:
         """As :meth:`rows_of_host`, upper and lower case being the same."""
-        index, by_id = self._by_lower, self._by_id
+        index, by_id = self._by_lower, self.by_id
         return [by_id[p] for name in names for p in index.get(name.lower(), ())]
 
     def rows_of_nodes(self, nodes: Iterable[str]) -> list[int]:
         """Rows of hypervisor host names, exactly as written."""
-        index, by_id = self._by_node, self._by_id
+        index, by_id = self._by_node, self.by_id
         return [by_id[p] for node in nodes for p in index.get(node, ())]
 
     # -- writing ---------------------------------------------------------------
 
     def append(self, row: HostRow) -> None:
         """A row at the end, without its names."""
-        self._own()
-        self._by_id[row.id] = len(self.hosts)
+        self.by_id[row.id] = len(self.hosts)
         self.names.append('')
         self.nodes.append('')
         self.hosts.append(HostRow(id=row.id, uuid='', name='', version=-1, facts=_BLANK))
@@ -113,9 +105,9 @@ class HostIndex:
     def remove(self, i: int) -> None:
         """Let the last row take the place of this one."""
         self._rename(i, '', '', '')
-        del self._by_id[self.hosts[i].id]
+        del self.by_id[self.hosts[i].id]
         if i != len(self.hosts) - 1:
-            self._by_id[self.hosts[-1].id] = i
+            self.by_id[self.hosts[-1].id] = i
         last = self.hosts.pop(), self.names.pop(), self.nodes.pop()
         if i < len(self.hosts):
             self.hosts[i], self.names[i], self.nodes[i] = last

@@ -74,7 +74,7 @@ class HostTable(Columns):
         self._index, self._usage, self._facts = index, usage, facts
         self._membership, self._inside, self.placed = membership, inside, placed
         self.hosts, self.names, self.nodes = index.hosts, index.names, index.nodes
-        self.row_of, self.row_of_id = index.row_of, index.row_of_id
+        self.row_of, self.row_by_id, self.row_of_id = index.row_of, index.by_id, index.by_id.get
         self.rows_of_host, self.rows_beside = index.rows_of_host, index.rows_beside
         self.rows_of_names, self.rows_of_nodes = index.rows_of_names, index.rows_of_nodes
         self.service_name = index.service_name
@@ -85,6 +85,7 @@ class HostTable(Columns):
         self.platforms, self.kinds = facts.platforms, inside.kinds
         self.zones, self.cells = membership.zones, membership.cells
         self.aggregate_codes, self.aggregate_bits = membership.codes, membership.bits
+        self.known_aggregates, self.aggregate_metadata = membership.known, membership.metadata
 
     @classmethod
     def build(
@@ -128,11 +129,6 @@ class HostTable(Columns):
         return HostState(self, int(row))
 
     @property
-    def row_by_id(self) -> Mapping[int, int]:
-        """Provider id -> row, of all rows."""
-        return self._index.row_by_id
-
-    @property
     def services(self) -> list[str]:
         """The service hosts, by row; not to be written to."""
         return self._index.services
@@ -141,16 +137,6 @@ class HostTable(Columns):
     def rows_of_services(self) -> list[list[int]]:
         """The rows of each service that runs several nodes, the service's own name included."""
         return self._index.rows_of_services
-
-    @property
-    def known_aggregates(self) -> dict[str, Aggregate]:
-        """Uuid -> aggregate, in the order of their age."""
-        return self._membership.known
-
-    @property
-    def aggregate_metadata(self) -> dict[str, dict[str, str]]:
-        """Metadata of aggregates: key -> uuid -> value."""
-        return self._membership.metadata
 
     def aggregates_of(self, row: HostRow) -> list[str]:
         """Uuids of the aggregates that a host is in, in the order of their age."""
@@ -277,10 +263,12 @@ class HostTable(Columns):
     def set_aggregates(self, aggregates: list[Aggregate]) -> None:
         """All aggregates anew: membership and availability zones follow."""
         self.check_writable()
-        self._membership.replace(aggregates)
+        membership = self._membership
+        membership.replace(aggregates)
+        self.known_aggregates, self.aggregate_metadata = membership.known, membership.metadata
         self.versions.touch(('aggregates', 'zone'))
         for i, row in enumerate(self.hosts):
-            self._membership.write(self, i, row, self._index.service_apart(i))
+            membership.write(self, i, row, self._index.service_apart(i))
         self.facts_seq += 1
         self.seq += 1
 
@@ -317,11 +305,10 @@ class HostTable(Columns):
         if i is None:
             raise exceptions.Bug(invariant=f'a pick is on a known host, not {provider_id}')
         host = self.hosts[i]
-        was_there = placed.claim_id in self.placed.on(provider_id)
+        here, was_there = self.placed.add(placed)
         self._usage.lay(self, i, host, Pick(amounts, placed, was_there))
-        self.placed.add(placed)
-        here = self.placed.on(provider_id)
-        self._inside.lay(self, i, host, here, placed, not was_there)
+        if placed.layout is not None:
+            self._inside.lay(self, i, host, here, placed.layout, not was_there)
         self.instances[i] = len(here)
         self.seq += 1
 

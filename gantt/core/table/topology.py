@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from gantt.core.messages.layout import Layout
 from gantt.core.messages.topology_request import GuestCell, ThreadPolicy, Wish
 from gantt.core.resources.host import HostFacts, HostRow, Placed
 from gantt.core.table.columns import BY_CELL, BoolArray, Columns
@@ -118,17 +119,15 @@ class Inside:
             self.write(columns, i, host, here)
 
     def lay(
-        self, columns: Columns, i: int, host: HostRow, here: Here, placed: Placed, is_new: bool
+        self, columns: Columns, i: int, host: HostRow, here: Here, layout: Layout, is_new: bool
     ) -> None:
-        """A pick was put on the host."""
-        if placed.layout is None:
-            return
+        """A pick with a layout was put on the host."""
         room = self._rooms.get(host.id)
         self._with_layouts.add(host.id)
         if room is None or not is_new:
             self.write(columns, i, host, here)
             return
-        room.take(placed.layout)
+        room.take(layout)
         _write(columns, self.kinds, i, room)
 
     def forget(self, provider_id: int) -> None:

@@ -33,7 +33,7 @@ class FreeWeigher(Weigher):
         code = hosts.class_code(self.resource_class)
         if code is None:
             return None
-        free = hosts.free_of(code).take(rows)
+        free = hosts.free[code].take(rows)
         return free - self._promised(hosts, code, rows) if self.is_physical else free
 
     def value(self, hosts: 'HostTable', spec: RequestSpec, row: int) -> float:
@@ -48,7 +48,7 @@ class FreeWeigher(Weigher):
         code = hosts.class_code(self.resource_class)
         if code is None:
             return None
-        caps = hosts.cap_of(code).take(rows)
+        caps = hosts.cap[code].take(rows)
         if self.is_physical:
             caps -= self._promised(hosts, code, rows)
         return caps.astype(float)
