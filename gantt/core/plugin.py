@@ -9,10 +9,10 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.messages.near import near
-from gantt.core.table.columns import LAYOUT, OBJECTS
+from gantt.core.table.columns import COLUMNS, GONE, OBJECTS
 
 #: Columns that a plugin may say it reads.
-KNOWN_COLUMNS = frozenset(LAYOUT) | frozenset(OBJECTS)
+KNOWN_COLUMNS = frozenset(COLUMNS) | frozenset(OBJECTS)
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ class Plugin:
     def check_columns(cls) -> None:
         """:raises PluginError: a column that the host table does not have"""
         for column in cls.columns:
-            if column not in KNOWN_COLUMNS:
+            if column not in KNOWN_COLUMNS and column not in GONE:
                 meant = near(column, sorted(KNOWN_COLUMNS), 1)
                 hint = f'did you mean {meant[0]!r}?' if meant else 'there is none like it'
                 raise exceptions.PluginError(

@@ -6,6 +6,11 @@ working table (the scheduling thread, or whoever holds the lock in a follower)
 and is the only one to change it; everybody else offers news, which the owner
 folds in between two batches, and reads snapshots.
 
+There is one notion of version: a host is known whole at a version, with everything that
+is placed on it.  Invariant: the table knows it at the version of its row, and all that it
+lacks up to the newest version that was read waits in the news; what is newer the feed
+brings, and nothing that is older is taken.
+
 A database may go back: a backup is put back, or a standby that was behind takes
 over.  Versions of hosts and numbers of the feed only grow, so that a lower one
 than was known before the read proves it, and everything is read again.
@@ -14,7 +19,7 @@ than was known before the read proves it, and everything is read again.
 import collections
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 import msgspec
 
@@ -23,7 +28,7 @@ from gantt.core.messages import resource_classes
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.resources.host import Aggregate, HostChange, HostRow
 from gantt.core.resources.host_keys import HostKey
-from gantt.core.table import aggregate_overrides
+from gantt.core.table import aggregates
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.silence import Silence, Window
 from gantt.scheduler import table_log
@@ -55,7 +60,6 @@ class HostCache:
     """Working table, the news for it, and its age.
 
     :ivar working: the owner's table
-    :ivar versions: provider id -> version folded
     """
 
     def __init__(
@@ -72,17 +76,13 @@ class HostCache:
         self.log = log
         self.clock: Clock = clock or SystemClock()
         self.working = HostTable(default_zone=default_zone)
-        self.versions: dict[int, int] = {}
-        #: The same as it will be when all news is folded: that is not read again.
-        self._seen: dict[int, int] = {}
-        #: Hosts whose news came too late, with its version: some of it is not known until
-        #: newer news comes.
-        self._late: dict[int, int] = {}
+        #: Provider id -> version that the host will be known whole at when all news is folded:
+        #: up to there the feed need not bring it.
+        self._known: dict[int, int] = {}
         #: Keys of hosts by name, as far as the news goes; a host that is gone may still be in it.
         self.keys: dict[str, HostKey] = {}
         #: Rules of server groups, as far as the news goes; a commit compares them again.
         self.rules: dict[str, GroupRule] = {}
-        self._rebuilds = 0  # tables that wait in the news
         self._warned: frozenset[str] = frozenset()
         self._queueing = threading.Lock()  # news and what is seen by it go together
         self.classes: frozenset[str] = frozenset()
@@ -113,6 +113,12 @@ class HostCache:
         self._silence = Silence()
 
     # -- any thread ------------------------------------------------------------
+    @property
+    def versions(self) -> dict[int, int]:
+        """Provider id -> version that a host is known whole at, with the news that waits."""
+        with self._queueing:
+            return dict(self._known)
+
     @property
     def age_seconds(self) -> float:
         """Seconds since the table was last known to be current, but for what is on its way.
@@ -177,24 +183,18 @@ class HostCache:
             if len(self._news) >= NEWS_MAX:
                 # The owner has not folded for long: start again from everything.
                 self._news.clear()
-                self._rebuilds = 0
                 self._incarnation = None
             self._news.append(hosts)
             self._see(hosts)
 
-    def _see_own(self, row: HostRow) -> None:
-        with self._queueing:
-            if not self._rebuilds:  # else it goes with the table that is replaced
-                self._seen[row.id] = max(row.version, self._seen.get(row.id, -1))
-
     def _see(self, hosts: Iterable[HostChange]) -> None:
         for change in hosts:
             if change.row is None:
-                self._seen.pop(change.provider_id, None)
+                self._known.pop(change.provider_id, None)
                 if self._gone is not None:
                     self._gone.add(change.provider_id)
-            elif change.row.version > self._seen.get(change.provider_id, -1):
-                self._seen[change.provider_id] = change.row.version
+            elif change.row.version > self._known.get(change.provider_id, -1):
+                self._known[change.provider_id] = change.row.version
                 self._see_key(change.row)
 
     def _see_key(self, row: HostRow) -> None:
@@ -236,7 +236,7 @@ class HostCache:
 
     def _poll(self) -> None:
         started = self.clock.monotonic()
-        feed = self.store.poll(self._position, self._seen, self._gaps)
+        feed = self.store.poll(self._position, self._known, self._gaps)
         if feed.went_back:
             self.suspect('the feed ends before what was read of it, or a host has an older version')
         elif feed.incarnation != self._incarnation:
@@ -273,7 +273,7 @@ class HostCache:
     def _compare(self, started: float) -> None:
         """Compare everything, and count what the feed should have brought by then."""
         with self._queueing:
-            known, self._gone = dict(self._seen), set()
+            known, self._gone = dict(self._known), set()
         position, lost = self._position, self.store.connections_lost
         try:
             whole = self.store.compare(known)
@@ -316,7 +316,7 @@ class HostCache:
         self._queue(msgspec.structs.replace(whole, hosts=hosts))
 
     def _is_unseen(self, change: HostChange) -> bool:
-        known = self._seen.get(change.provider_id)
+        known = self._known.get(change.provider_id)
         if change.row is None:
             return known is not None
         return known is None or change.row.version > known
@@ -361,10 +361,9 @@ class HostCache:
             self.classes = everything.resource_classes
             self._note(started, everything.now)
             # Whatever was folded, or waits, before it goes with the table it was for.
-            self._seen = _versions(everything)
+            self._known = _versions(everything)
             rows = (change.row for change in everything.hosts)
             self.keys = {r.name: r.key for r in rows if r is not None and r.key is not None}
-            self._rebuilds += 1
             self._news.append(rebuilt)
 
     def _note(self, started: float, now: float) -> None:
@@ -400,10 +399,7 @@ class HostCache:
         with self._queueing:
             if not self._news or (mid_batch and isinstance(self._news[0], Rebuilt)):
                 return None
-            news = self._news.popleft()
-            # With the news that it counts: they may all be dropped at any time.
-            self._rebuilds -= isinstance(news, Rebuilt)
-            return news
+            return self._news.popleft()
 
     def _is_checkpoint_due(self, log: table_log.TableLog) -> bool:
         # Of a table without open picks only: a replay would take them for claims.
@@ -424,29 +420,44 @@ class HostCache:
         """Of the next event in the log."""
         return self.log.position if self.log is not None else 0
 
-    def settle(self, rows: Iterable[HostRow], written: set[int]) -> None:
-        """Usage as a commit of ours left it.
+    def commit_applied(
+        self,
+        rows: Iterable[HostRow],
+        written: Container[int],
+        claims: Container[str] | None = None,
+    ) -> None:
+        """Hosts as a commit of ours left them; what it refused is taken back before.
 
-        Only a version that is exactly our own step is known whole.  Where somebody
-        else wrote in between, the row is not, so that the feed brings whatever else
-        has changed on that host; but news older than the row is late, and must not
-        take away what the commit made.
+        A host that it wrote is known whole where its version is the next one.  Else others
+        have written it too: its usage is taken over, the claims stay laid over it, and the
+        feed brings the rest, see ``core.table.host_table``.
 
-        :param written: providers that the commit wrote to; the others were read back
+        :param rows: hosts that it wrote, and hosts that it read back
+        :param written: providers that it wrote; not those that claims have left by it, as
+            who is gone from there only the feed says
+        :param claims: ids of the claims that it made; None: all picks on these hosts
         """
-        settled = []
-        for row in rows:
-            known = self.versions.get(row.id, -1)
-            if row.version < known:
+        known = [(row, self.working.known_version(row.id)) for row in rows]
+        applied, whole = [], []
+        for row, version in known:
+            if row.version < version:
                 self.suspect('a commit met a host with an older version')
-            if row.version == known + 1 and row.id in written:
-                self.versions[row.id] = row.version
-                self._see_own(row)
-            elif row.version == known + 1:
-                row = msgspec.structs.replace(row, version=known)  # a step of somebody else
-            settled.append(row)
-        if settled:
-            self.do(table_log.Settled(settled))
+            if row.version == version + 1:
+                if row.id in written:
+                    whole.append(row)
+                else:
+                    row = msgspec.structs.replace(row, version=version)
+            if version >= 0:
+                applied.append(row)
+        with self._queueing:
+            # A table that waits was read before: what it is fed must bring these again.
+            if whole and not any(isinstance(news, Rebuilt) for news in self._news):
+                for row in whole:
+                    self._known[row.id] = max(row.version, self._known.get(row.id, -1))
+        if applied:
+            self.note(table_log.Settled(applied))
+            for row in applied:
+                self.working.settle(row, claims)
 
     def set_groups(self, generations: dict[str, int], whole: bool = False) -> None:
         """Generations of groups as a commit or a read left them.
@@ -468,17 +479,6 @@ class HostCache:
         self.do(table_log.Hosts(hosts))
         if self._changed is not None:
             self._changed |= {c.provider_id: c.row.name if c.row else None for c in hosts}
-        for change in hosts:
-            pid, row = change.provider_id, change.row
-            if row is None:
-                self.versions.pop(pid, None)
-                self._late.pop(pid, None)
-                continue
-            self.versions[pid] = max(row.version, self.versions.get(pid, -1))
-            if row.version > self.working.whole_version(pid):
-                self._late[pid] = max(row.version, self._late.get(pid, -1))
-            elif self._late.get(pid, -1) <= self.working.whole_version(pid):
-                self._late.pop(pid, None)
 
     def _fold_feed(self, feed: Feed) -> None:
         if feed.aggregates is not None:
@@ -492,9 +492,7 @@ class HostCache:
             self.rules = dict(feed.rules)
         else:
             self.set_rules(feed.groups, feed.rules)
-        if not self._late:
-            # Else a member of theirs may be what is not known: their next swap has to fail.
-            self.set_groups(feed.groups, feed.whole)
+        self.set_groups(feed.groups, feed.whole)
 
     def _replace(self, rebuilt: Rebuilt) -> None:
         """Start (again) from everything.
@@ -503,37 +501,32 @@ class HostCache:
         next read of the feed brings it, and until then the commit re-checks.
         """
         self.note(table_log.Checkpoint(rebuilt.everything))
-        self.working = rebuilt.table
+        before, self.working = self.working, rebuilt.table
         self.rules = dict(rebuilt.everything.rules)
         self._warn(rebuilt.everything.aggregates)
-        before, self.versions = self.versions, _versions(rebuilt.everything)
         if self._changed is not None:
-            gone = before.keys() - self.versions.keys()
-            self._changed |= dict.fromkeys(gone) | {
-                c.provider_id: c.row.name
-                for c in rebuilt.everything.hosts
-                if c.row is not None and c.row.version != before.get(c.provider_id)
+            self._changed |= dict.fromkeys(before.row_by_id.keys() - self.working.row_by_id.keys())
+            self._changed |= {
+                row.id: row.name
+                for row in self.working.hosts
+                if row.version != before.known_version(row.id)
             }
-        self._late = {}
         self.is_loaded = True
 
-    def _warn(self, aggregates: Iterable[Aggregate]) -> None:
+    def _warn(self, found: Iterable[Aggregate]) -> None:
         """Once of each multiplier that an aggregate sets in vain."""
-        found = aggregate_overrides.problems(aggregates)
-        for problem in found:
+        problems = aggregates.problems(found)
+        for problem in problems:
             if problem not in self._warned:
                 LOG.warning('%s', problem)
-        self._warned = frozenset(found)
+        self._warned = frozenset(problems)
 
     def forget(self) -> None:
         """Drop the working table; the next fetch reads everything."""
         self.working = HostTable(default_zone=self._default_zone)
         self.rules = {}
-        self.versions = {}
-        self._late = {}
         with self._queueing:
-            self._seen, self.keys = {}, {}
-            self._rebuilds = 0
+            self._known, self.keys = {}, {}
             self._news.clear()
         self.is_loaded = False
         self._incarnation = None

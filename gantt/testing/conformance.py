@@ -27,7 +27,7 @@ from gantt import exceptions
 from gantt.core.filters.base import Filter, PairwiseFilter, PerHostFilter
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Plugin
-from gantt.core.table.columns import LAYOUT
+from gantt.core.table.columns import COLUMNS
 from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import Weigher
 from gantt.testing import clouds, guard
@@ -171,7 +171,7 @@ class _Looks:
         if (
             lasts
             and said is not None
-            and any(np.may_share_memory(said, getattr(self.table, name)) for name in LAYOUT)
+            and any(np.may_share_memory(said, getattr(self.table, name)) for name in COLUMNS)
         ):
             yield self._found('own', 'returns a column of the table, expected an array of its own')
         if not _same(said, self.answer()):
@@ -215,7 +215,7 @@ class _Looks:
         return Finding(rule, said, self.seed)
 
     def _state(self) -> tuple[Any, ...]:
-        arrays = {name: getattr(self.table, name).tobytes() for name in LAYOUT}
+        arrays = {name: getattr(self.table, name).tobytes() for name in COLUMNS}
         placed = {int(i): dict(self.table.placed.on(int(i))) for i in self.table.ids}
         return arrays, list(self.table.names), placed, _encode(self.spec), _kept(self.rule)
 
@@ -330,9 +330,9 @@ def _implied(declared: set[str]) -> set[str]:
     found = set()
     if declared & {'numa', 'rooms', 'devices'}:
         found |= {'numa', 'rooms', 'devices', 'free_devices', 'kind_free', 'numa_cells'}
-        found |= {name for name in LAYOUT if name.startswith('cell_')}
-    if declared & {'free', 'used', 'pools'}:
-        found |= {'free', 'pools', 'used', 'cap'}
+        found |= {name for name in COLUMNS if name.startswith('cell_')}
+    if declared & {'free', 'used'}:
+        found |= {'free', 'used', 'cap'}
     if declared & {'names', 'nodes'}:
         found |= {'names', 'nodes'}
     return found

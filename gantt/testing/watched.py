@@ -4,14 +4,15 @@
 from typing import Any
 
 from gantt.core.messages.request import RequestSpec
-from gantt.core.table.columns import LAYOUT, OBJECTS
+from gantt.core.table.columns import COLUMNS, OBJECTS
 from gantt.core.table.host_state import HostState
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.mask_cache import KeptArrays, KeptMasks
 
 #: Methods and helpers of a table -> the columns that their answers follow from.
 READS: dict[str, tuple[str, ...]] = {
-    'free_of': ('free', 'pools'),
+    'free_of': ('free',),
+    'cap_of': ('cap',),
     'row_of': ('names',),
     'rows_of_host': ('names',),
     'services': ('names',),
@@ -32,10 +33,9 @@ READS: dict[str, tuple[str, ...]] = {
     'cells': ('cell',),
     'cell_name': ('cell',),
     'locations': ('location',),
-    'pool_free': ('pools',),
     'now': ('now',),
 }
-_COLUMNS = {**{name: (name,) for name in (*LAYOUT, *OBJECTS)}, **READS, 'pool': ('pools',)}
+_COLUMNS = {**{name: (name,) for name in (*COLUMNS, *OBJECTS)}, **READS}
 
 
 class WatchedTable:

@@ -107,7 +107,6 @@ def state_of(table: HostTable) -> dict[str, Any]:
     return {
         'used': table.used.copy().tolist(),
         'free': table.free.copy().tolist(),
-        'pools': table.pool_free.tolist(),
         'instances': table.instances.tolist(),
         'placed': {
             name: set(table.placed.on(int(i)))

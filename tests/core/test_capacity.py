@@ -45,15 +45,6 @@ def test_no_host_no_room():
     assert (found.total, found.runs_out_first) == (0, None)
 
 
-def test_a_pool_is_given_out_once():
-    table = a_table(a_host(1), a_host(2), a_host(3, disk=40))
-    table.set_pool(900, 'DISK_GB', cap=100, used=0, hosts=[1, 2])
-    found = counted(table, VCPU=2, DISK_GB=10)
-    assert found.counts.tolist() == [8, 2, 4]
-    assert found.total == 14
-    assert found.bound_counts() == {'DISK_GB': 2, 'VCPU': 1}
-
-
 def test_the_rule_of_a_group_bounds():
     table = a_table(a_change(a_host(1), a_guest(1, 1, GROUP)), a_host(2), a_host(3, vcpu=1))
     apart = GroupRef(uuid=GROUP, policy=Policy.ANTI_AFFINITY, max_per_host=2)

@@ -220,17 +220,6 @@ def test_resources(amounts, pass_):
     assert passing(table, ResourcesFilter(), a_spec(resources=amounts)) == pass_
 
 
-def test_resources_from_a_shared_pool():
-    table = a_table(a_host(1, disk=10), a_host(2, disk=10), a_host(3, disk=10))
-    table.set_pool(900, 'DISK_GB', cap=100, used=40, hosts=[1, 2])
-    assert passing(table, ResourcesFilter(), a_spec(resources={'DISK_GB': 60})) == [
-        'cmp-1',
-        'cmp-2',
-    ]
-    assert passing(table, ResourcesFilter(), a_spec(resources={'DISK_GB': 61})) == []
-    assert passing(table, ResourcesFilter(), a_spec(resources={'DISK_GB': 10})) == ALL
-
-
 def apart(most: int = 1, **fields: Any) -> GroupRef:
     return GroupRef(uuid=GROUP, policy=Policy.ANTI_AFFINITY, max_per_host=most, **fields)
 

@@ -79,13 +79,6 @@ def test_a_resize_claim_is_tied_to_its_move():
         state.claim(a_request(purpose=Purpose.REBUILD), 0)
 
 
-def test_a_claim_takes_from_the_pool_what_the_host_shares():
-    table = a_table(a_host(1))
-    table.set_pool(900, 'DISK_GB', cap=100, used=0, hosts=[1])
-    claim = table.host_state(0).instance_claim(a_request(), 0)
-    assert claim.allocations == {1: {'VCPU': 2, 'MEMORY_MB': 4096}, 900: {'DISK_GB': 20}}
-
-
 def test_fit_says_what_is_in_the_way():
     state = a_table(a_host(1, used={'VCPU': 15})).host_state(0)
     assert state.fit({'VCPU': 1}).ok

@@ -131,7 +131,7 @@ def test_the_truth_after_a_commit_takes_the_place_of_the_pick():
 def test_a_refused_pick_goes_with_the_truth_and_its_consumer_with_give():
     table = a_table(a_host(1))
     table.take(1, SOME, a_guest(1, 1))
-    table.settle(a_host(1, version=2, used={'VCPU': 16}))
+    table.settle(a_host(1, version=2, used={'VCPU': 16}), claims=[])
     table.give(1, SOME, an_id(1, 2))
     state = table.host_state('cmp-1')
     assert (state.free('VCPU'), state.free('MEMORY_MB')) == (0, 32768)
@@ -170,7 +170,8 @@ def test_news_of_what_others_placed_before_our_commit_is_still_wanted():
     table = a_table(a_host(1, version=1))
     table.take(1, SOME, a_guest(1, 1))
     table.settle(a_host(1, version=3, used={'VCPU': 4}))
-    assert table.whole_version(1) < 3
+    assert table.known_version(1) == 1
+    assert table.host_state('cmp-1').used['VCPU'] == 4
     assert table.apply(
         a_change(a_host(1, version=3, used={'VCPU': 4}), a_guest(1, 1), a_guest(2, 1))
     )
@@ -182,7 +183,7 @@ def test_our_own_next_version_is_whole():
     table = a_table(a_host(1, version=1))
     table.take(1, SOME, a_guest(1, 1))
     table.settle(a_host(1, version=2, used=SOME))
-    assert table.whole_version(1) == 2
+    assert table.known_version(1) == 2
     assert not table.apply(a_change(a_host(1, version=2)))
     assert table.host_state('cmp-1').consumers == [an_id(1, 3)]
 
@@ -279,31 +280,6 @@ def test_metrics_are_columns_of_their_own():
     assert np.isnan(table.metrics['cpu.percent'][1])
     table.apply(a_change(a_host(1, version=2)))
     assert np.isnan(table.metrics['cpu.percent'][0])
-
-
-def test_a_pick_from_a_shared_pool_lowers_it_for_every_sharer():
-    table = a_table(a_host(1), a_host(2), a_host(3))
-    table.set_pool(900, 'DISK_GB', cap=1000, used=100, hosts=[1, 2])
-    code = table.class_code('DISK_GB')
-    assert table.free_of(code).tolist() == [900, 900, 500]
-    before = state_of(table)
-    table.take(2, {'DISK_GB': 300, 'VCPU': 1}, a_guest(1, 2))
-    assert table.free_of(code).tolist() == [600, 600, 500]
-    assert table.host_state('cmp-2').free('VCPU') == 15
-    assert table.host_state('cmp-1').free('VCPU') == 16
-    table.give(2, {'DISK_GB': 300, 'VCPU': 1}, an_id(1, 2))
-    assert state_of(table) == before
-    assert table.providers_of(1, {'DISK_GB': 5, 'VCPU': 1}) == {900: {'DISK_GB': 5}, 2: {'VCPU': 1}}
-    table.set_pool(900, 'DISK_GB', cap=1000, used=0, hosts=[3])
-    assert table.free_of(code).tolist() == [500, 500, 1000]
-
-
-def test_a_pool_keeps_its_pick_through_the_truth_about_a_host():
-    table = a_table(a_host(1), a_host(2))
-    table.set_pool(900, 'DISK_GB', cap=1000, used=0, hosts=[1, 2])
-    table.take(1, {'DISK_GB': 300}, a_guest(1, 1))
-    table.settle(a_host(1, version=2))
-    assert table.free_of(table.class_code('DISK_GB')).tolist() == [700, 700]
 
 
 def test_stale_hosts_are_counted_by_the_tables_clock():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gantt.core.messages.report import Hypervisor, Metric
-from gantt.core.table.codes import SPARE, Interned
-from gantt.core.table.hypervisors import LOW, MAPPED, address_of
+from gantt.core.table.columns import SPARE, Interned
+from gantt.core.table.facts import LOW, MAPPED, address_of
 from tests.core.builders import a_change, a_host, a_table
 
 

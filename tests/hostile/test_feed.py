@@ -269,5 +269,5 @@ def test_news_dropped_while_a_table_is_taken_over_does_not_upset_the_count(make_
     cache.fold()
     # A commit of our own is known here, and not read again.
     commit(store, a_draft().taking(host))
-    cache.settle([host.row], {host.id})
-    assert cache._seen[host.id] == host.row.version
+    cache.commit_applied([host.row], {host.id})
+    assert cache.versions[host.id] == host.row.version

@@ -132,7 +132,7 @@ def test_a_failure_of_who_is_served_between_costs_nobody_the_answer(make_world, 
     assert told(found, bad).outcome is Outcome.FAILED
     assert placing.admission.depth == 0
     assert len(found.store.claims()) == 13
-    assert not found.scheduler.cache.working._pending
+    assert not found.scheduler.cache.working.picks()
     assert found.store.audit() == CLEAN
 
 
@@ -157,7 +157,7 @@ def test_a_call_past_its_deadline_is_ended_between_members(make_world, fields):
     found.clock.tick = 0.0
     found.turn(times=5)
     assert not found.store.claims(state='reserved')
-    assert not found.scheduler.cache.working._pending
+    assert not found.scheduler.cache.working.picks()
     assert found.store.audit() == CLEAN
 
 
@@ -174,7 +174,7 @@ def test_a_dry_run_is_of_all_members_however_many_are_claimed_at_once(make_world
     answer = told(found, handle)
     assert answer.outcome is Outcome.PLACED
     assert len(answer.selections) == 12
-    assert not found.scheduler.cache.working._pending
+    assert not found.scheduler.cache.working.picks()
 
 
 @pytest.mark.finding('H1', 'a call past its deadline is ended between its members')
@@ -194,4 +194,4 @@ def test_past_the_deadline_no_other_host_is_tried_for_members_bound_to_one(make_
     decision = place(table, request, pipeline, seed=1, decision_id='one', pause=pause)
     assert decision.outcome is Outcome.EXPIRED
     assert len(asked) == 2
-    assert not table._pending
+    assert not table.picks()

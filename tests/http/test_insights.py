@@ -66,19 +66,6 @@ def test_capacity_says_what_runs_out_first(site: Site) -> None:
     assert found.funnel[-1].left == 4
 
 
-def test_hosts_that_share_a_pool_share_its_room(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = site.insights.table().copy()
-    ids = [table.hosts[table.row_of(name) or 0].id for name in ('cmp-1', 'cmp-2')]
-    table.set_pool(999, 'DISK_GB', cap=100, used=0, hosts=ids)
-    monkeypatch.setattr(site.insights.cache, 'table', lambda max_age: table)
-    found = site.insights.capacity(RequestSpec(resources={'DISK_GB': 30}, availability_zone='az1'))
-    rooms = {room.name: room.count for room in found.by_host}
-    assert rooms.get('cmp-1', 0) + rooms.get('cmp-2', 0) == 3
-    assert rooms['cmp-3'] == 16
-
-
 def test_a_table_of_silent_hosts_is_not_known_rather_than_full(site: Site) -> None:
     site.silent = set(site.hosts)
     for _ in range(4):

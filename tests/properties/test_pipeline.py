@@ -149,8 +149,6 @@ def test_capacity_is_what_placing_one_after_another_places(block):
     for seed in block:
         rng = random.Random(seed)
         table, spec = a_table(a_cloud(rng)), a_spec(rng)
-        if seed % 2:
-            table.set_pool(900, 'DISK_GB', cap=9, used=1, hosts=[1, 2, 3])
         counted = room(table, spec, _eligible(table, spec))
         placed = _place_all(table, spec)
         assert sum(counted.bound_counts().values()) == len(counted.rows)

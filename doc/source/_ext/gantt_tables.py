@@ -142,15 +142,17 @@ class HostColumns(Generated):
     """What a filter may read of the host table, from ``gantt.core.table.columns``."""
 
     def lines(self) -> Iterator[str]:
-        notes = comments_of(columns.Columns)
-        rows = [[f'``{name}``', self._shape(name), notes[name]] for name in columns.LAYOUT]
-        rows += [[f'``{name}``', 'object', text] for name, text in columns.OBJECTS.items()]
+        rows = [
+            [f'``{name}``', self._shape(name), column.doc]
+            for name, column in columns.COLUMNS.items()
+        ]
+        rows += [[f'``{name}``', 'object', one.doc] for name, one in columns.OBJECTS.items()]
         yield from table(['Column', 'Type', 'Of each host'], rows, '20 25 55')
 
     def _shape(self, name: str) -> str:
-        dtype, _, width = columns.LAYOUT[name]
-        lines = 'by class' if name in columns.BY_CLASS else 'several lines' if width else ''
-        kind = dtype.__name__.rstrip('_')
+        column = columns.COLUMNS[name]
+        lines = 'by class' if column.by == 'class' else 'several lines' if column.lines else ''
+        kind = columns.TYPES[name].__name__.rstrip('_')
         return f'{kind}, {lines}' if lines else kind
 
 

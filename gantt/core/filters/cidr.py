@@ -10,8 +10,8 @@ from gantt import exceptions
 from gantt.core.filters.base import Filter, only
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.columns import BoolArray, IntArray
+from gantt.core.table.facts import LOW, MAPPED
 from gantt.core.table.host_table import HostTable
-from gantt.core.table.hypervisors import LOW, MAPPED
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

@@ -9,7 +9,7 @@ from gantt.core.filters.base import Filter
 from gantt.core.messages.request import Purpose, RequestSpec
 from gantt.core.messages.topology_request import Wish
 from gantt.core.plugin import Option
-from gantt.core.table import topology_masks
+from gantt.core.table import topology
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 from gantt.core.topology.devices import Known
@@ -123,4 +123,4 @@ class NUMATopologyFilter(InsideFilter):
     def may(self, hosts: HostTable, wish: Wish, at: slice) -> BoolArray:
         if not wish.cells:
             return np.ones(len(hosts.numa_cells[at]), np.bool_)
-        return topology_masks.may_fit(hosts, wish, at)
+        return topology.may_fit(hosts, hosts.kinds, wish, at)

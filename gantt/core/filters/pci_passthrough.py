@@ -9,7 +9,7 @@ from gantt.core.filters.numa_topology import InsideFilter, NUMATopologyFilter
 from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.topology_request import Wish
 from gantt.core.plugin import Option
-from gantt.core.table import topology_masks
+from gantt.core.table import topology
 from gantt.core.table.columns import BoolArray
 from gantt.core.table.host_table import HostTable
 from gantt.core.topology.aliases import KEY, Aliases, read_option
@@ -49,7 +49,7 @@ class PciPassthroughFilter(InsideFilter):
         return Wish(devices=devices) if devices else None
 
     def may(self, hosts: HostTable, wish: Wish, at: slice) -> BoolArray:
-        return topology_masks.may_have(hosts, wish, at)
+        return topology.may_have(hosts, hosts.kinds, wish, at)
 
 
 def inside_of(filters: Sequence[Filter]) -> Inside:

@@ -21,10 +21,10 @@ from gantt.core.table.host_table import HostTable
 
 
 class _Physical(Filter):
-    """About one class; a request that does not ask for it passes, and so do sharers of a pool."""
+    """About one class; a request that does not ask for it passes."""
 
     public_reason = 'the amounts asked for'
-    columns: ClassVar[tuple[str, ...]] = ('total', 'reserved', 'cap', 'free', 'pool')
+    columns: ClassVar[tuple[str, ...]] = ('total', 'reserved', 'cap', 'free')
     local = True
     resource: ClassVar[str]
 
@@ -36,15 +36,11 @@ class _Physical(Filter):
         amount = spec.resources.get(self.resource)
         if amount is None:
             return None
-        code = hosts.class_code(self.resource)
-        mask = self.fits(hosts, amount)
-        return mask | (hosts.pool[code] >= 0) if code in hosts.pooled else mask
+        return self.fits(hosts, amount)
 
     def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
-        amount, code = spec.resources.get(self.resource), hosts.class_code(self.resource)
-        if amount is None or (code in hosts.pooled and hosts.pool.item(code, row) >= 0):
-            return True
-        return self.fits_one(hosts, amount, row)
+        amount = spec.resources.get(self.resource)
+        return amount is None or self.fits_one(hosts, amount, row)
 
     def fits_one(self, hosts: HostTable, amount: int, row: int) -> bool:
         """What :meth:`fits` says of one of them."""

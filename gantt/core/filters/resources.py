@@ -23,7 +23,7 @@ class ResourcesFilter(Filter):
 
     reason = 'too little is free'
     public_reason = 'the amounts asked for'
-    columns = ('cap', 'used', 'free', 'min_unit', 'largest', 'step', 'pools')
+    columns = ('cap', 'used', 'free', 'min_unit', 'largest', 'step')
     always = True
     local = True
 
@@ -33,7 +33,7 @@ class ResourcesFilter(Filter):
             code = hosts.class_code(name)
             if code is None:
                 return only(hosts, [])
-            fits = hosts.free_of(code) >= amount
+            fits = hosts.free[code] >= amount
             mask = fits if mask is None else np.logical_and(mask, fits, out=mask)
             _one_piece(hosts, code, amount, mask)
         return mask
@@ -60,7 +60,7 @@ class ResourcesFilter(Filter):
             if code is None:
                 parts[f'no host has {name}'] = len(rows)
                 return {'parts': parts, 'best': best}
-            free = hosts.free_of(code).take(rows)
+            free = hosts.free[code].take(rows)
             short = free < amount
             count = int(np.count_nonzero(short))
             if count:
@@ -86,7 +86,7 @@ class ResourcesFilter(Filter):
         shortage = np.zeros(len(rows))
         for name, amount in spec.resources.items():
             code = hosts.class_code(name)
-            free = hosts.free_of(code).take(rows) if code is not None else np.zeros(len(rows))
+            free = hosts.free[code].take(rows) if code is not None else np.zeros(len(rows))
             shortage += np.maximum(amount - free, 0) / amount
         # A host that is short of nothing breaks a unit rule: last choice.
         shortage[shortage == 0] = np.inf
@@ -100,8 +100,7 @@ class ResourcesFilter(Filter):
         if problems and all(problem.lack and problem.have > 0 for problem in problems):
             bounds = ' and '.join(_bound(name, amount) for name, amount in most.items())
             return f'fits if {bounds} (on {hosts.names[row]})'
-        why = '; '.join(map(str, problems)) or 'a pool that it shares has too little'
-        return f'nearest is {hosts.names[row]}: {why}'
+        return f'nearest is {hosts.names[row]}: {"; ".join(map(str, problems))}'
 
 
 def _bound(name: str, amount: int) -> str:
@@ -113,13 +112,8 @@ def _bound(name: str, amount: int) -> str:
 def _one_piece(hosts: HostTable, code: int, amount: int, mask: BoolArray) -> None:
     """Narrow ``mask`` to hosts whose unit rules admit ``amount``."""
     if amount > hosts.largest_floor[code]:
-        mask &= (hosts.largest[code] >= amount) | _shared(hosts, code)
+        mask &= hosts.largest[code] >= amount
     if amount < hosts.min_ceiling[code]:
         mask &= hosts.min_unit[code] <= amount
     if hosts.has_step[code]:
         mask &= amount % hosts.step[code] == 0
-
-
-def _shared(hosts: HostTable, code: int) -> BoolArray | np.bool_:
-    # A sharer has no inventory of the class itself: its pool's amount is what counts.
-    return hosts.pool[code] >= 0 if code in hosts.pooled else np.False_

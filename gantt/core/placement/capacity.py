@@ -78,7 +78,6 @@ def room(
         counts, uncounted = laid.counts, laid.uncounted
         _note_layouts(laid, bounds, names)
     counts = _within_services(table, spec, rows, counts)
-    counts = _within_pools(table, spec, rows, counts, bounds)
     total = int(counts.sum())
     if first_decides(table, spec):
         total = int(counts.max(initial=0))
@@ -160,31 +159,3 @@ def _within_services(
             counts[at] = min(counts[at], left)
             left -= int(counts[at])
     return counts
-
-
-def _within_pools(
-    table: HostTable, spec: RequestSpec, rows: IntArray, counts: IntArray, bounds: IntArray
-) -> IntArray:
-    """Counts by host with what they share given out once, in table order.
-
-    ``bounds`` is changed in place where a pool ran out before the host.
-    """
-    shared = {
-        i: (code, amount)
-        for i, (name, amount) in enumerate(spec.resources.items())
-        if (code := table.class_code(name)) is not None and code in table.pooled
-    }
-    if not shared:
-        return counts
-    left, given = table.pool_free.copy(), counts.copy()
-    for at, row in enumerate(rows.tolist()):
-        for i, (code, amount) in shared.items():
-            pool = table.pool[code, row]
-            if pool >= 0 and left[pool] // amount < given[at]:
-                given[at] = max(0, int(left[pool]) // amount)
-                bounds[at] = i
-        for code, amount in shared.values():
-            pool = table.pool[code, row]
-            if pool >= 0:
-                left[pool] -= given[at] * amount
-    return given

@@ -73,8 +73,7 @@ class Survey:
         self._kept: tuple[int, BoolArray] | None = None
         #: Whether all that a pick may change is known to follow from the picked row.
         self._is_local = not (
-            table.pooled
-            or pipeline.detailed
+            pipeline.detailed
             # To the rule of a group the nodes of one service are one host.
             or (spec.group is not None and table.rows_of_services)
         )

@@ -15,7 +15,7 @@ from gantt.core.filters.pci_passthrough import inside_of
 from gantt.core.messages.request import Purpose
 from gantt.core.placement.prefilters import Prefilters
 from gantt.core.records.decision import PASSED, FilterCount
-from gantt.core.table.mask_cache import FOLLOWED
+from gantt.core.table.columns import FOLLOWED
 from gantt.core.weighers.base import Weigher, check_multiplier
 
 if TYPE_CHECKING:

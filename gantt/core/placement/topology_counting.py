@@ -16,7 +16,7 @@ from gantt.core.topology.room import room_of
 from gantt.core.topology.search import lay_out
 
 if TYPE_CHECKING:
-    from gantt.core.table.host_rows import HostRows
+    from gantt.core.table.host_table import HostTable
 
 #: Layouts looked for in one count, at most: some seconds.
 LAYOUTS_MAX = 20_000
@@ -59,7 +59,7 @@ class _Host:
 
 
 def count(
-    table: 'HostRows',
+    table: 'HostTable',
     wish: Wish,
     rows: IntArray,
     most: IntArray,
@@ -99,7 +99,7 @@ def count(
     return Counted(counts, bounds, uncounted)
 
 
-def _fill(table: 'HostRows', row: int, wish: Wish, wanted: int, pack: bool) -> _Host:
+def _fill(table: 'HostTable', row: int, wish: Wish, wanted: int, pack: bool) -> _Host:
     host = table.hosts[row]
     here = table.placed.on(host.id).values()
     room = room_of(host.facts, [placed.layout for placed in here])
@@ -111,7 +111,7 @@ def _fill(table: 'HostRows', row: int, wish: Wish, wanted: int, pack: bool) -> _
     return _Host(wanted, None)
 
 
-def _alike(table: 'HostRows', row: int) -> bytes:
+def _alike(table: 'HostTable', row: int) -> bytes:
     """The same for hosts with the same inside."""
     host, facts = table.hosts[row], table.hosts[row].facts
     ratios = [

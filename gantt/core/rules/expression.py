@@ -12,9 +12,8 @@ from gantt.core.rules import comparison, tree
 from gantt.core.rules.comparison import Question
 from gantt.core.rules.facts import Fact, Rows
 from gantt.core.table import metric_values
-from gantt.core.table.columns import TAKEN, BoolArray
+from gantt.core.table.columns import FOLLOWED, TAKEN, BoolArray
 from gantt.core.table.host_table import HostTable
-from gantt.core.table.mask_cache import FOLLOWED
 
 #: Of so few rows a mask is made for them alone, where none is kept.
 _FEW = 64

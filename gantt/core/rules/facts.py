@@ -309,10 +309,8 @@ def _of_class(name: str, help: str, *reads: str) -> Fact:
         code = hosts.class_code(key)
         if code is None:
             return Numbers(np.zeros(_count(hosts, rows), np.int64))
-        if name == 'free':
-            return Numbers(_at(hosts.free_of(code), rows))
         if name == 'physical':
-            taken = hosts.cap_of(code) - hosts.free_of(code)
+            taken = hosts.cap[code] - hosts.free[code]
             return Numbers(_at(hosts.total[code] - hosts.reserved[code] - taken, rows))
         return Numbers(_at(getattr(hosts, name)[code], rows))
 
@@ -389,14 +387,14 @@ _ALL = (
     _of_column('free_devices', 'how many devices are free'),
     _of_class('cap', 'how much of a resource class may be promised'),
     _of_class('used', 'how much of a class claims have taken'),
-    _of_class('free', 'how much of a class is left', 'free', 'pools'),
+    _of_class('free', 'how much of a class is left'),
     _of_class('total', 'how much of a class there is, reserved and all'),
     _of_class('reserved', 'how much of it the host keeps for itself'),
     _of_class('ratio', 'how often the rest may be promised'),
     _of_class(
         'physical',
         'how much of a class is left without promising any of it twice',
-        *('total', 'reserved', 'cap', 'free', 'pools'),
+        *('total', 'reserved', 'cap', 'free'),
     ),
     Fact(
         'metrics',

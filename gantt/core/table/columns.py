@@ -1,19 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays that grow together: the storage under the host table.
+"""The columns of the host table: what each is, declared once, and the arrays that hold them.
 
-One array per fact, the last axis is the row.  Arrays are allocated in advance
-and doubled; the public attributes are views of the used part, renewed whenever
-the number of rows or the width of a column changes.  Names (zones, traits,
-resource classes, …) become small integers once and stay so.
+:class:`Columns` declares every column in one line: its type, what it holds, what an
+unused place holds, and how it is read from the row of a host.  Allocation, growth,
+copies, the writing of plain columns, the columns that plug-ins may name and their
+documentation follow from that line.
+
+There is one array per column, the last axis is the row.  Arrays are allocated in
+advance and doubled; the public attributes are views of the used part, renewed whenever
+the number of rows or the width of a column changes.  Names (zones, traits, resource
+classes, …) become small integers once and stay so.
 """
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any
+import typing
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from operator import attrgetter
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from gantt import exceptions
+from gantt.core.messages.report import Metric
+from gantt.core.resources.host import HostRow
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -22,86 +32,64 @@ FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 BitArray = np.ndarray[Any, np.dtype[np.uint64]]
 
 ROWS_MIN = 16
+#: Metric columns at most; a metric beyond them stays visible per host only.
+METRICS_MAX = 1024
+#: Values out of use that are put up with, beside twice the number of rows.
+SPARE = 1024
 
-#: name -> (dtype, what an unused place holds, width at first or 0 for one value per row)
-LAYOUT: dict[str, tuple[type, object, int]] = {
-    'ids': (np.int64, 0, 0),
-    'zone': (np.int32, 0, 0),
-    'cell': (np.int32, 0, 0),
-    'location': (np.int32, 0, 0),
-    'enabled': (np.bool_, False, 0),
-    'over_committed': (np.bool_, False, 0),
-    'open': (np.bool_, False, 0),
-    'reported_at': (np.float64, 0.0, 0),
-    'generation': (np.int64, 0, 0),
-    'version': (np.int64, 0, 0),
-    'instances': (np.int64, 0, 0),
-    'io_ops': (np.int64, 0, 0),
-    'free_devices': (np.int64, 0, 0),
-    'numa_cells': (np.int32, 0, 0),
-    'cell_pinned': (np.int32, -1, 1),
-    'cell_isolated': (np.int32, -1, 1),
-    'cell_paired': (np.int32, -1, 1),
-    'cell_shared': (np.int32, -1, 1),
-    'cell_memory': (np.int32, -1, 1),
-    'cell_base': (np.int32, -1, 1),
-    'cell_pages': (np.int32, -1, 1),
-    'kind_free': (np.int32, -1, 1),
-    'hypervisor_version': (np.int64, 0, 0),
-    'platform': (np.int32, 0, 0),
-    'address': (np.uint64, 0, 2),
-    'cap': (np.int64, 0, 8),
-    'used': (np.int64, 0, 8),
-    'free': (np.int64, 0, 8),
-    'min_unit': (np.int64, 1, 8),
-    'largest': (np.int64, 0, 8),
-    'step': (np.int64, 1, 8),
-    'total': (np.int64, 0, 8),
-    'reserved': (np.int64, 0, 8),
-    'ratio': (np.float64, 1.0, 8),
-    'pool': (np.int32, -1, 8),
-    'traits': (np.uint64, 0, 4),
-    'aggregates': (np.uint64, 0, 1),
-}
 
-#: Columns with one line per resource class.
-BY_CLASS = (
-    'cap',
-    'used',
-    'free',
-    'min_unit',
-    'largest',
-    'step',
-    'total',
-    'reserved',
-    'ratio',
-    'pool',
-)
+class Column(msgspec.Struct, frozen=True):
+    """What there is to know of a column.
 
-#: Columns that a pick changes; the rest changes with news of the host only.
-TAKEN = frozenset(
-    {'used', 'free', 'instances', 'io_ops', 'pools', 'placed', 'rooms', 'free_devices'}
-)
+    :ivar doc: what it holds of each host, for authors of plug-ins
+    :ivar read: its value out of the row of a host; None: a part of the table writes it
+    :ivar made_from: fields of ``HostRow`` or ``HostFacts`` that it follows from, and nothing
+        else, with spaces between; none: it may change with every claim or report
+    :ivar fill: what an unused place holds
+    :ivar lines: how many lines it has at first; 0: one value per row
+    :ivar by: what its lines stand for: class or cell
+    :ivar is_picked: whether a pick changes it
+    """
 
-#: Columns written with every commit or report; the others only when a fact changes.
-LIVELY = frozenset(
-    {'enabled', 'over_committed', 'open', 'reported_at', 'generation', 'version', 'instances'}
-    | {'io_ops', 'used', 'free', 'cell_pinned', 'cell_isolated', 'cell_paired', 'cell_shared'}
-    | {'cell_memory', 'cell_base', 'cell_pages', 'kind_free', 'free_devices'}
-)
+    doc: str
+    read: Callable[[HostRow], Any] | None = None
+    made_from: str = ''
+    fill: object = 0
+    lines: int = 0
+    by: str = ''
+    is_picked: bool = False
 
-#: What a plugin may say it reads, beside the arrays: facts kept as objects, and what each is.
+
+def _by_class(doc: str, fill: object = 0) -> Column:
+    """A column of figures that an inventory has."""
+    return Column(doc, made_from='inventories', fill=fill, lines=8, by='class')
+
+
+def _taken(doc: str) -> Column:
+    """A column of amounts by class that claims change."""
+    return Column(doc, lines=8, by='class', is_picked=True)
+
+
+def _inside(doc: str, by: str = '') -> Column:
+    """A column of what is left inside of hosts; -1: no such cell or kind is there."""
+    return Column(doc, fill=-1, lines=1, by=by)
+
+
+#: What a plug-in may say it reads, beside the arrays: facts kept as objects.
 OBJECTS = {
-    'names': 'names of the hosts, a list by row',
-    'nodes': 'names of their hypervisors, a list by row',
-    'placed': 'who is placed where: hosts.placed.on(id of the host)',
-    'pools': 'what sharers have left: hosts.free_of(code)',
-    'metrics': 'name -> values by row, NaN where there is none',
-    'rooms': 'what is left inside of one host: hosts.room(row)',
-    'numa': 'NUMA cells that one host reported: hosts.host_state(row).numa',
-    'devices': 'devices that one host reported: hosts.host_state(row).devices',
-    'hypervisor': 'what one host said of it: hosts.host_state(row).hypervisor',
+    'names': Column('names of the hosts, a list by row', made_from='name'),
+    'nodes': Column('names of their hypervisors, a list by row', made_from='name node'),
+    'placed': Column('who is placed where: hosts.placed.on(id of the host)', is_picked=True),
+    'metrics': Column('name -> values by row, NaN where there is none', made_from='metrics'),
+    'rooms': Column('what is left inside of one host: hosts.room(row)', is_picked=True),
+    'numa': Column('NUMA cells that one host reported: hosts.host_state(row).numa'),
+    'devices': Column('devices that one host reported: hosts.host_state(row).devices'),
+    'hypervisor': Column(
+        'what one host said of it: hosts.host_state(row).hypervisor', made_from='hypervisor'
+    ),
 }
+#: Columns of earlier releases: a plug-in may still say that it reads them.
+GONE = frozenset({'pool', 'pools'})
 
 
 class Codes:
@@ -111,14 +99,10 @@ class Codes:
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        self._take([], {})
-        for name in names:
-            self.add(name)
-
-    def _take(self, names: list[str], codes: dict[str, int]) -> None:
-        self.names, self._codes = names, codes
+        self.names = list(names)
+        self._codes = {name: code for code, name in enumerate(self.names)}
         #: The code of a name, None where nobody mentioned it yet.
-        self.get: Callable[[str], int | None] = codes.get
+        self.get: Callable[[str], int | None] = self._codes.get
 
     def __len__(self) -> int:
         return len(self.names)
@@ -132,9 +116,46 @@ class Codes:
         return code
 
     def copy(self) -> 'Codes':
-        other = Codes()
-        other._take(list(self.names), dict(self._codes))
+        return Codes(self.names)
+
+
+class Interned:
+    """Large facts as small integers, in order of first mention: hosts of one kind share one.
+
+    A filter that looks at such a fact asks once per value, not once per host.
+
+    :ivar values: the value of each code
+    """
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._codes: dict[Hashable, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def add(self, key: Hashable, value: Any) -> int:
+        """The code of a key; ``value`` is stored where the key is new."""
+        code = self._codes.get(key)
+        if code is None:
+            code = self._codes[key] = len(self.values)
+            self.values.append(value)
+        return code
+
+    def copy(self) -> 'Interned':
+        other = Interned()
+        other.values, other._codes = list(self.values), dict(self._codes)
         return other
+
+    def compact(self, column: CodeArray) -> None:
+        """Forget what no row of ``column`` has, where that is most of it; the codes change."""
+        if len(self.values) <= 2 * len(column) + SPARE:
+            return
+        used, inverse = np.unique(column, return_inverse=True)
+        new = {int(code): i for i, code in enumerate(used)}
+        self.values = [self.values[code] for code in new]
+        self._codes = {key: new[code] for key, code in self._codes.items() if code in new}
+        column[:] = inverse
 
 
 def words_of(codes: Iterable[int]) -> dict[int, int]:
@@ -145,50 +166,102 @@ def words_of(codes: Iterable[int]) -> dict[int, int]:
     return words
 
 
+def write_bits(columns: 'Columns', name: str, i: int, words: dict[int, int]) -> None:
+    """The bits of one row, anew."""
+    columns.widen((name,), max(words, default=0) + 1)
+    bits = columns.arrays[name]
+    bits[:, i] = 0
+    for word, value in words.items():
+        bits[word, i] = value
+
+
 class Columns:
-    """The arrays of a table, each a view of its used part; what is said of each is documented.
+    """The arrays of a table, each a view of its used part, and the declaration of each.
 
     ``arrays`` holds what is allocated; writers that add rows work there and
     call :meth:`renew` once at the end.
+
+    :ivar count: rows in use
+    :ivar facts_seq: counts changes of columns that do not change with every claim or report
     """
 
-    ids: IntArray  # id of the host in the database
-    zone: CodeArray  # code of the availability zone: hosts.zone_name(row)
-    cell: CodeArray  # code of the cell: hosts.cell_name(row)
-    location: CodeArray  # code of the place: hosts.locations.names[code]
-    enabled: BoolArray  # nobody disabled it, neither an operator nor its service
-    over_committed: BoolArray  # found with more use than capacity
-    open: BoolArray  # enabled and not over_committed
-    reported_at: FloatArray  # last report, in seconds as hosts.now
-    generation: IntArray  # grows with each change of usage or facts
-    version: IntArray  # grows with each write
-    instances: IntArray  # claims there, picks included
-    io_ops: IntArray  # guests that are being built, moved or resized there
-    free_devices: IntArray  # free devices of all kinds
-    numa_cells: CodeArray  # NUMA cells; 0 where the host tells of none
-    cell_pinned: CodeArray  # free dedicated CPUs
-    cell_isolated: CodeArray  # the same, a core for each
-    cell_paired: CodeArray  # the same, in whole cores
-    cell_shared: CodeArray  # CPUs that one guest may share there
-    cell_memory: CodeArray  # free MiB of memory
-    cell_base: CodeArray  # free MiB in pages of the usual size
-    cell_pages: CodeArray  # free pages; a line for each size and cell
-    kind_free: CodeArray  # free devices; a line for each kind
-    hypervisor_version: IntArray  # e.g. 8002000
-    platform: CodeArray  # hosts whose hypervisors say the same
-    address: BitArray  # the IP address in two words
-    cap: IntArray  # what may be promised: hosts.cap_of(code)
-    used: IntArray  # sum of the live claims
-    free: IntArray  # left over: hosts.free_of(code)
-    min_unit: IntArray  # smallest single amount
-    largest: IntArray  # largest single amount
-    step: IntArray  # amounts are multiples of it
-    total: IntArray  # what is there
-    reserved: IntArray  # what the host keeps for itself
-    ratio: FloatArray  # how often it is promised
-    pool: CodeArray  # the pool it is shared from; -1: none
-    traits: BitArray  # a bit for each: hosts.trait_codes
-    aggregates: BitArray  # a bit for each: hosts.aggregate_bits(names)
+    ids: Annotated[IntArray, Column('id of the host in the database', attrgetter('id'), 'id')]
+    zone: Annotated[
+        CodeArray,
+        Column(
+            'code of the availability zone: hosts.zone_name(row)', made_from='name zone aggregates'
+        ),
+    ]
+    cell: Annotated[CodeArray, Column('code of the cell: hosts.cell_name(row)', made_from='cell')]
+    location: Annotated[
+        CodeArray, Column('code of the place: hosts.locations.names[code]', made_from='location')
+    ]
+    enabled: Annotated[
+        BoolArray,
+        Column(
+            'nobody disabled it, neither an operator nor its service',
+            lambda row: row.disabled is None and row.service_disabled is None,
+            'disabled service_disabled',
+        ),
+    ]
+    over_committed: Annotated[
+        BoolArray,
+        Column('found with more use than capacity', attrgetter('over_committed'), 'over_committed'),
+    ]
+    open: Annotated[
+        BoolArray,
+        Column(
+            'enabled and not over_committed',
+            attrgetter('is_open'),
+            'disabled service_disabled over_committed',
+        ),
+    ]
+    reported_at: Annotated[
+        FloatArray, Column('last report, in seconds as hosts.now', attrgetter('reported_at'))
+    ]
+    generation: Annotated[
+        IntArray, Column('grows with each change of usage or facts', attrgetter('generation'))
+    ]
+    version: Annotated[IntArray, Column('grows with each write', attrgetter('version'))]
+    instances: Annotated[IntArray, Column('claims there, picks included', is_picked=True)]
+    io_ops: Annotated[
+        IntArray, Column('guests that are being built, moved or resized there', is_picked=True)
+    ]
+    free_devices: Annotated[IntArray, Column('free devices of all kinds', is_picked=True)]
+    numa_cells: Annotated[CodeArray, Column('NUMA cells; 0 where the host tells of none')]
+    cell_pinned: Annotated[CodeArray, _inside('free dedicated CPUs', 'cell')]
+    cell_isolated: Annotated[CodeArray, _inside('the same, a core for each', 'cell')]
+    cell_paired: Annotated[CodeArray, _inside('the same, in whole cores', 'cell')]
+    cell_shared: Annotated[CodeArray, _inside('CPUs that one guest may share there', 'cell')]
+    cell_memory: Annotated[CodeArray, _inside('free MiB of memory', 'cell')]
+    cell_base: Annotated[CodeArray, _inside('free MiB in pages of the usual size', 'cell')]
+    cell_pages: Annotated[CodeArray, _inside('free pages; a line for each size and cell')]
+    kind_free: Annotated[CodeArray, _inside('free devices; a line for each kind')]
+    hypervisor_version: Annotated[
+        IntArray, Column('e.g. 8002000', lambda row: row.facts.hypervisor.version, 'hypervisor')
+    ]
+    platform: Annotated[
+        CodeArray, Column('hosts whose hypervisors say the same', made_from='hypervisor')
+    ]
+    address: Annotated[
+        BitArray, Column('the IP address in two words', made_from='hypervisor', lines=2)
+    ]
+    cap: Annotated[IntArray, _by_class('what may be promised: hosts.cap_of(code)')]
+    used: Annotated[IntArray, _taken('sum of the live claims')]
+    free: Annotated[IntArray, _taken('left over: hosts.free_of(code)')]
+    min_unit: Annotated[IntArray, _by_class('smallest single amount', 1)]
+    largest: Annotated[IntArray, _by_class('largest single amount')]
+    step: Annotated[IntArray, _by_class('amounts are multiples of it', 1)]
+    total: Annotated[IntArray, _by_class('what is there')]
+    reserved: Annotated[IntArray, _by_class('what the host keeps for itself')]
+    ratio: Annotated[FloatArray, _by_class('how often it is promised', 1.0)]
+    traits: Annotated[
+        BitArray, Column('a bit for each: hosts.trait_codes', made_from='traits', lines=4)
+    ]
+    aggregates: Annotated[
+        BitArray,
+        Column('a bit for each: hosts.aggregate_bits(names)', made_from='name aggregates', lines=1),
+    ]
 
     def __init__(self, rows: int = ROWS_MIN) -> None:
         self.count = 0
@@ -202,8 +275,9 @@ class Columns:
         self._copies: dict[str, tuple[int, np.ndarray]] = {}
         self.facts_seq = 0
         rows = max(rows, ROWS_MIN)
-        for name, (dtype, fill, width) in LAYOUT.items():
-            self.arrays[name] = np.full((width, rows) if width else rows, fill, dtype)
+        for name, column in COLUMNS.items():
+            shape = (column.lines, rows) if column.lines else rows
+            self.arrays[name] = np.full(shape, column.fill, TYPES[name])
         self.renew()
 
     def renew(self) -> None:
@@ -224,9 +298,9 @@ class Columns:
         if rows <= have:
             return
         rows = max(rows, 2 * have)
-        for name, (dtype, fill, _) in LAYOUT.items():
+        for name, column in COLUMNS.items():
             old = self.arrays[name]
-            new = np.full((*old.shape[:-1], rows), fill, dtype)
+            new = np.full((*old.shape[:-1], rows), column.fill, old.dtype)
             new[..., : self.count] = old[..., : self.count]
             self.arrays[name] = new
         for arrays, fill in ((self._metric_arrays, np.nan), (self._age_arrays, 0.0)):
@@ -242,10 +316,11 @@ class Columns:
             old = self.arrays[name]
             if width <= old.shape[0]:
                 continue
-            dtype, fill, _ = LAYOUT[name]
-            new = np.full((max(width, 2 * old.shape[0]), old.shape[1]), fill, dtype)
+            shape = (max(width, 2 * old.shape[0]), old.shape[1])
+            new = np.full(shape, COLUMNS[name].fill, old.dtype)
             new[: old.shape[0]] = old
             self.arrays[name] = new
+            self.facts_seq += 1
             setattr(self, name, new[:, : self.count])
 
     def declare_metric(self, name: str) -> FloatArray:
@@ -256,15 +331,19 @@ class Columns:
             self.metrics = {k: a[: self.count] for k, a in self._metric_arrays.items()}
         return array
 
-    def write_metric(self, name: str, row: int, value: float, age_seconds: float) -> None:
-        """What a host measured; what is no number is not there."""
-        self.declare_metric(name)[row] = value if math.isfinite(value) else np.nan
-        ages = self._age_arrays.get(name)
-        if ages is None and age_seconds > 0:
-            ages = self._age_arrays[name] = np.zeros(self.arrays['ids'].shape[0])
-            self.metric_ages = {k: a[: self.count] for k, a in self._age_arrays.items()}
-        if ages is not None:
-            ages[row] = age_seconds if age_seconds > 0 else 0.0
+    def write_metrics(self, i: int, metrics: Mapping[str, Metric]) -> None:
+        """What a host measured, anew; what is no number is not there."""
+        self.blank_metrics(i)
+        for name, metric in metrics.items():
+            if name not in self._metric_arrays and len(self._metric_arrays) >= METRICS_MAX:
+                continue
+            self.declare_metric(name)[i] = metric.value if math.isfinite(metric.value) else np.nan
+            ages = self._age_arrays.get(name)
+            if ages is None and metric.age_seconds > 0:
+                ages = self._age_arrays[name] = np.zeros(self.arrays['ids'].shape[0])
+                self.metric_ages = {k: a[: self.count] for k, a in self._age_arrays.items()}
+            if ages is not None:
+                ages[i] = max(metric.age_seconds, 0.0)
 
     def blank_metrics(self, row: int) -> None:
         """Forget what a host measured."""
@@ -275,10 +354,10 @@ class Columns:
 
     def move_row(self, source: int, target: int) -> None:
         """Copy one row over another and blank the source."""
-        for name, (_, fill, _) in LAYOUT.items():
+        for name, column in COLUMNS.items():
             array = self.arrays[name]
             array[..., target] = array[..., source]
-            array[..., source] = fill
+            array[..., source] = column.fill
         for array in (*self._metric_arrays.values(), *self._age_arrays.values()):
             array[target] = array[source]
         self.blank_metrics(source)
@@ -289,9 +368,9 @@ class Columns:
         Read-only copies of facts are shared between snapshots until a fact
         changes: usage changes a thousand times as often.
         """
-        into.count, into.facts_seq = self.count, self.facts_seq
-        into.arrays = {}
-        for name in LAYOUT:
+        into.count, into.facts_seq, into.frozen = self.count, self.facts_seq, not writable
+        into.arrays, into._copies = {}, {}
+        for name in COLUMNS:
             into.arrays[name] = self._copy(name, getattr(self, name), writable)
         into._metric_arrays = {
             name: self._copy(f'metric {name}', array, writable)
@@ -304,12 +383,44 @@ class Columns:
         into.renew()
 
     def _copy(self, name: str, array: np.ndarray, writable: bool) -> np.ndarray:
-        kept = self._copies.get(name)
-        if not writable and kept is not None and kept[0] == self.facts_seq:
-            return kept[1]
+        shared = self._copies.get(name)
+        if not writable and shared is not None and shared[0] == self.facts_seq:
+            return shared[1]
         new = array.copy()
         if not writable:
             new.flags.writeable = False
-            if name not in LIVELY:
+            if name not in _LIVELY:
                 self._copies[name] = (self.facts_seq, new)
         return new
+
+
+def _declared() -> tuple[dict[str, Column], dict[str, type]]:
+    columns, types = {}, {}
+    for name, hint in typing.get_type_hints(Columns, include_extras=True).items():
+        if typing.get_origin(hint) is Annotated:
+            array, columns[name] = typing.get_args(hint)
+            (types[name],) = typing.get_args(typing.get_args(array)[1])
+    return columns, types
+
+
+#: The arrays by name, in the order of their declaration.
+COLUMNS, TYPES = _declared()
+#: Columns with one line per resource class, and per NUMA cell.
+BY_CLASS, BY_CELL = (
+    tuple(name for name, column in COLUMNS.items() if column.by == by) for by in ('class', 'cell')
+)
+#: Columns that a pick changes; the rest changes with news of the host only.
+TAKEN = frozenset(name for name, column in (COLUMNS | OBJECTS).items() if column.is_picked)
+#: Columns written with every commit or report; the others only when a fact changes.
+_LIVELY = frozenset(name for name, column in COLUMNS.items() if not column.made_from)
+#: Columns that are read from the row of a host as they are: with every write, and with the rest.
+PLAIN = [(name, column.read) for name, column in COLUMNS.items() if column.read is not None]
+PLAIN_LIVELY = [(name, read) for name, read in PLAIN if name in _LIVELY]
+#: Field of ``HostRow`` or ``HostFacts`` -> the columns that are made from it.
+MADE_FROM = {
+    field: tuple(n for n, one in (COLUMNS | OBJECTS).items() if field in one.made_from.split())
+    for column in (COLUMNS | OBJECTS).values()
+    for field in column.made_from.split()
+}
+#: Columns whose changes are counted; what follows from them alone may be used again.
+FOLLOWED = frozenset(name for columns in MADE_FROM.values() for name in columns)

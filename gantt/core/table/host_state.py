@@ -7,6 +7,7 @@ next change, on a snapshot for ever.
 """
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -17,7 +18,8 @@ from gantt.core.messages.report import DevicePool, Hypervisor, Metric, NumaCell
 from gantt.core.messages.request import Purpose, SelectDestinations, name_of
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import Aggregate, HostRow, Kind, topic_of
-from gantt.core.table.host_rows import HostRows
+from gantt.core.table.columns import Codes, IntArray
+from gantt.core.table.placed_index import PlacedIndex
 from gantt.core.topology import fit
 
 #: fact -> who says so, where it is not the host's report.
@@ -42,12 +44,34 @@ class Provenance(msgspec.Struct, frozen=True):
     age_seconds: float | None
 
 
+class Rows(Protocol):
+    """What a view reads of the table."""
+
+    hosts: list[HostRow]
+    classes: Codes
+    placed: PlacedIndex
+    used: IntArray
+    free: IntArray
+    io_ops: IntArray
+    now: float
+    default_zone: str
+
+    @property
+    def known_aggregates(self) -> Mapping[str, Aggregate]: ...
+
+    def aggregates_of(self, row: HostRow) -> list[str]: ...
+
+    def zone_name(self, row: int) -> str: ...
+
+    def providers_of(self, row: int, amounts: Mapping[str, int]) -> dict[int, dict[str, int]]: ...
+
+
 class HostState:
     """One row of a host table."""
 
     __slots__ = ('_row', '_table', 'row')
 
-    def __init__(self, table: HostRows, row: int) -> None:
+    def __init__(self, table: Rows, row: int) -> None:
         self._table = table
         self.row = row
         self._row: HostRow = table.hosts[row]
@@ -126,8 +150,8 @@ class HostState:
 
     def free(self, resource_class: str) -> int:
         """Capacity less all use; negative where over-committed."""
-        code = self._table.class_code(resource_class)
-        return 0 if code is None else int(self._table.free_of(code)[self.row])
+        code = self._table.classes.get(resource_class)
+        return 0 if code is None else int(self._table.free[code, self.row])
 
     def fit(self, demand: Mapping[str, int]) -> fit.Fit:
         """Whether ``demand`` fits here now, and what is in the way."""

@@ -1,33 +1,91 @@
 # SPDX-License-Identifier: Apache-2.0
 """HostTable: what is believed of every host, a NumPy column per fact.
 
-The table is a cache of the database, fed by change news (``apply``), by the
-truth after our own commits (``settle``) and, between the two, by the overlay
-of picks that are not committed yet (``take`` and its inverse ``give``).
+The table is a cache of the database, fed by change news (``apply``), by what our own
+commits wrote (``settle``) and, between the two, by the picks that are laid over it
+(``take`` and its inverse ``give``).  It is made of parts, each with the columns that it
+writes and a ``copy`` of its own.
 
-Invariants: ``free == cap - used - foreign`` for every row and class, ``used``
-being the database's figure plus the pending picks; a row's ``version`` never
-goes back; a snapshot never changes.
+There is one notion of version: a host is known *whole* at the version of its row, with
+everything that is placed on it.
+
+Invariants: a host's version never goes back.  A commit of ours whose version is the next
+one is whole; of any other only the usage is taken over and its claims stay laid over the
+host, until news at that version or a later one come.  ``free == cap - used - foreign`` for
+every row and class, ``used`` being the row's figure plus the picks laid over it, so that
+never more is free than the database had at that version, or at a later one.  A snapshot
+never changes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from gantt import exceptions
+from gantt.core.messages import resource_classes
 from gantt.core.resources.host import Aggregate, HostChange, HostRow, Placed
-from gantt.core.table import aggregate_overrides
-from gantt.core.table.host_rows import HostRows
+from gantt.core.table.aggregates import Membership
+from gantt.core.table.columns import PLAIN, PLAIN_LIVELY, ROWS_MIN, Columns, IntArray
+from gantt.core.table.facts import Facts
+from gantt.core.table.host_index import HostIndex
 from gantt.core.table.host_state import HostState
-from gantt.core.table.mask_cache import KeptArrays, KeptMasks
+from gantt.core.table.mask_cache import KeptArrays, KeptMasks, Versions
 from gantt.core.table.metrics import DeclaredMetric
-from gantt.core.table.unreported import FreshPicks
+from gantt.core.table.placed_index import PlacedIndex
+from gantt.core.table.topology import Inside
+from gantt.core.table.usage import NO_PICKS, Pick, Unreported, Usage
+from gantt.core.topology.room import Room
 
 
-class HostTable(HostRows):
-    """All hosts; see the module docstring.  Not safe for writers in two threads."""
+class HostTable(Columns):
+    """All hosts; see the module docstring.  Not safe for writers in two threads.
+
+    :ivar now: seconds of the database's clock, set by the owner
+    :ivar seq: counts folds and picks
+    :ivar default_zone: the zone of a host that is in no other
+    """
+
+    def __init__(self, *, default_zone: str = 'nova', rows: int = ROWS_MIN) -> None:
+        super().__init__(rows)
+        self.now = 0.0
+        self.seq = 0
+        self.default_zone = default_zone
+        self.declared_metrics: dict[str, DeclaredMetric] = {}
+        self._groups: dict[str, int] = {}
+        self._packed_ids: bytes | None = None
+        self.versions, self.kept_masks = Versions(), KeptMasks()
+        self.kept = KeptArrays(self.versions)
+        self._take_parts(HostIndex(), Usage(), Facts(), Membership(), Inside(), PlacedIndex())
+        for name in resource_classes.HOT:
+            self.add_class(name)
+
+    def _take_parts(
+        self,
+        index: HostIndex,
+        usage: Usage,
+        facts: Facts,
+        membership: Membership,
+        inside: Inside,
+        placed: PlacedIndex,
+    ) -> None:
+        """Be made of these, and show what others read of them."""
+        self._index, self._usage, self._facts = index, usage, facts
+        self._membership, self._inside, self.placed = membership, inside, placed
+        self.hosts, self.names, self.nodes = index.hosts, index.names, index.nodes
+        self.row_of, self.row_by_id, self.row_of_id = index.row_of, index.by_id, index.by_id.get
+        self.rows_of_host, self.rows_beside = index.rows_of_host, index.rows_beside
+        self.rows_of_names, self.rows_of_nodes = index.rows_of_names, index.rows_of_nodes
+        self.service_name = index.service_name
+        self.classes, self.class_code = usage.classes, usage.classes.get
+        self.largest_floor, self.min_ceiling = usage.largest_floor, usage.min_ceiling
+        self.has_step = usage.has_step
+        self.trait_codes, self.locations = facts.trait_codes, facts.locations
+        self.platforms, self.kinds = facts.platforms, inside.kinds
+        self.zones, self.cells = membership.zones, membership.cells
+        self.aggregate_codes, self.aggregate_bits = membership.codes, membership.bits
+        self.known_aggregates, self.aggregate_metadata = membership.known, membership.metadata
 
     @classmethod
     def build(
@@ -55,6 +113,8 @@ class HostTable(HostRows):
         table.renew()
         return table
 
+    # -- looking things up -------------------------------------------------------
+
     def __len__(self) -> int:
         return self.count
 
@@ -67,6 +127,47 @@ class HostTable(HostRows):
         if row is None or not 0 <= row < self.count:
             raise exceptions.NotFound(kind='host', name=name_or_row)
         return HostState(self, int(row))
+
+    @property
+    def services(self) -> list[str]:
+        """The service hosts, by row; not to be written to."""
+        return self._index.services
+
+    @property
+    def rows_of_services(self) -> list[list[int]]:
+        """The rows of each service that runs several nodes, the service's own name included."""
+        return self._index.rows_of_services
+
+    def aggregates_of(self, row: HostRow) -> list[str]:
+        """Uuids of the aggregates that a host is in, in the order of their age."""
+        i = self.row_of_id(row.id)
+        return self._membership.of(row, '' if i is None else self._index.service_apart(i))
+
+    def rows_of_consumer(self, consumer: str) -> list[int]:
+        """Rows where a consumer has a live claim, as :meth:`row_of` counts them."""
+        rows = map(self.row_of_id, self.placed.where(consumer))
+        return [row for row in rows if row is not None]
+
+    def zone_name(self, row: int) -> str:
+        """The availability zone of a row."""
+        return self.zones.names[self.zone[row]] or self.default_zone
+
+    def cell_name(self, row: int) -> str | None:
+        """The cell of a row, None where it has none."""
+        return self.cells.names[self.cell[row]] or None
+
+    def free_of(self, code: int) -> IntArray:
+        """Free amount of a class by row."""
+        return self.free[code]
+
+    def cap_of(self, code: int) -> IntArray:
+        """Capacity of a class by row."""
+        return self.cap[code]
+
+    def room(self, row: int) -> Room:
+        """What is left inside of a host: to be read, not to be changed."""
+        host = self.hosts[row]
+        return self._inside.room(host, self.placed.on(host.id))
 
     def count_stale(self, limit: float) -> int:
         """How many hosts last reported more than ``limit`` seconds ago, or never."""
@@ -83,14 +184,10 @@ class HostTable(HostRows):
         names = self.names  # of a table that its owner may change meanwhile
         return [names[row] for row in rows.tolist() if row < len(names)]
 
-    def whole_version(self, provider_id: int) -> int:
-        """The version up to which we know all that is placed on a host; -1: unknown host.
-
-        Behind ``version`` where a commit of ours showed that others had
-        written the host in between: that news is still wanted.
-        """
-        row = self._by_id.get(provider_id)
-        return -1 if row is None else self._whole[row]
+    def known_version(self, provider_id: int) -> int:
+        """The version that a host is known whole at; -1: unknown host."""
+        row = self.row_of_id(provider_id)
+        return -1 if row is None else self.hosts[row].version
 
     def provider_ids_bytes(self) -> bytes:
         """The ids of all rows as packed int64."""
@@ -101,17 +198,27 @@ class HostTable(HostRows):
     def changes(self) -> list[HostChange]:
         """Every host as a piece of news, by row: a table built from them is alike.
 
-        For a table without open picks.  Where more was written to a host than is
-        known here, the news has the version that is known whole.
+        For a table without open picks.  Where a commit of ours is not known whole, its
+        claims are in the news, which has the version that is.
         """
         return [
             HostChange(
                 provider_id=row.id,
-                row=row if whole == row.version else msgspec.structs.replace(row, version=whole),
+                row=self._with_picks(row),
                 placed=list(self.placed.on(row.id).values()),
             )
-            for row, whole in zip(self.hosts, self._whole, strict=True)
+            for row in self.hosts
         ]
+
+    def _with_picks(self, row: HostRow) -> HostRow:
+        picks = self._usage.laid.get(row.id)
+        if not picks:
+            return row
+        used = dict(row.used)
+        for pick in picks.values():
+            for name, amount in pick.amounts.items():
+                used[name] = used.get(name, 0) + amount
+        return replace(row, used=used)
 
     def generations(self) -> dict[str, int]:
         """Generations of all known server groups."""
@@ -135,50 +242,33 @@ class HostTable(HostRows):
             self.renew()
         return changed
 
-    def settle(self, row: HostRow, claims: Iterable[str] | None = None) -> None:
-        """The truth about a host after a commit; who is placed stays as ``take`` noted it.
+    def settle(self, row: HostRow, claims: Container[str] | None = None) -> None:
+        """A host as a commit of ours left it; who is placed stays as ``take`` noted it.
 
-        :param claims: ids whose fate the truth contains; None: all pending ones
+        Where its version is the next one all of it is known.  Else others have written the
+        host since: its usage is taken over, and the rest is not known until news come.
+
+        :param claims: ids of the picks that it contains; None: all that are laid over it
         """
         self.check_writable()
-        i = self._by_id.get(row.id)
-        if i is None:
-            self.apply(HostChange(provider_id=row.id, row=row))
-            self._whole[self._by_id[row.id]] = -1
-            return
-        pending = self._pending.get(row.id)
-        if pending is not None:
-            done = [c for c in (list(pending) if claims is None else claims) if c in pending]
-            for claim_id in done:
-                del pending[claim_id]
-            self._fresh.note(row.id, done, row.reported_at)
-            if not pending:
-                del self._pending[row.id]
-        known = self.hosts[i].version
-        if row.version >= known:
-            follows = row.version <= known + 1 and self._whole[i] == known
-            self._write(i, row)
-            if follows:
-                self._whole[i] = row.version
-        else:
-            self._write_usage(i)
-        self.seq += 1
+        i = self.row_of_id(row.id)
+        if i is not None:
+            self._write(i, self._usage.committed(self.hosts[i], row, claims))
+            self.seq += 1
+
+    def add_class(self, name: str) -> int:
+        """The line of a resource class, a new one where needed."""
+        return self._usage.add_class(self, name)
 
     def set_aggregates(self, aggregates: list[Aggregate]) -> None:
         """All aggregates anew: membership and availability zones follow."""
         self.check_writable()
-        self.known_aggregates = {a.uuid: a for a in sorted(aggregates, key=lambda a: a.id)}
-        self.aggregate_metadata = aggregate_overrides.by_key(aggregates)
-        self.membership_seq += 1
-        of: dict[str, tuple[str, ...]] = {}
-        for uuid, aggregate in self.known_aggregates.items():
-            self.aggregate_codes.add(uuid)
-            for name in aggregate.hosts:
-                of[name] = (*of.get(name, ()), uuid)
-        self._aggregates_of = of
+        membership = self._membership
+        membership.replace(aggregates)
+        self.known_aggregates, self.aggregate_metadata = membership.known, membership.metadata
         self.versions.touch(('aggregates', 'zone'))
         for i, row in enumerate(self.hosts):
-            self._write_membership(i, row)
+            membership.write(self, i, row, self._index.service_apart(i))
         self.facts_seq += 1
         self.seq += 1
 
@@ -203,32 +293,6 @@ class HostTable(HostRows):
         self.declared_metrics = declared
         self.seq += 1
 
-    def set_pool(
-        self, provider_id: int, resource_class: str, cap: int, used: int, hosts: Iterable[int]
-    ) -> None:
-        """A pool that hosts share: what any of them takes, all have less of.
-
-        :param hosts: provider ids of the sharers; unknown ones are left out
-        """
-        self.check_writable()
-        code = self.add_class(resource_class)
-        key = (provider_id, code)
-        if key not in self.pool_ids:
-            self.pool_ids = {**self.pool_ids, key: len(self.pool_ids)}
-            self.pool_free = np.append(self.pool_free, 0)
-            self.pool_cap = np.append(self.pool_cap, 0)
-        k = self.pool_ids[key]
-        self.pool_free[k] = cap - used
-        self.pool_cap = self.pool_cap.copy()  # snapshots share it
-        self.pool_cap[k] = cap
-        line = self.pool[code]
-        line[line == k] = -1
-        rows = [self._by_id[p] for p in hosts if p in self._by_id]
-        line[rows] = k
-        self.pooled |= {code}
-        self.facts_seq += 1
-        self.seq += 1
-
     # -- picks -------------------------------------------------------------------
 
     def take(self, provider_id: int, amounts: Mapping[str, int], placed: Placed) -> None:
@@ -237,72 +301,58 @@ class HostTable(HostRows):
         :raises Bug: an unknown host
         """
         self.check_writable()
-        i = self._by_id.get(provider_id)
+        i = self.row_of_id(provider_id)
         if i is None:
             raise exceptions.Bug(invariant=f'a pick is on a known host, not {provider_id}')
-        self._add(i, amounts, 1)
-        self._pending.setdefault(provider_id, {})[placed.claim_id] = (amounts, placed)
-        here = self.placed.on(provider_id)
-        is_new = placed.claim_id not in here
-        if not is_new:
-            self._there.add((provider_id, placed.claim_id))
-        self.placed.add(placed)
-        self._lay(i, placed, is_new)
-        self.instances[i] = len(here) + is_new
-        self._count_io(i)
+        host = self.hosts[i]
+        here, was_there = self.placed.add(placed)
+        self._usage.lay(self, i, host, Pick(amounts, placed, was_there))
+        if placed.layout is not None:
+            self._inside.lay(self, i, host, here, placed.layout, not was_there)
+        self.instances[i] = len(here)
         self.seq += 1
 
     def give(self, provider_id: int, amounts: Mapping[str, int], claim_id: str) -> None:
-        """Undo a ``take``.  Where the truth has been settled since, only the consumer goes.
+        """Undo a ``take``.  A pick that the host's row contains meanwhile is a claim: it stays.
 
-        A repeat may pick the very claim that is there already: that one stays.
+        So does the very claim that was there before: a repeat may pick its own place.
         """
         self.check_writable()
-        i = self._by_id.get(provider_id)
-        if i is None:
+        i = self.row_of_id(provider_id)
+        pick = None if i is None else self._usage.lift(self, i, self.hosts[i], claim_id)
+        if i is None or pick is None or pick.was_there:
             return
-        pending = self._pending.get(provider_id, {})
-        if pending.pop(claim_id, None) is not None:
-            self._add(i, amounts, -1)
-            if not pending:
-                del self._pending[provider_id]
-            self._count_io(i)
-        if (provider_id, claim_id) in self._there:
-            self._there.remove((provider_id, claim_id))
-        else:
-            here = self.placed.on(provider_id)
-            self.placed.remove(provider_id, claim_id)
-            if self._fresh.drop(provider_id, claim_id):
-                self._count_io(i)
-            if claim_id in here and here[claim_id].layout is not None:
-                self._write_room(i)
-        self.instances[i] = len(self.placed.on(provider_id))
+        self.placed.remove(provider_id, claim_id)
+        here = self.placed.on(provider_id)
+        if pick.placed.layout is not None:
+            self._inside.write(self, i, self.hosts[i], here)
+        self.instances[i] = len(here)
         self.seq += 1
 
     def pending_of(self, provider_id: int) -> list[str]:
-        """Claim ids of the picks on a host that no truth contains yet."""
-        return list(self._pending.get(provider_id, ()))
+        """Claim ids of the picks that the row of a host does not contain yet."""
+        return list(self._usage.laid.get(provider_id, NO_PICKS))
 
     def picks(self) -> dict[int, int]:
-        """Row -> how many picks lie over it that no truth contains yet."""
-        rows = self._by_id
-        return {rows[p]: len(picks) for p, picks in self._pending.items() if p in rows}
+        """Row -> how many picks lie over it that it does not contain yet."""
+        rows = self.row_by_id
+        return {rows[p]: len(picks) for p, picks in self._usage.laid.items() if p in rows}
 
     def fresh_picks(self) -> dict[int, dict[str, float]]:
-        """Committed picks that no report can contain yet; see ``core.table.unreported``."""
-        return self._fresh.as_dict()
+        """Committed picks that no report can contain yet; see ``core.table.usage``."""
+        return self._usage.unreported.as_dict()
 
     def set_fresh_picks(self, picks: Mapping[int, Mapping[str, float]]) -> None:
         """All of them anew, as :meth:`fresh_picks` gave them."""
         self.check_writable()
-        self._fresh = FreshPicks(picks)
+        self._usage.unreported = Unreported(picks)
         for provider_id in picks:
-            i = self._by_id.get(provider_id)
+            i = self.row_of_id(provider_id)
             if i is not None:
-                self._count_io(i)
+                self._usage.count_io(self, i, self.hosts[i])
         self.seq += 1
 
-    # -- versions --------------------------------------------------------------
+    # -- copies ----------------------------------------------------------------
 
     def snapshot(self) -> 'HostTable':
         """A read-only independent version."""
@@ -314,86 +364,123 @@ class HostTable(HostRows):
 
     def _clone(self, writable: bool) -> 'HostTable':
         other: HostTable = HostTable.__new__(HostTable)
-        other.__dict__.update(self.__dict__)
-        other._copies = {}
+        self.copy_columns(other, writable)
+        other.now, other.seq, other.default_zone = self.now, self.seq, self.default_zone
+        other.declared_metrics, other._groups = self.declared_metrics, dict(self._groups)
+        other._packed_ids = self._packed_ids
         other.versions, other.kept_masks = self.versions.copy(), KeptMasks()
         other.kept = KeptArrays(other.versions)
-        self.copy_columns(other, writable)
-        other.frozen = not writable
-        for name in (
-            'names',
-            'nodes',
-            'hosts',
-            '_whole',
-            'largest_floor',
-            'min_ceiling',
-            'has_step',
-        ):
-            setattr(other, name, list(getattr(self, name)))
-        for name in (
-            'classes',
-            'zones',
-            'cells',
-            'locations',
-            'trait_codes',
-            'platforms',
-            'aggregate_codes',
-        ):
-            setattr(other, name, getattr(self, name).copy())
-        other.placed = self.placed.copy()
-        other.pool_free = self.pool_free.copy()
-        other.pool_free.flags.writeable = writable
-        other._groups = dict(self._groups)
-        other._pending = {p: dict(claims) for p, claims in self._pending.items()}
-        other._there = set(self._there)
-        other._fresh = self._fresh.copy()
-        other._trait_sets = {}
-        self._copy_inside(other)
-        other.minima = {}
-        self._shared_names = other._shared_names = True
+        other._take_parts(
+            self._index.copy(),
+            self._usage.copy(),
+            self._facts.copy(),
+            self._membership.copy(),
+            self._inside.copy(),
+            self.placed.copy(),
+        )
         return other
 
     # -- inside ------------------------------------------------------------------
 
     def _fold(self, change: HostChange) -> bool:
-        row, i = change.row, self._by_id.get(change.provider_id)
+        row, i = change.row, self.row_of_id(change.provider_id)
         if row is None:
-            if i is None:
-                return False
-            self._remove(i)
-            self.seq += 1
-            return True
+            if i is not None:
+                self._remove(i)
+                self.seq += 1
+            return i is not None
         if i is None:
             i = self._append(row)
-        elif row.version < self.hosts[i].version or row.version <= self._whole[i]:
+        elif row.version <= self.hosts[i].version:
             return False
-        self._fold_placed(i, change)
+        self._fold_placed(i, row, change.placed)
         self._write(i, row)
-        self._layouts_changed(i)
-        self._whole[i] = row.version
+        self._inside.layouts_changed(self, i, row, self.placed.on(row.id))
         self.seq += 1
         return True
 
-    def _fold_placed(self, i: int, change: HostChange) -> None:
-        host = change.provider_id
+    def _fold_placed(self, i: int, row: HostRow, placed: Iterable[Placed]) -> None:
         # A claim on something below or beside the host counts as being on the host.
-        placed = {
-            p.claim_id: p if p.provider_id == host else replace(p, provider_id=host)
-            for p in change.placed
+        here = {
+            p.claim_id: p if p.provider_id == row.id else replace(p, provider_id=row.id)
+            for p in placed
         }
-        pending = self._pending.get(change.provider_id)
-        if pending is not None:
-            # Picks that the news contains are truth now; the others stay laid over it.
-            self._there.difference_update([(host, claim_id) for claim_id in pending])
-            done = [c for c in pending if c in placed]
-            for claim_id in done:
-                del pending[claim_id]
-                self._there.add((host, claim_id))
-            if change.row is not None:
-                self._fresh.note(host, done, change.row.reported_at)
-            placed.update((claim_id, pick[1]) for claim_id, pick in pending.items())
-            if not pending:
-                del self._pending[change.provider_id]
-        self._fresh.keep(host, placed)
-        self.placed.replace(change.provider_id, placed)
-        self.arrays['instances'][i] = len(placed)
+        self._usage.contained(row, here)
+        # Picks that the news does not contain stay laid over it.
+        for claim_id, pick in self._usage.laid.get(row.id, NO_PICKS).items():
+            here[claim_id] = pick.placed
+        self._usage.unreported.keep(row.id, here)
+        self.placed.replace(row.id, here)
+        self.arrays['instances'][i] = len(here)
+
+    def _append(self, row: HostRow) -> int:
+        i = self.count
+        self.reserve(i + 1)
+        self.count = i + 1
+        self._index.append(row)
+        self._packed_ids = None
+        return i
+
+    def _remove(self, i: int) -> None:
+        provider_id = self.hosts[i].id
+        self._index.remove(i)
+        self.placed.replace(provider_id, {})
+        self._usage.forget(provider_id)
+        self._inside.forget(provider_id)
+        self.move_row(self.count - 1, i)
+        self.count -= 1
+        self.versions.rows += 1
+        self._packed_ids = None
+        self.facts_seq += 1
+
+    def _write(self, i: int, row: HostRow) -> None:
+        """Every column of a row; facts only where they differ from what is there."""
+        old, arrays = self.hosts[i], self.arrays
+        if counters_only(old, row):
+            self.hosts[i] = row
+            for name, read in PLAIN_LIVELY:
+                arrays[name][i] = read(row)
+            if row.foreign != old.foreign:
+                self._usage.write(self, i, row)
+            else:
+                self._usage.follow(self, i, row)
+            return
+        moved = self._index.rename(i, row)
+        if old.facts is not row.facts and old.facts != row.facts:
+            self._usage.write_inventories(self, i, row.facts.inventories)
+            self._facts.write(self, i, old, row.facts)
+        elif old.facts is not row.facts:
+            row = msgspec.structs.replace(row, facts=old.facts)  # one copy is enough
+        self.hosts[i] = row
+        if moved or _membership(old) != _membership(row) or old.version < 0:
+            self._membership.write(self, i, row, self._index.service_apart(i))
+        if self.versions.note(old, row):
+            self.facts_seq += 1
+        self._inside.facts_changed(self, i, row, self.placed.on(row.id), old.facts)
+        for name, read in PLAIN:
+            self.arrays[name][i] = read(row)
+        self._usage.write(self, i, row)
+
+    def providers_of(self, row: int, amounts: Mapping[str, int]) -> dict[int, dict[str, int]]:
+        """Provider id -> class -> amount, of what a claim takes on a host."""
+        return {int(self.ids[row]): dict(amounts)}
+
+
+def _membership(row: HostRow) -> tuple[object, ...]:
+    return row.name, row.cell, row.zone, row.aggregates
+
+
+def counters_only(old: HostRow, new: HostRow) -> bool:
+    """Whether all else is as it was: mostly it is made from the very same facts."""
+    return (
+        new.facts is old.facts
+        and new.over_committed == old.over_committed
+        and old.version >= 0
+        and new.name == old.name
+        and new.node == old.node
+        and new.cell == old.cell
+        and new.zone == old.zone
+        and new.aggregates == old.aggregates
+        and new.disabled == old.disabled
+        and new.service_disabled == old.service_disabled
+    )

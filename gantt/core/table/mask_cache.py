@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 from gantt.core.resources.host import HostFacts, HostRow
-from gantt.core.table.columns import BoolArray
+from gantt.core.table.columns import FOLLOWED, MADE_FROM, BoolArray
 
 #: Bytes that the masks of one table may take, and how many there may be of a small table.
 BYTES_MAX = 64 << 20
@@ -21,28 +21,8 @@ ARRAYS_MAX = 256
 
 T = TypeVar('T')
 
-#: Field of the facts -> columns that are made from it.
-_OF_FACTS = {
-    'traits': ('traits',),
-    'location': ('location',),
-    'hypervisor': ('hypervisor', 'hypervisor_version', 'platform', 'address'),
-    'metrics': ('metrics',),
-    'inventories': ('cap', 'min_unit', 'largest', 'step', 'total', 'reserved', 'ratio'),
-}
-#: Field of a row -> columns that are made from it; a host's name says in which aggregates it is.
-_OF_ROW = {
-    'name': ('names', 'nodes', 'aggregates', 'zone'),
-    'node': ('nodes',),
-    'cell': ('cell',),
-    'zone': ('zone',),
-    'aggregates': ('aggregates', 'zone'),
-    'disabled': ('enabled', 'open'),
-    'service_disabled': ('enabled', 'open'),
-    'over_committed': ('over_committed', 'open'),
-}
-FOLLOWED = frozenset(
-    column for columns in (*_OF_FACTS.values(), *_OF_ROW.values()) for column in columns
-)
+_OF_FACTS = {f: names for f, names in MADE_FROM.items() if f in HostFacts.__struct_fields__}
+_OF_ROW = {f: names for f, names in MADE_FROM.items() if f not in _OF_FACTS and f != 'id'}
 
 
 class Versions:
@@ -67,23 +47,23 @@ class Versions:
         for column in columns:
             self._of[column] += 1
 
-    def note(self, old: HostRow, new: HostRow) -> None:
-        """A row has been written over another; ``old`` of version -1: a host has come."""
+    def note(self, old: HostRow, new: HostRow) -> bool:
+        """A row has been written over another; ``old`` of version -1: a host has come.
+
+        :returns: whether anything has changed that is followed
+        """
         if old.version < 0:
             self.rows += 1
-            return
-        for field, columns in _OF_ROW.items():
-            if getattr(old, field) != getattr(new, field):
-                self.touch(columns)
+            return True
+        fields = [field for field in _OF_ROW if getattr(old, field) != getattr(new, field)]
         if old.facts is not new.facts:
-            self._note_facts(old.facts, new.facts)
-
-    def _note_facts(self, old: HostFacts, new: HostFacts) -> None:
-        if old.hypervisor.service != new.hypervisor.service:
-            self.touch(_OF_ROW['name'])  # a name as well
-        for field, columns in _OF_FACTS.items():
-            if getattr(old, field) != getattr(new, field):
-                self.touch(columns)
+            before, facts = old.facts, new.facts
+            fields += [f for f in _OF_FACTS if getattr(before, f) != getattr(facts, f)]
+            if before.hypervisor.service != facts.hypervisor.service:
+                fields.append('name')  # a name as well
+        for field in fields:
+            self.touch(MADE_FROM[field])
+        return bool(fields)
 
     def at(self, columns: tuple[str, ...]) -> tuple[int, ...]:
         """The versions of these columns."""

@@ -6,12 +6,8 @@ so that a snapshot may keep what it was given.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from gantt.core.resources.host import Placed
-
-if TYPE_CHECKING:
-    pass
 
 _NOTHING: dict[str, Placed] = {}
 #: Comings and goings of flavors that are remembered.
@@ -110,14 +106,18 @@ class PlacedIndex:
         else:
             self._on.pop(provider_id, None)
 
-    def add(self, placed: Placed) -> None:
-        """One more claim."""
+    def add(self, placed: Placed) -> tuple[Mapping[str, Placed], bool]:
+        """One more claim.
+
+        :returns: all on its host, and whether it was there before
+        """
         here = self.on(placed.provider_id)
         old = here.get(placed.claim_id)
         if old is not None:
             self._forget(old)
-        self._on[placed.provider_id] = here | {placed.claim_id: placed}
+        here = self._on[placed.provider_id] = here | {placed.claim_id: placed}
         self._note(placed)
+        return here, old is not None
 
     def remove(self, provider_id: int, claim_id: str) -> None:
         """One claim less; nothing where it is not there."""

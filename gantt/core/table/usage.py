@@ -1,169 +1,276 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of each class is used and free, by row: the database's figures and open picks.
+"""How much of each class is used and free: the database's figures, and our picks over them.
 
 Invariant: ``free == cap - used - foreign`` for every row and class, ``used`` being
-the database's figure plus the open picks; of a class that a pool shares, the pool's.
+the figure of the host's row plus the picks that this row does not contain.
+
+A pick is open until it is committed.  A commit tells at which version of the host it
+was written; the pick stays laid over the host until its row has that version.  A host
+counts the guests that it is building only in its next report: until then each of our
+picks counts as one, so that picks of successive batches do not find a host idle that is
+about to be busy.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 
-import numpy as np
+import msgspec
 
 from gantt.core.messages import resource_classes
+from gantt.core.messages.report import IO_WORKLOAD
+from gantt.core.messages.resource_classes import AMOUNT_MAX, Inventory
 from gantt.core.resources.host import HostRow, Placed
-from gantt.core.table.columns import BY_CLASS, ROWS_MIN, Codes, IntArray
-from gantt.core.table.topology_rows import InsideRows
-from gantt.core.table.unreported import FreshPicks
-
-NO_PICKS: dict[str, tuple[Mapping[str, int], Placed]] = {}
+from gantt.core.table.columns import BY_CLASS, Codes, Columns
 
 
-class UsageRows(InsideRows):
-    """See the module docstring.
+class Pick(msgspec.Struct, gc=False):
+    """A pick that is laid over a host: the row there does not contain it yet.
+
+    :ivar was_there: the claim was on the host without it: a repeat may pick its own place
+    :ivar version: of the host, as the commit wrote it; None: it is not committed
+    """
+
+    amounts: Mapping[str, int]
+    placed: Placed
+    was_there: bool = False
+    version: int | None = None
+
+
+NO_PICKS: dict[str, Pick] = {}
+
+
+class Unreported:
+    """Committed picks that no report of their host can contain yet.
+
+    Provider id -> claim id -> when the host had reported last, as of the commit.
+    """
+
+    def __init__(self, of: Mapping[int, Mapping[str, float]] | None = None) -> None:
+        self._of = {host: dict(picks) for host, picks in (of or {}).items() if picks}
+        #: No pick on a host is from before this report of it.
+        self._oldest = {host: min(picks.values()) for host, picks in self._of.items()}
+
+    def as_dict(self) -> dict[int, dict[str, float]]:
+        """All of it, as another one may be made from."""
+        return {host: dict(picks) for host, picks in self._of.items()}
+
+    def note(self, provider_id: int, claims: Iterable[str], reported_at: float) -> None:
+        """These claims are committed on a host that had reported at that time."""
+        picks = dict.fromkeys(claims, reported_at)
+        if picks:
+            self._of.setdefault(provider_id, {}).update(picks)
+            self._oldest[provider_id] = min(reported_at, self._oldest.get(provider_id, reported_at))
+
+    def drop(self, provider_id: int, claim_id: str) -> None:
+        """The claim is not there any more, or is reported."""
+        picks = self._of.get(provider_id)
+        if picks is not None and picks.pop(claim_id, None) is not None and not picks:
+            del self._of[provider_id]
+            del self._oldest[provider_id]
+
+    def keep(self, provider_id: int, claims: Collection[str]) -> None:
+        """No claims but these are on the host."""
+        for claim_id in [c for c in self._of.get(provider_id, ()) if c not in claims]:
+            self.drop(provider_id, claim_id)
+
+    def operations(self, row: HostRow, laid: Collection[str]) -> int:
+        """Guests being built or moved: as the host said last, and picks of ours beside them.
+
+        :param laid: claim ids of picks that are laid over it
+        """
+        said = row.facts.metrics.get(IO_WORKLOAD)
+        known = int(said.value) if said is not None and 0 < said.value <= AMOUNT_MAX else 0
+        picks = self._of.get(row.id)
+        if picks is None:
+            return known + len(laid)
+        if self._oldest[row.id] < row.reported_at:
+            for claim_id in [c for c, at in picks.items() if at < row.reported_at]:
+                self.drop(row.id, claim_id)
+            if picks:
+                self._oldest[row.id] = min(picks.values())
+        # Asked for each pick: not all those on the host are looked at.
+        return known + len(laid) + len(picks) - sum(c in picks for c in laid)
+
+
+class Usage:
+    """The resource classes of a table, bounds of their inventories, and our picks.
 
     :ivar largest_floor: by class, no inventory takes less than this in one piece
     :ivar min_ceiling: by class, no inventory has a larger min_unit
     :ivar has_step: by class, whether any inventory has a step other than 1
+    :ivar laid: provider id -> claim id -> pick
     """
 
-    def __init__(self, rows: int = ROWS_MIN) -> None:
-        super().__init__(rows)
+    def __init__(self) -> None:
         self.classes = Codes()
         self.largest_floor: list[int] = []
         self.min_ceiling: list[int] = []
         self.has_step: list[bool] = []
-        self.pooled: frozenset[int] = frozenset()
-        self.pool_ids: dict[tuple[int, int], int] = {}
-        self.pool_free: IntArray = np.zeros(0, np.int64)
-        self.pool_cap: IntArray = np.zeros(0, np.int64)
-        self._pending: dict[int, dict[str, tuple[Mapping[str, int], Placed]]] = {}
-        self._fresh = FreshPicks()
-        for name in resource_classes.HOT:
-            self.add_class(name)
+        self.laid: dict[int, dict[str, Pick]] = {}
+        self.unreported = Unreported()
 
-    def class_code(self, name: str) -> int | None:
-        """The line of a resource class in the arrays, None where no host ever had it."""
-        return self.classes.get(name)
+    def copy(self) -> 'Usage':
+        other = Usage()
+        other.classes = self.classes.copy()
+        other.largest_floor, other.min_ceiling = list(self.largest_floor), list(self.min_ceiling)
+        other.has_step = list(self.has_step)
+        # What a commit notes in a pick replaces it.
+        other.laid = {host: dict(picks) for host, picks in self.laid.items()}
+        other.unreported = Unreported(self.unreported.as_dict())
+        return other
 
-    def free_of(self, code: int) -> IntArray:
-        """Free amount of a class by row; a sharer shows what its pool has left."""
-        if code not in self.pooled:
-            return self.free[code]
-        index = self.pool[code]
-        shared = self.pool_free.take(index, mode='wrap')
-        return np.where(index >= 0, shared, self.free[code])
-
-    def cap_of(self, code: int) -> IntArray:
-        """Capacity of a class by row; of a sharer, its pool's."""
-        if code not in self.pooled:
-            return self.cap[code]
-        index = self.pool[code]
-        return np.where(index >= 0, self.pool_cap.take(index, mode='wrap'), self.cap[code])
-
-    def add_class(self, name: str) -> int:
+    def add_class(self, columns: Columns, name: str) -> int:
         """The line of a resource class, a new one where needed."""
         code = self.classes.add(name)
         if code == len(self.has_step):
             self.largest_floor.append(resource_classes.AMOUNT_MAX)
             self.min_ceiling.append(1)
             self.has_step.append(False)
-            self.widen(BY_CLASS, code + 1)
-            self.facts_seq += 1
+            columns.widen(BY_CLASS, code + 1)
         return code
 
-    def _write_counters(self, i: int, row: HostRow) -> None:
-        """What claims and reports change, anew."""
-        arrays = self.arrays
-        arrays['over_committed'][i] = row.over_committed
-        arrays['open'][i] = row.is_open
-        arrays['reported_at'][i] = row.reported_at
-        arrays['generation'][i] = row.generation
-        arrays['version'][i] = row.version
-        self._write_usage(i)
+    # -- columns ---------------------------------------------------------------
 
-    def _follow_counters(self, i: int, old: HostRow, row: HostRow) -> None:
-        """The same where the columns say ``old``, with which ``row`` shares all but counters."""
-        arrays = self.arrays
-        if row.reported_at != old.reported_at:
-            arrays['reported_at'][i] = row.reported_at
-        arrays['generation'][i] = row.generation
-        arrays['version'][i] = row.version
-        if row.foreign != old.foreign or self.pooled or not self._follow_usage(i, row):
-            self._write_usage(i)
-        else:
-            self._count_io(i)
+    def write_inventories(
+        self, columns: Columns, i: int, inventories: Mapping[str, Inventory]
+    ) -> None:
+        """What a host has, anew; what is used of it is to be written after it."""
+        codes = [self.add_class(columns, name) for name in inventories]
+        arrays = columns.arrays
+        for name in ('cap', 'largest', 'total', 'reserved'):
+            arrays[name][:, i] = 0
+        for name in ('min_unit', 'step', 'ratio'):
+            arrays[name][:, i] = 1
+        for code, inventory in zip(codes, inventories.values(), strict=True):
+            arrays['cap'][code, i] = inventory.cap
+            arrays['largest'][code, i] = largest = inventory.largest
+            arrays['min_unit'][code, i] = inventory.min_unit
+            arrays['step'][code, i] = inventory.step_size
+            arrays['total'][code, i] = inventory.total
+            arrays['reserved'][code, i] = inventory.reserved
+            arrays['ratio'][code, i] = inventory.allocation_ratio
+            # Bounds only ever widen: a looser one costs a comparison, never an answer.
+            self.largest_floor[code] = min(self.largest_floor[code], largest)
+            self.min_ceiling[code] = max(self.min_ceiling[code], inventory.min_unit)
+            self.has_step[code] = self.has_step[code] or inventory.step_size != 1
 
-    def _follow_usage(self, i: int, row: HostRow) -> bool:
-        """Bring what is used to what it is now; False where a class is new to the table.
-
-        After a commit of ours the table mostly says it already: the picks were laid over it.
-        """
-        used = self.arrays['used']
-        said = used[:, i].tolist()
-        now = [0] * len(said)
-        codes = self.classes
-        shares: list[Mapping[str, int]] = [row.used]
-        shares += [amounts for amounts, _ in self._pending.get(row.id, NO_PICKS).values()]
-        for amounts in shares:
-            for name, amount in amounts.items():
-                code = codes.get(name)
-                if code is None:
-                    return False
-                now[code] += amount
-        if now != said:
-            free = self.arrays['free']
-            for code, (before, after) in enumerate(zip(said, now, strict=True)):
-                if before != after:
-                    used[code, i] = after
-                    free[code, i] += before - after
-        return True
-
-    def _write_usage(self, i: int) -> None:
-        row, used, free = self.hosts[i], self.arrays['used'], self.arrays['free']
-        codes = [self.add_class(name) for name in (*row.used, *row.foreign)]
-        if codes:
-            used, free = self.arrays['used'], self.arrays['free']
+    def write(self, columns: Columns, i: int, row: HostRow) -> None:
+        """What is used of a host, anew."""
+        codes = [self.add_class(columns, name) for name in (*row.used, *row.foreign)]
+        used, free = columns.arrays['used'], columns.arrays['free']
         used[:, i] = 0
         for code, amount in zip(codes, row.used.values(), strict=False):
             used[code, i] = amount
-        free[:, i] = self.arrays['cap'][:, i] - used[:, i]
+        free[:, i] = columns.arrays['cap'][:, i] - used[:, i]
         for code, amount in zip(codes[len(row.used) :], row.foreign.values(), strict=True):
             free[code, i] -= amount
-        for amounts, _ in self._pending.get(row.id, NO_PICKS).values():
-            self._add(i, amounts, 1, pools=False)
-        self._count_io(i)
+        for pick in self.laid.get(row.id, NO_PICKS).values():
+            self._add(columns, i, pick.amounts, 1)
+        self.count_io(columns, i, row)
 
-    def _count_io(self, i: int) -> None:
+    def follow(self, columns: Columns, i: int, row: HostRow) -> None:
+        """The same where nothing else has changed.
+
+        After a commit of ours the table mostly says it already: the picks were laid over it.
+        """
+        used = columns.arrays['used']
+        before = used[:, i].tolist()
+        now = [0] * len(before)
+        shares: list[Mapping[str, int]] = [row.used]
+        shares += [pick.amounts for pick in self.laid.get(row.id, NO_PICKS).values()]
+        for amounts in shares:
+            for name, amount in amounts.items():
+                code = self.classes.get(name)
+                if code is None:
+                    self.write(columns, i, row)
+                    return
+                now[code] += amount
+        if now != before:
+            free = columns.arrays['free']
+            for code, (old, new) in enumerate(zip(before, now, strict=True)):
+                if old != new:
+                    used[code, i] = new
+                    free[code, i] += old - new
+        self.count_io(columns, i, row)
+
+    def count_io(self, columns: Columns, i: int, row: HostRow) -> None:
         """Guests being built or moved, as the host says, and picks of ours since."""
-        row = self.hosts[i]
-        pending = self._pending.get(row.id, NO_PICKS)
-        self.arrays['io_ops'][i] = self._fresh.operations(row, pending)
+        laid = self.laid.get(row.id, NO_PICKS)
+        columns.arrays['io_ops'][i] = self.unreported.operations(row, laid)
 
-    def _add(self, i: int, amounts: Mapping[str, int], sign: int, pools: bool = True) -> None:
+    def _add(self, columns: Columns, i: int, amounts: Mapping[str, int], sign: int) -> None:
         for name, amount in amounts.items():
             code = self.classes.get(name)
             if code is None:
-                code = self.add_class(name)
-            arrays = self.arrays
-            k = arrays['pool'][code, i] if code in self.pooled else -1
-            if k < 0:
-                arrays['used'][code, i] += sign * amount
-                arrays['free'][code, i] -= sign * amount
-            elif pools:
-                self.pool_free[k] -= sign * amount
+                code = self.add_class(columns, name)
+            columns.arrays['used'][code, i] += sign * amount
+            columns.arrays['free'][code, i] -= sign * amount
 
+    # -- picks -----------------------------------------------------------------
 
-def counters_only(old: HostRow, new: HostRow) -> bool:
-    """Whether all else is as it was: mostly it is made from the very same facts."""
-    return (
-        new.facts is old.facts
-        and new.over_committed == old.over_committed
-        and old.version >= 0
-        and new.name == old.name
-        and new.node == old.node
-        and new.cell == old.cell
-        and new.zone == old.zone
-        and new.aggregates == old.aggregates
-        and new.disabled == old.disabled
-        and new.service_disabled == old.service_disabled
-    )
+    def lay(self, columns: Columns, i: int, row: HostRow, pick: Pick) -> None:
+        """Lay a pick over a host."""
+        self._add(columns, i, pick.amounts, 1)
+        self.laid.setdefault(row.id, {})[pick.placed.claim_id] = pick
+        self.count_io(columns, i, row)
+
+    def lift(self, columns: Columns, i: int, row: HostRow, claim_id: str) -> Pick | None:
+        """Take a pick off again; None where none is laid."""
+        pick = self.laid.get(row.id, NO_PICKS).get(claim_id)
+        if pick is not None:
+            self._add(columns, i, pick.amounts, -1)
+            self._drop(row.id, [claim_id])
+            self.count_io(columns, i, row)
+        return pick
+
+    def committed(self, known: HostRow, row: HostRow, claims: Container[str] | None) -> HostRow:
+        """The row to store of a host as a commit of ours left it; see ``HostTable.settle``.
+
+        :param known: the row that is stored
+        :param claims: ids of the picks that are committed; None: all
+        """
+        laid = self.laid.get(row.id, NO_PICKS)
+        done = [c for c, p in laid.items() if p.version is None and (claims is None or c in claims)]
+        self.unreported.note(row.id, done, row.reported_at)
+        if row.version == known.version + 1:
+            self._drop(row.id, done)
+            return row
+        version = max(row.version, known.version + (row.version == known.version))
+        for claim_id in done:
+            laid[claim_id] = msgspec.structs.replace(laid[claim_id], version=version)
+        if row.version < known.version:
+            self.contained(known, ())
+            return known
+        used = dict(row.used)
+        for pick in laid.values():
+            if pick.version is not None:
+                for name, amount in pick.amounts.items():
+                    used[name] = used.get(name, 0) - amount
+        return msgspec.structs.replace(row, version=known.version, used=used)
+
+    def contained(self, row: HostRow, placed: Container[str]) -> None:
+        """The row contains these claims, and all that was written up to its version."""
+        laid = self.laid.get(row.id)
+        if not laid:
+            return
+        there = [claim_id for claim_id in laid if claim_id in placed]
+        opened = [claim_id for claim_id in there if laid[claim_id].version is None]
+        self.unreported.note(row.id, opened, row.reported_at)
+        past = [c for c, p in laid.items() if p.version is not None and p.version <= row.version]
+        self._drop(row.id, {*there, *past})
+        for claim_id, pick in laid.items():
+            if pick.was_there:
+                laid[claim_id] = msgspec.structs.replace(pick, was_there=False)
+
+    def forget(self, provider_id: int) -> None:
+        """The host is gone."""
+        self.laid.pop(provider_id, None)
+        self.unreported.keep(provider_id, ())
+
+    def _drop(self, provider_id: int, claims: Iterable[str]) -> None:
+        laid = self.laid.get(provider_id)
+        if laid is None:
+            return
+        for claim_id in claims:
+            del laid[claim_id]
+        if not laid:
+            del self.laid[provider_id]

@@ -14,7 +14,7 @@ import numpy as np
 from gantt import exceptions
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option, Plugin
-from gantt.core.table import aggregate_overrides
+from gantt.core.table import aggregates
 from gantt.core.table.columns import TAKEN, BoolArray, FloatArray, IntArray
 from gantt.core.table.host_table import HostTable
 
@@ -83,8 +83,8 @@ class Weigher(Plugin):
 
     def _check(self, option: Option, value: Any) -> None:
         super()._check(option, value)
-        if option.name == self.multiplier_option and not aggregate_overrides.is_usable(value):
-            self._refuse(option, aggregate_overrides.EXPECTED, value)
+        if option.name == self.multiplier_option and not aggregates.is_usable(value):
+            self._refuse(option, aggregates.EXPECTED, value)
 
     @property
     def multiplier(self) -> float:
@@ -146,11 +146,10 @@ class Weigher(Plugin):
 
 def check_multiplier(weigher: Weigher) -> None:
     """:raises PluginError: the multiplier is no finite number, or too large"""
-    if not aggregate_overrides.is_usable(weigher.multiplier):
+    if not aggregates.is_usable(weigher.multiplier):
         raise exceptions.PluginError(
             plugin=weigher.name,
-            problem=f'multiplier: expected {aggregate_overrides.EXPECTED}, '
-            f'got {weigher.multiplier}',
+            problem=f'multiplier: expected {aggregates.EXPECTED}, got {weigher.multiplier}',
             fix='Set it accordingly',
         )
 
@@ -163,12 +162,7 @@ def _overrides(hosts: HostTable, key: str) -> FloatArray | None:
     said = hosts.aggregate_metadata.get(key)
     if not said:
         return None
-    kept = hosts.minima.get(key)
-    if kept is not None and kept[0] == hosts.membership_seq:
-        return kept[1]
-    found = _minimum(hosts, said)
-    hosts.minima[key] = (hosts.membership_seq, found)
-    return found
+    return hosts.kept.get(('minimum', key), ('aggregates',), lambda: _minimum(hosts, said))
 
 
 def _minimum(hosts: HostTable, said: dict[str, str]) -> FloatArray | None:
@@ -176,7 +170,7 @@ def _minimum(hosts: HostTable, said: dict[str, str]) -> FloatArray | None:
     broken = np.zeros(len(hosts), np.bool_)
     for uuid, text in said.items():
         members = _members(hosts, uuid)
-        value = aggregate_overrides.number(text)
+        value = aggregates.number(text)
         if value is None:
             broken |= members
         else:
@@ -227,12 +221,12 @@ class FreeWeigher(Weigher):
         code = hosts.class_code(self.resource_class)
         if code is None:
             return None
-        free = hosts.free_of(code).take(rows)
+        free = hosts.free[code].take(rows)
         return free - self._promised(hosts, code, rows) if self.is_physical else free
 
     def value(self, hosts: HostTable, spec: RequestSpec, row: int) -> float:
         code = hosts.class_code(self.resource_class)
-        if code is None or code in hosts.pooled or self.is_physical:
+        if code is None or self.is_physical:
             return super().value(hosts, spec, row)
         return hosts.free.item(code, row)
 
@@ -240,14 +234,13 @@ class FreeWeigher(Weigher):
         code = hosts.class_code(self.resource_class)
         if code is None:
             return None
-        caps = hosts.cap_of(code).take(rows)
+        caps = hosts.cap[code].take(rows)
         if self.is_physical:
             caps -= self._promised(hosts, code, rows)
         return caps.astype(float)
 
     @staticmethod
     def _promised(hosts: HostTable, code: int, rows: IntArray) -> IntArray:
-        """What may be promised beyond the hardware; of a pool, nothing."""
+        """What may be promised beyond the hardware."""
         real = hosts.total[code].take(rows) - hosts.reserved[code].take(rows)
-        beyond = hosts.cap[code].take(rows) - real
-        return np.where(hosts.pool[code].take(rows) >= 0, 0, beyond)
+        return hosts.cap[code].take(rows) - real

@@ -10,7 +10,7 @@ from gantt.core.messages.base import Message, Name, Text, Uuid
 from gantt.core.messages.request import Names
 from gantt.core.resources.host import Aggregate
 from gantt.core.rules import layers
-from gantt.core.table import aggregate_overrides
+from gantt.core.table import aggregates
 from gantt.http.dispatch import Created
 from gantt.http.links import Paged, path_of
 from gantt.http.queries import DryRun, Page, unknown_marker
@@ -74,7 +74,7 @@ def set_aggregate(
     is_new = all(name not in (known.name, known.uuid) for known in world.insights.aggregates())
     saved = world.store.save_aggregate(name, body.metadata, body.hosts, body.uuid)
     world.insights.reload_soon()
-    said = ''.join(f'; {problem}' for problem in aggregate_overrides.problems([saved]))
+    said = ''.join(f'; {problem}' for problem in aggregates.problems([saved]))
     done = Change(dry_run=False, what=f'aggregate {saved.name} is saved{said}', now=saved)
     if not is_new:
         return done

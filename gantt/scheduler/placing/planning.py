@@ -359,10 +359,12 @@ class Planner:
           on, and were on as far as is known here; else its next commit fails and reads it.
         """
         written: set[int] = set()
+        claims: set[str] = set()
         for plan, fate in zip(plans, result.fates, strict=True):
             self.undo(plan, fate.accepted)
             written |= plan.providers(fate.accepted)
-        self._cache.settle(result.hosts, written - set(result.freed))
+            claims.update(plan.drafts[i].claim.id for i in fate.accepted)
+        self._cache.commit_applied(result.hosts, written - set(result.freed), claims)
         if result.groups or any(plan.group is not None for plan in plans):
             self._apply_groups(plans, result)
         # What a commit reads back of a host is its usage, not who has which of its cores.
@@ -405,7 +407,7 @@ class Planner:
             return
         placed = self._cache.working.placed
         were = {pid for uuid in changed for pid in placed.in_group(uuid)}
-        known = dict(self._cache.versions)
+        known = self._cache.versions
         try:
             rules, hosts = self._store.read_groups(changed, were)
         except exceptions.Unavailable:

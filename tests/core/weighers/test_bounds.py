@@ -8,7 +8,7 @@ import pytest
 from gantt import exceptions, plugin_loader
 from gantt.core.messages.report import Metric
 from gantt.core.resources.host import Aggregate
-from gantt.core.table import aggregate_overrides
+from gantt.core.table import aggregates
 from gantt.core.weighers.base import NORMALIZATIONS
 from tests.core.builders import a_host, a_request, a_table, an_id, decide
 
@@ -32,7 +32,7 @@ def test_a_multiplier_beyond_the_bound_is_refused_and_of_an_aggregate_has_no_say
     )
     table = a_table(a_host(1, ram=8192), a_host(2), aggregates=[fast])
     assert scores(table, ['RAMWeigher']) == {'cmp-1': 0.25, 'cmp-2': 1.0}
-    (said,) = aggregate_overrides.problems([fast])
+    (said,) = aggregates.problems([fast])
     assert 'expected a number from -1e12 to 1e12' in said
     option = 'cpu_weight_multiplier'
     with pytest.raises(exceptions.PluginError, match=option) as caught:
@@ -43,7 +43,7 @@ def test_a_multiplier_beyond_the_bound_is_refused_and_of_an_aggregate_has_no_say
 @pytest.mark.parametrize('kind', NORMALIZATIONS)
 def test_the_largest_multipliers_and_values_add_up_to_numbers(kind):
     options = {
-        f'{name}_weight_multiplier': aggregate_overrides.MULTIPLIER_MAX
+        f'{name}_weight_multiplier': aggregates.MULTIPLIER_MAX
         for name in ('ram', 'cpu', 'disk', 'metrics')
     }
     options |= {'metrics_weight_setting': 'm=1e300'}

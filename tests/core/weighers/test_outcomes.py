@@ -12,7 +12,7 @@ from gantt.core.messages.request import Destination, Image
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.resources.host import Aggregate
-from gantt.core.table import aggregate_overrides
+from gantt.core.table.aggregates import problems
 from gantt.core.table.metrics import DeclaredMetric
 from gantt.core.weighers.load import LoadWeigher
 from gantt.core.weighers.metrics import MetricsWeigher
@@ -303,7 +303,7 @@ def test_the_least_multiplier_of_a_hosts_aggregates_counts_and_one_that_is_none_
     table = a_table(*(a_host(n) for n in range(1, 5)), aggregates=aggregates)
     expected = {'cmp-1': 5.0, 'cmp-2': -2.0, 'cmp-3': 1.0, 'cmp-4': 1.0}
     assert totals(table, 'RAMWeigher') == expected
-    assert aggregate_overrides.problems(aggregates) == [
+    assert problems(aggregates) == [
         "aggregate agg-3: ram_weight_multiplier is '1,2', expected a number from -1e12 to 1e12; "
         'its hosts go by the option'
     ]
@@ -340,7 +340,7 @@ def test_no_array_is_made_where_no_aggregate_sets_a_multiplier():
     table = a_table(a_host(1), aggregates=[an_aggregate(1, [1], ssd='true')])
     weigher = plugin_loader.load(['RAMWeigher'], {}, plugin_loader.WEIGHERS)[0]
     assert weigher.multipliers(table, np.arange(1)) == 1.0
-    assert not table.minima
+    assert not table.kept._kept
 
 
 # -- normalization -------------------------------------------------------------------------
