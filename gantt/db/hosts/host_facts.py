@@ -8,7 +8,7 @@ from gantt.core.claims.host_facts import TellFacts
 from gantt.db.claims.claims import Changes, load_claims
 from gantt.db.hosts import providers
 from gantt.db.hosts.hosts import Hosts
-from gantt.scheduler.beside import FactsResult
+from gantt.scheduler.ports import FactsResult
 
 
 def tell(changes: Changes, hosts: Hosts, told: TellFacts) -> FactsResult:

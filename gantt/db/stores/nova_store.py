@@ -8,8 +8,7 @@ from gantt.core.nova.events import Cast, GuestSettled
 from gantt.db.claims.locks import Locks
 from gantt.db.hosts import host_facts, nova_hosts
 from gantt.db.stores.store_part import StorePart
-from gantt.scheduler.beside import FactsResult
-from gantt.scheduler.ports import HeardResult, OpenMove
+from gantt.scheduler.ports import FactsResult, HeardResult, OpenMove
 
 
 class NovaStore(StorePart):

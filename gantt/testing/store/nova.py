@@ -19,8 +19,7 @@ from gantt.core.nova.events import (
     NovaAggregate,
 )
 from gantt.core.nova.host_words import Heard
-from gantt.scheduler.beside import FactsResult
-from gantt.scheduler.ports import HeardResult, OpenMove
+from gantt.scheduler.ports import FactsResult, HeardResult, OpenMove
 from gantt.testing.store.operators import Operators, atomic
 
 _replace = msgspec.structs.replace
