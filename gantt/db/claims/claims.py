@@ -27,27 +27,15 @@ ALLOCATIONS = sa.select(_a).where(_a.c.claim_id.in_(_ids))
 LAYOUTS = sa.select(_c.c.provider_id, _c.c.id, _c.c.layout).where(
     _c.c.provider_id.in_(_ids), _c.c.live == 1, _c.c.layout.is_not(None)
 )
+#: Columns that change in the life of a claim; the layout is written by itself.
+CHANGED = (
+    *('state', 'live', 'lifecycle', 'consumer', 'lease_until', 'expires_at', 'move_id'),
+    *('adopted', 'absences', 'reason', 'updated_at'),
+)
 WRITE = (
     _c.update()
     .where(_c.c.id == sa.bindparam('b_id'), _c.c.state == sa.bindparam('b_state'))
-    .values(
-        {
-            name: sa.bindparam(name)
-            for name in (
-                'state',
-                'live',
-                'lifecycle',
-                'consumer',
-                'lease_until',
-                'expires_at',
-                'move_id',
-                'adopted',
-                'absences',
-                'reason',
-                'updated_at',
-            )
-        }
-    )
+    .values({name: sa.bindparam(name) for name in CHANGED})
 )
 WRITE_LAYOUT = (
     _c.update().where(_c.c.id == sa.bindparam('b_id')).values(layout=sa.bindparam('layout'))
@@ -127,22 +115,11 @@ class Changes:
             {
                 'b_id': before.id,
                 'b_state': before.state.value,
-                'state': now.state.value,
-                'live': int(now.is_live),
-                'lifecycle': now.lifecycle.value,
-                'consumer': now.consumer,
-                'lease_until': now.lease_until,
-                'expires_at': rows.expires_at(now),
-                'move_id': now.move_id,
-                'adopted': int(now.adopted),
-                'absences': now.absences,
-                'reason': now.reason,
-                'updated_at': now.updated_at,
+                **{name: rows.CLAIM[name](now) for name in CHANGED},
             }
         )
         if now.layout != before.layout:
-            layout = None if now.layout is None else rows.text(now.layout)
-            self._layouts.append({'b_id': before.id, 'layout': layout})
+            self._layouts.append({'b_id': before.id, 'layout': rows.CLAIM['layout'](now)})
         self.touch(before.provider_id)
         if before.is_live and not now.is_live:
             self.count(before, -1)

@@ -155,7 +155,8 @@ class Hosts:
                 .where(_c.c.provider_id == row.id, _c.c.live == 1, _c.c.absences != 0)
                 .values(absences=0)
             )
-        self.note(locked, msgspec.structs.replace(locked.templates[row.id], **_said(row)))
+        said = {name: getattr(row, name) for name in _REGISTERED}
+        self.note(locked, msgspec.structs.replace(locked.templates[row.id], **said))
         counters.epoch, counters.generation = row.epoch, row.generation
         counters.sequence, counters.full_sequence = row.sequence, row.full_sequence
 
@@ -376,36 +377,17 @@ def _registration(change: HostChange, incarnation: int, report_seconds: int) -> 
     return registered, change
 
 
-def _said(row: HostRow) -> dict[str, Any]:
-    """What a registration says beyond counters."""
-    return {
-        'uuid': row.uuid,
-        'node': row.node,
-        'cell': row.cell,
-        'zone': row.zone,
-        'build_topic': row.build_topic,
-        'boot_nonce': row.boot_nonce,
-        'speaks_for': row.speaks_for,
-        'journal': row.journal,
-        'journal_count': row.journal_count,
-        'key': row.key,
-    }
+#: What a registration says beyond counters.
+_REGISTERED = (
+    *('uuid', 'node', 'cell', 'zone', 'build_topic', 'boot_nonce', 'speaks_for'),
+    *('journal', 'journal_count', 'key'),
+)
 
 
 def facts_values(row: HostRow) -> dict[str, Any]:
     """The columns of ``provider_facts``, without the provider's id."""
     return {
-        'node': row.node,
-        'cell': row.cell,
-        'zone': row.zone,
-        'build_topic': row.build_topic,
-        'boot_nonce': row.boot_nonce,
-        'journal': row.journal,
-        'journal_count': row.journal_count,
-        'speaks_for': row.speaks_for,
-        'disabled': row.disabled,
-        'disabled_by': row.disabled_by,
-        'service_disabled': row.service_disabled,
+        **{name: getattr(row, name) for name in rows.PLAIN_FACTS},
         'aggregates': rows.text(row.aggregates),
         'facts': rows.text(row.facts),
         'signing_key': None if row.key is None else rows.text(row.key),

@@ -40,6 +40,12 @@ from gantt.db.hosts.hosts import Hosts
 from gantt.db.schema import models
 from gantt.scheduler.ports import FactsResult, ReportFate, ReportResult
 
+#: What a report says of a host beyond counters.
+_REPORTED = (
+    *('node', 'cell', 'zone', 'build_topic', 'boot_nonce', 'speaks_for'),
+    *('service_disabled', 'aggregates', 'facts'),
+)
+
 
 class Fold:
     """One batch of reports.
@@ -293,15 +299,7 @@ class Desk:
             changes.locked,
             msgspec.structs.replace(
                 changes.locked.templates[row.id],
-                node=row.node,
-                cell=row.cell,
-                zone=row.zone,
-                build_topic=row.build_topic,
-                boot_nonce=row.boot_nonce,
-                speaks_for=row.speaks_for,
-                service_disabled=row.service_disabled,
-                aggregates=row.aggregates,
-                facts=row.facts,
+                **{name: getattr(row, name) for name in _REPORTED},
             ),
         )
         if row.facts.traits != first.facts.traits:
