@@ -25,6 +25,8 @@ STORES = [
     pytest.param('postgresql', marks=pytest.mark.postgresql),
     pytest.param('mysql', marks=pytest.mark.mysql),
 ]
+#: Those that have what people read: the one in memory is a reference of what is written.
+READERS = STORES[1:]
 
 
 #: Folders of tests on real processes, which wait more than they compute; and before which part

@@ -4,17 +4,26 @@
 No threads run: a test calls ``world.turn()`` and everything that is due happens.
 """
 
+import functools
+import shutil
+import tempfile
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
+import sqlalchemy as sa
 
 from gantt import plugin_loader
 from gantt.core.messages.report import ClaimWords, HostReport, Metric, RegisterHost, Running
 from gantt.core.messages.request import GroupRef, Policy, Purpose, RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer
+from gantt.db.engine import session
+from gantt.db.schema import migration
+from gantt.db.stores.store import SqlStore
 from gantt.scheduler.clock import ManualClock
+from gantt.scheduler.ports import Clock
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
@@ -89,12 +98,40 @@ class Host:
         return [f.fate for f in self.world.scheduler.confirm(self.words(*claim_ids))]
 
 
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Of this process, with an empty database in it to copy."""
+    folder = tempfile.TemporaryDirectory()
+    engine = session.build_engine(f'sqlite:///{folder.name}/empty.db')
+    migration.sync(engine)
+    engine.dispose()
+    return folder
+
+
+def sqlite_store(clock: Clock, kind: type[SqlStore] = SqlStore) -> SqlStore:
+    """An empty store on SQLite whose clock is ours, for tests of what people read."""
+    url = f'{_folder().name}/{new_uuid()}.db'
+    shutil.copy(f'{_folder().name}/empty.db', url)
+    engine = session.build_engine(f'sqlite:///{url}')
+
+    def connected(connection: Any, record: object) -> None:
+        # By this the database asks for the time, see session.CLOCK.
+        connection.create_function('julianday', 1, lambda now: clock.wall() / 86400.0 + 2440587.5)
+
+    sa.event.listen(engine, 'connect', connected)
+    return kind(engine)
+
+
 class World:
-    """Schedulers (any number, one store), hosts and callers."""
+    """Schedulers (any number, one store), hosts and callers.
+
+    :param store: or what makes one of our clock, as ``sqlite_store`` does
+    """
 
     def __init__(self, store: object = None, hosts: int = 0, **settings: object) -> None:
         self.clock = ManualClock()
-        self.store = store or MemoryStore(clock=self.clock)
+        self.store = store(self.clock) if callable(store) else store
+        self.store = self.store or MemoryStore(clock=self.clock)
         self.replies = Replies()
         self.recorder = MemoryRecorder()
         self.settings = settings

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from gantt import exceptions
 from gantt.core.claims.commit import DecisionRecord
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import Decisions
 
 LOG = logging.getLogger(__name__)
 BATCH = 200
@@ -37,7 +37,7 @@ class Counting(Protocol):
 class StoreRecorder:
     """Keeps refused and dry decisions in the store, counts in a metrics registry."""
 
-    def __init__(self, store: Store, metrics: Counting, limit: int) -> None:
+    def __init__(self, store: Decisions, metrics: Counting, limit: int) -> None:
         self._store = store
         # By project, each with the number of its arrival.
         self._queues: dict[str | None, collections.deque[tuple[int, DecisionRecord]]] = {}

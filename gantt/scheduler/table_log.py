@@ -17,7 +17,7 @@ import msgspec
 from gantt.core.resources.host import Aggregate, HostChange, HostRow, Placed
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.metrics import DeclaredMetric
-from gantt.scheduler.ports import Everything, Store
+from gantt.scheduler.ports import Everything, TableLogs
 
 EVENTS_MAX = 200_000
 CHUNK_BYTES = 1 << 20
@@ -149,7 +149,7 @@ class TableLog:
         self._events.append((self.position, event))
         self.position += 1
 
-    def flush(self, store: Store) -> int:
+    def flush(self, store: TableLogs) -> int:
         """Write what waits; how many events were written.
 
         :raises DatabaseUnavailable: the events of this flush are lost: a gap

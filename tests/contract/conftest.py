@@ -11,7 +11,14 @@ from tests.conftest import STORES
 from tests.contract.hands import MemoryHand, SqlHand, hand_for
 
 
-@pytest.fixture(params=STORES)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every kind of store, or the ``KINDS`` of a module."""
+    if 'store' in metafunc.fixturenames:
+        kinds = getattr(metafunc.module, 'KINDS', STORES)
+        metafunc.parametrize('store', kinds, indirect=True)
+
+
+@pytest.fixture
 def store(request: pytest.FixtureRequest, make_store: Callable[[str], Store]) -> Store:
     """An empty store of each kind."""
     return make_store(request.param)

@@ -560,23 +560,3 @@ def test_projects_and_users_come_back_with_the_claims(store, host):
     claim = changed(made.claim, project_id='p1', user_id='u1', consumer_type='VOLUME')
     mine = claimed(store, draft.having(claims=[changed(made, claim=claim)]))[0]
     assert (mine.project_id, mine.user_id, mine.consumer_type) == ('p1', 'u1', 'VOLUME')
-
-
-def test_requests_and_claims_of_a_project_are_listed_without_those_of_others(store, host):
-    ids = {}
-    for project in ('red', 'blue', 'red'):
-        draft = a_draft().taking(host)
-        made = draft.fields['claims'][0]
-        claim = changed(made.claim, project_id=project)
-        claimed(store, draft.having(claims=[changed(made, claim=claim)]))
-        ids.setdefault(project, []).append(draft.id)
-    mine = sorted(ids['red'])
-    found = store.requests(10, None, 'red')
-    assert [(one.id, one.state, one.claims) for one in found] == [
-        (one, 'placed', 1) for one in mine
-    ]
-    assert [one.id for one in store.requests(1, mine[0], 'red')] == [mine[1]]
-    assert store.requests(10, mine[1], 'red') == store.requests(10, None, 'green') == []
-    assert [one.id for one in store.requests(10)] == sorted([*mine, *ids['blue']])
-    assert found[0].updated_at > 0
-    assert sorted(claim.request_id for claim in store.claims(project='red')) == mine

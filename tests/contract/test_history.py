@@ -3,24 +3,20 @@
 
 import random
 
-import msgspec
 import pytest
 
 from gantt.db.schema import models
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_decision, a_draft, a_guest, claimed, new_uuid
+from tests.conftest import READERS
+
+#: What is read has its twin in memory in SQLite.
+KINDS = READERS
 
 ASKED = {'seconds': 600.0, 'parts': 10, 'most': 1000}
 
 
 def _date_back(store, decision_id, seconds):
     """Let a decision be older than it is."""
-    if isinstance(store, MemoryStore):
-        kept = store._tables.decisions
-        before = kept[decision_id]
-        at = before.created_at - seconds
-        kept[decision_id] = msgspec.structs.replace(before, created_at=at)
-        return
     d = models.decisions
     with store.engine.begin() as connection:
         connection.execute(

@@ -8,8 +8,11 @@ from gantt.core.messages.report import Metric
 from gantt.core.messages.resource_classes import Inventory
 from gantt.db.hosts import host_events
 from gantt.db.schema import models
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_draft, claimed
+from tests.conftest import READERS
+
+#: What is read has its twin in memory in SQLite.
+KINDS = READERS
 
 
 def _kinds(store, name):
@@ -95,20 +98,15 @@ def test_it_is_bounded(store, host):
     for number in range(KEPT_EACH // 2 + 20):
         store.disable_host(host.name, f'reason {number}', 'ann')
         store.enable_host(host.name)
-    if not isinstance(store, MemoryStore):
-        store.database.write(lambda tx: host_events.cut(tx, [host.name]))
+    store.database.write(lambda tx: host_events.cut(tx, [host.name]))
     assert len(store.host_history(host.name, 1000)) == KEPT_EACH
 
 
 def test_old_lines_go(store, host):
     store.disable_host(host.name, 'disk swap', 'ann')
-    if isinstance(store, MemoryStore):
-        lines = store._lines[host.name]
-        lines[:] = [type(one)(kind=one.kind, what=one.what, at=1.0) for one in lines]
-    else:
-        e = models.host_events
-        with store.engine.begin() as connection:
-            connection.execute(e.update().values(created_at=e.c.created_at - KEPT_SECONDS - 60))
+    e = models.host_events
+    with store.engine.begin() as connection:
+        connection.execute(e.update().values(created_at=e.c.created_at - KEPT_SECONDS - 60))
     store.enable_host(host.name)
     store.purge(decisions=1, tombstone_seconds=1e6, request_seconds=1e6, limit=100)
     assert _kinds(store, host.name) == ['enabled']

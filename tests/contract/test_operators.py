@@ -197,25 +197,6 @@ def test_a_group_that_is_not_known_is_not_found(store):
         store.remove_group(new_uuid())
 
 
-def test_groups_come_in_pages_by_uuid(store):
-    uuids = sorted(store.save_group(a_group()).uuid for _ in range(5))
-    seen = []
-    while page := store.groups(2, seen[-1] if seen else None):
-        assert len(page) <= 2
-        seen += [group.uuid for group in page]
-    assert seen == uuids
-
-
-def test_groups_of_a_project_come_without_those_of_others(store):
-    for i in range(6):
-        store.save_group(a_group(project_id=('red', 'blue', None)[i % 3]))
-    [first] = store.groups(1, None, 'blue')
-    [second] = store.groups(5, first.uuid, 'blue')
-    assert first.uuid < second.uuid
-    assert {first.project_id, second.project_id} == {'blue'}
-    assert store.groups(9, None, 'green') == []
-
-
 # -- classes ---------------------------------------------------------------------------------
 def test_a_class_is_declared_once(store):
     store.declare_class('CUSTOM_LICENSE')

@@ -6,6 +6,10 @@ import pytest
 import sqlalchemy as sa
 
 from tests.builders import a_draft, a_guest, claimed, new_uuid
+from tests.conftest import READERS
+
+#: What is read has its twin in memory in SQLite.
+KINDS = READERS
 
 
 def _claim(store, host, project, **short):

@@ -6,7 +6,10 @@ import pytest
 
 from gantt.core.records.process import KEPT_SECONDS, SILENT_SECONDS, ServiceNote
 from gantt.db.schema import models
-from gantt.testing.store.memory import MemoryStore
+from tests.conftest import READERS
+
+#: What is read has its twin in memory in SQLite.
+KINDS = READERS
 
 NOTE = ServiceNote(
     name='ctl-1:100:ab',
@@ -25,10 +28,6 @@ def _named(name, **fields):
 
 def _silence(store, name, seconds):
     """Let a process have noted itself so long ago."""
-    if isinstance(store, MemoryStore):
-        at, note = store._notes[name]
-        store._notes[name] = at - seconds, note
-        return
     s = models.services
     with store.engine.begin() as connection:
         connection.execute(s.update().where(s.c.name == name).values(seen_at=s.c.seen_at - seconds))

@@ -5,6 +5,10 @@ import msgspec
 
 from gantt.core.records.shadow import DIFFER, Compared, Verdict
 from tests.builders import new_uuid
+from tests.conftest import READERS
+
+#: What is read has its twin in memory in SQLite.
+KINDS = READERS
 
 
 def compared(verdict: Verdict = Verdict.SAME, **fields) -> Compared:

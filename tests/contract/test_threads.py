@@ -12,13 +12,12 @@ from gantt.core.claims.commit import Fate
 from gantt.core.messages.report import RegisterHost
 from gantt.core.resources.group_rule import since_first
 from tests.builders import CLEAN, a_draft, a_host, fate_of, live, new_uuid
-from tests.conftest import STORES
 from tests.services import PATIENT
 
 CALLERS = 8
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture
 def store(request, make_store):
     return make_store(request.param, waits=PATIENT)
 

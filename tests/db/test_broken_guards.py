@@ -10,7 +10,7 @@ import pytest
 
 from gantt.core.claims import claim, reconcile
 from gantt.core.claims.claim import Event, State
-from gantt.db.claims import batch, claims, commit_postgresql
+from gantt.db.claims import batch, claims, commit_postgresql, transitions
 from gantt.db.claims import commit as ledger
 from gantt.db.hosts import providers, rows
 from gantt.db.hosts import reports as db_reports
@@ -138,7 +138,7 @@ def test_a_claim_confirmed_beside_the_sweeper_is_kept(stores, monkeypatch):
 
 @pytest.mark.parametrize('kind', SERVERS)
 def test_a_sweeper_that_trusts_its_first_look_is_found(stores, monkeypatch):
-    load, seen = claims.load_claims, {}
+    load, seen = transitions.load_claims, {}
 
     def once(tx, **where):
         key = str(where)
@@ -149,7 +149,7 @@ def test_a_sweeper_that_trusts_its_first_look_is_found(stores, monkeypatch):
     blind = claims.WRITE.whereclause.clauses[0]
     values = claims.WRITE._values
     monkeypatch.setattr(claims, 'WRITE', claims._c.update().where(blind).values(values))
-    monkeypatch.setattr(claims, 'load_claims', once)
+    monkeypatch.setattr(transitions, 'load_claims', once)
     assert fails(sweep_beside_a_confirm, stores, monkeypatch)
 
 
@@ -176,7 +176,7 @@ def any_epoch(patch):
     def speaker(changes, words):
         return next(iter(changes.locked.counters.values()), None)
 
-    patch.setattr(claims, '_speaker', speaker)
+    patch.setattr(transitions, '_speaker', speaker)
 
 
 def any_order(patch):

@@ -5,7 +5,7 @@ import pytest
 import sqlalchemy as sa
 
 from gantt.db.engine import session
-from gantt.db.schema import fill, migration, models
+from gantt.db.schema import migration, models
 
 pytestmark = pytest.mark.postgresql
 
@@ -33,5 +33,5 @@ def test_busy_tables_have_room_on_their_pages(make, engine):
         found = connection.execute(
             sa.text("SELECT relname, reloptions FROM pg_class WHERE relkind = 'r'")
         ).all()
-    wanted = {name: [f'fillfactor={percent}'] for name, percent in fill.FACTORS.items()}
+    wanted = {name: [f'fillfactor={percent}'] for name, percent in models.FILL_FACTORS.items()}
     assert {name: options for name, options in found if options} == wanted

@@ -15,8 +15,9 @@ from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.filters.base import Filter
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.plugin import Option
+from gantt.db.stores.store import SqlStore
 from gantt.scheduler.clock import SystemClock
-from gantt.testing.store.memory import MemoryStore
+from tests.world import sqlite_store
 
 GIVE_UP_SECONDS = 60
 
@@ -78,13 +79,10 @@ def test_the_digest_has_nothing_of_one_machine_and_nothing_secret(tmp_path):
     assert digest.of(conf, one) != digest.of(conf, _of_plugin(least_share=0.5))
 
 
-class Flaky(MemoryStore):
+class Flaky(SqlStore):
     """A database that is away while it is told so."""
 
-    def __init__(self):
-        super().__init__(SystemClock())
-        self.is_away = False
-        self.tried = 0
+    is_away, tried = False, 0
 
     def note_service(self, note):
         self.tried += 1
@@ -103,7 +101,7 @@ def _until(holds):
 def test_a_process_notes_itself_its_reloads_and_its_end(tmp_path, caplog):
     path = tmp_path / 'gantt.conf'
     conf = _conf(path, '[DEFAULT]\nhost = ctl-1\n')
-    store = Flaky()
+    store = sqlite_store(SystemClock(), Flaky)
     described = pipeline_from_conf(conf).described
     presence = Presence(conf, store, 'scheduler', lambda: 'ctl-1:7:ab', described, 0.02)
     presence.start()

@@ -19,7 +19,7 @@ from gantt.insights.read_model import Insights
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.telemetry.metrics import Metrics
-from tests.world import Host, World
+from tests.world import Host, World, sqlite_store
 
 
 def fixed(number: int) -> str:
@@ -80,7 +80,7 @@ class Site:
     """
 
     def __init__(self, settings: HttpSettings | None = None, store: Any = None) -> None:
-        self.world = RecordingWorld(store)
+        self.world = RecordingWorld(store or sqlite_store)
         self.hosts: dict[str, Host] = {}
         for i in range(1, 7):
             self.hosts[f'cmp-{i}'] = self._host(f'cmp-{i}', i)

@@ -14,15 +14,15 @@ from gantt import exceptions
 from gantt.insights import event_log
 from gantt.insights.event_log import EventLog, Wanted
 from gantt.insights.views import EventEntry
-from gantt.scheduler.clock import ManualClock
+from gantt.scheduler.clock import ManualClock, SystemClock
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.ports import Store
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_draft, a_host, claimed
-from tests.conftest import STORES
+from tests.conftest import READERS
+from tests.world import sqlite_store
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=READERS)
 def store(request: pytest.FixtureRequest, make_store: Callable[[str], Store]) -> Store:
     return make_store(request.param)
 
@@ -140,11 +140,11 @@ def test_what_is_too_much_is_told_and_not_left_out_in_silence(store, monkeypatch
 @pytest.mark.parametrize('cursor', ['', 'x', '12345678-1', 'zzzzzzzz-1-1.000', '1' * 64])
 def test_what_is_no_cursor_is_refused_by_name(cursor):
     with pytest.raises(exceptions.InvalidMessage, match=r'query\.after: expected the cursor'):
-        a_log(MemoryStore()).after(cursor, 1)
+        a_log(sqlite_store(SystemClock())).after(cursor, 1)
 
 
 def test_who_waits_is_answered_when_something_happens_or_the_process_ends():
-    store = MemoryStore()
+    store = sqlite_store(SystemClock())
     a_host('cmp-1').on(store)
     log = a_log(store)
     cursor = log.after(None, 1).cursor
@@ -203,7 +203,7 @@ def test_nothing_is_left_out_whoever_is_asked(steps, seed):
     """Against all that the store has: what is left out there was overtaken."""
     rng = random.Random(seed)
     clock = ManualClock()
-    store = MemoryStore(clock=clock)
+    store = sqlite_store(clock)
     hosts = [
         a_host(name).with_room(vcpu=10_000, ram=1 << 24, disk=10_000).on(store) for name in HOSTS
     ]

@@ -8,14 +8,14 @@ from gantt.insights.read_model import Insights
 from gantt.insights.shadow import EXPLAINED_SECONDS, Settings, Shadow
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.telemetry.metrics import Metrics
-from tests.world import World, a_request
+from tests.world import World, a_request, sqlite_store
 
 
 class Side:
     """Nova's scheduler on one side, ours in its shadow on the other."""
 
     def __init__(self, hosts: int = 3, **settings) -> None:
-        self.world = World(hosts=hosts)
+        self.world = World(sqlite_store, hosts=hosts)
         self.recorder = self.world.recorder = StoreRecorder(self.world.store, Metrics(), 1000)
         self.scheduler = self.world.another_scheduler()
         self.insights = Insights(

@@ -32,6 +32,8 @@ from gantt.core.resources.group_rule import GroupRule
 from gantt.core.topology.room import room_of
 from gantt.db.hosts import providers, rows
 
+#: Columns of a request that change where it is carried on.
+CORRECTED = (*('state', 'attempt', 'owner', 'deadline', 'token', 'answer', 'updated_at', 'claims'),)
 #: No draft waits for anybody.
 _NONE: Mapping[str, str] = {}
 
@@ -349,19 +351,12 @@ class Book:
             if entry.fresh and entry.is_whole:
                 continue
             row = self.request_values(entry.draft)
-            values.append(
-                {
-                    'b_id': row['id'],
-                    'state': 'placed' if placed else 'open',
-                    'attempt': row['attempt'],
-                    'owner': row['owner'],
-                    'deadline': row['deadline'],
-                    'token': row['token'],
-                    'answer': row['answer'] if placed else None,
-                    'updated_at': row['updated_at'],
-                    'claims': entry.claims_before + len(entry.accepted),
-                }
-            )
+            row |= {
+                'state': 'placed' if placed else 'open',
+                'answer': row['answer'] if placed else None,
+                'claims': entry.claims_before + len(entry.accepted),
+            }
+            values.append({'b_id': row['id'], **{name: row[name] for name in CORRECTED}})
         return values
 
     def decisions(self) -> Iterable[DecisionRecord]:

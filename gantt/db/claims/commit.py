@@ -26,7 +26,7 @@ from gantt.core.claims.claim import State
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.core.resources.group_rule import first_generation
 from gantt.db.claims import groups
-from gantt.db.claims.batch import Book, makers_of
+from gantt.db.claims.batch import CORRECTED, Book, makers_of
 from gantt.db.claims.claims import layouts_on, load_claims
 from gantt.db.engine import session
 from gantt.db.engine.arrays import Joined, by_key
@@ -43,17 +43,7 @@ _i = models.inventories
 
 _ids: Any = sa.bindparam('ids', expanding=True)
 LOCK_REQUESTS = by_key(
-    sa.select(
-        _r.c.id,
-        _r.c.fingerprint,
-        _r.c.state,
-        _r.c.owner,
-        _r.c.attempt,
-        _r.c.deadline,
-        _r.c.token,
-        _r.c.answer,
-        _r.c.claims,
-    )
+    sa.select(*[column for column in _r.c if column.name not in ('created_at', 'updated_at')])
     .where(_r.c.id.in_(_ids))
     .order_by(_r.c.id)
     .with_for_update(),
@@ -64,21 +54,7 @@ DELETE_REQUESTS = _r.delete().where(_r.c.id.in_(_ids))
 CORRECT = (
     _r.update()
     .where(_r.c.id == sa.bindparam('b_id'))
-    .values(
-        {
-            name: sa.bindparam(name)
-            for name in (
-                'state',
-                'attempt',
-                'owner',
-                'deadline',
-                'token',
-                'answer',
-                'updated_at',
-                'claims',
-            )
-        }
-    )
+    .values({name: sa.bindparam(name) for name in CORRECTED})
 )
 LOCK_GROUPS = by_key(
     groups.RULES.where(_g.c.uuid.in_(_ids)).order_by(_g.c.uuid).with_for_update(key_share=True),

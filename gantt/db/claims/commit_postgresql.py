@@ -64,15 +64,6 @@ CONTINUED = _sql(f"""
 #: Rows that were there already and are not ours to change: no lock.
 REPEATED = _sql(f'SELECT {_STATE} FROM requests WHERE id = ANY(%s::text[])')  # noqa: S608
 
-GROUPS_UNSEEN = _sql("""
-    INSERT INTO group_rules (uuid, name, policy, max_per_host, project_id, generation, members)
-    SELECT g.uuid, '', g.policy, g.max_per_host, g.project_id, g.generation, '[]'
-      FROM unnest(%s::text[], %s::text[], %s::int[], %s::text[], %s::bigint[])
-           AS g (uuid, policy, max_per_host, project_id, generation)
-     ORDER BY g.uuid COLLATE "C"
-        ON CONFLICT (uuid) DO NOTHING
-    RETURNING uuid
-""")
 GROUPS = _sql("""
     SELECT uuid, policy, max_per_host, generation FROM group_rules WHERE uuid = ANY(%s::text[])
      ORDER BY uuid FOR NO KEY UPDATE
@@ -85,51 +76,33 @@ PROVIDERS = _sql(f"""
      ORDER BY id FOR NO KEY UPDATE
 """)  # noqa: S608
 
-_CLAIM = (
-    ('id', 'text'),
-    ('request_id', 'text'),
-    ('attempt', 'int'),
-    ('member', 'int'),
-    ('consumer', 'text'),
-    ('provider_id', 'bigint'),
-    ('lifecycle', 'text'),
-    ('purpose', 'text'),
-    ('lease_until', 'float8'),
-    ('expires_at', 'float8'),
-    ('group_uuid', 'text'),
-    ('move_id', 'text'),
-    ('parent_key', 'text'),
-    ('layout', 'text'),
-    ('image', 'text'),
-    ('flavor', 'text'),
+#: Types as they are called in a cast; all others are text.
+_KINDS = {
+    sa.BigInteger: 'bigint',
+    sa.Integer: 'int',
+    sa.Double: 'float8',
+    sa.LargeBinary: 'bytea',
+}
+
+
+def _columns(table: sa.Table, *but: str) -> list[tuple[str, str]]:
+    """Name and type of the columns of a table, without some."""
+    return [
+        (c.name, next((of for kind, of in _KINDS.items() if isinstance(c.type, kind)), 'text'))
+        for c in table.c
+        if c.name not in but
+    ]
+
+
+#: What a new claim has of its own; the rest is the same for all of a batch, or a default.
+_CLAIM = _columns(
+    models.claims,
+    *('state', 'live', 'adopted', 'absences', 'reason', 'created_at', 'updated_at'),
 )
-_ALLOCATION = (
-    ('claim_id', 'text'),
-    ('provider_id', 'bigint'),
-    *((c, 'bigint') for c in _hot),
-    ('other', 'text'),
-)
-_GROUP = (
-    ('uuid', 'text'),
-    ('policy', 'text'),
-    ('max_per_host', 'int'),
-    ('project_id', 'text'),
-    ('generation', 'bigint'),
-)
-_CONSUMER = (('uuid', 'text'), ('project_id', 'text'), ('user_id', 'text'), ('type', 'text'))
-_DECISION = (
-    ('id', 'text'),
-    ('request_id', 'text'),
-    ('outcome', 'text'),
-    ('project_id', 'text'),
-    ('reason', 'text'),
-    ('worker', 'text'),
-    ('table_seq', 'bigint'),
-    ('host_set', 'text'),
-    ('packed', 'bytea'),
-    ('created_at', 'float8'),
-    ('origin', 'text'),
-)
+_ALLOCATION = _columns(models.allocations)
+_GROUP = _columns(models.group_rules, 'name', 'members')
+_CONSUMER = _columns(models.consumers, 'id', 'generation')
+_DECISION = _columns(models.decisions, 'number')
 
 
 def _unnest(columns: Sequence[tuple[str, str]], name: str) -> str:
@@ -141,6 +114,12 @@ def _names(columns: Sequence[tuple[str, str]]) -> str:
     return ', '.join(column for column, _ in columns)
 
 
+GROUPS_UNSEEN = _sql(f"""
+    INSERT INTO group_rules ({_names(_GROUP)}, name, members)
+    SELECT {_names(_GROUP)}, '', '[]' FROM {_unnest(_GROUP, 't')} ORDER BY uuid COLLATE "C"
+        ON CONFLICT (uuid) DO NOTHING
+    RETURNING uuid
+""")  # noqa: S608
 #: Counted up rather than left alone: that locks the row until we are done, and
 #: clusters whose locks are local to a node see the write.
 CONSUMERS = _sql(f"""
@@ -372,14 +351,15 @@ class FastLedger(ledger.Ledger):
         return raw.cursor(binary=True).execute(statement, parameters, prepare=True)
 
 
-def _arrays(found: Sequence[Mapping[str, Any]], columns: Sequence[tuple[str, str]]) -> list[str]:
+def _arrays(found: Sequence[Mapping[str, Any]], columns: Sequence[tuple[str, str]]) -> list[Any]:
     """The columns of rows, each as one array."""
-    return [
-        texts([row[column] for row in found])
-        if kind == 'text'
-        else numbers([row[column] for row in found])
-        for column, kind in columns
-    ]
+    return [_array(kind, [row[column] for row in found]) for column, kind in columns]
+
+
+def _array(kind: str, values: Sequence[Any]) -> Any:
+    if kind == 'text':
+        return texts(values)
+    return list(values) if kind == 'bytea' else numbers(values)
 
 
 def _request_arrays(book: Book, fresh: Sequence[RequestDraft]) -> list[Any]:
@@ -400,48 +380,17 @@ def _write_arrays(book: Book, stamp: int) -> list[Any]:
     touched = sorted(book.touched)
     hosts = numbers(touched)
     made = book.claims
-    shares = [
-        (claim.id, pid, amounts) for claim in made for pid, amounts in claim.allocations.items()
-    ]
-    values = [rows.amount_values(amounts) for _, _, amounts in shares]
+    shares = [values for claim in made for values in rows.allocation_values(claim)]
     records = list(book.decisions())
     digests = sorted({record.host_set for record in records if record.host_set})
     return [
         stamp,
         hosts,
         *(numbers([book.hot[pid][i] for pid in touched]) for i in range(len(_hot))),
-        texts([claim.id for claim in made]),
-        texts([claim.request_id for claim in made]),
-        numbers([claim.attempt for claim in made]),
-        numbers([claim.member for claim in made]),
-        texts([claim.consumer for claim in made]),
-        numbers([claim.provider_id for claim in made]),
-        texts([claim.lifecycle.value for claim in made]),
-        texts([claim.purpose.value for claim in made]),
-        numbers([claim.lease_until for claim in made]),
-        numbers([rows.expires_at(claim) for claim in made]),
-        texts([claim.group for claim in made]),
-        texts([claim.move_id for claim in made]),
-        texts([claim.parent_key for claim in made]),
-        texts([None if claim.layout is None else rows.text(claim.layout) for claim in made]),
-        texts([claim.image for claim in made]),
-        texts([claim.flavor for claim in made]),
+        *(_array(kind, [*map(rows.CLAIM[column], made)]) for column, kind in _CLAIM),
         book.now,
-        texts([claim_id for claim_id, _, _ in shares]),
-        numbers([pid for _, pid, _ in shares]),
-        *(numbers([row[column] for row in values]) for column in _hot),
-        texts([row['other'] for row in values]),
-        texts([record.id for record in records]),
-        texts([record.request_id for record in records]),
-        texts([record.outcome for record in records]),
-        texts([record.project_id for record in records]),
-        texts([record.reason for record in records]),
-        texts([record.worker for record in records]),
-        numbers([record.table_seq for record in records]),
-        texts([record.host_set for record in records]),
-        [record.packed for record in records],
-        numbers([book.now] * len(records)),
-        texts([record.origin for record in records]),
+        *_arrays(shares, _ALLOCATION),
+        *_arrays([decisions.values(record, book.now) for record in records], _DECISION),
         hosts,
         len(touched),
         texts(digests),

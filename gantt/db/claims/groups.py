@@ -13,7 +13,9 @@ from gantt.core.resources.group_rule import GroupRule
 from gantt.core.resources.host import Group
 from gantt.db.engine import session
 from gantt.db.engine.arrays import by_key
+from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import providers, rows
+from gantt.db.hosts.base import Base, is_id
 from gantt.db.schema import models
 
 _g = models.group_rules
@@ -35,6 +37,71 @@ LOCK_MANY = by_key(
     _g,
 )
 BUMP = _g.update().where(_g.c.uuid == sa.bindparam('b_uuid')).values(generation=_g.c.generation + 1)
+
+COUNT = (
+    sa.select(sa.func.count())
+    .select_from(_g)
+    .where(_g.c.project_id == sa.bindparam('project', type_=_g.c.project_id.type))
+)
+
+
+class Groups(Base):
+    """See ``scheduler.ports.groups``; ``read_groups`` is with the feed."""
+
+    @reading
+    def load_group(self, tx: session.Tx, uuid: str) -> Group | None:
+        # The rule first: members read after it can only be newer than its generation.
+        row = tx.first(READ, uuid=uuid) if is_id(uuid) else None
+        return _groups(tx, [row])[0] if row is not None else None
+
+    @reading
+    def groups(
+        self, tx: session.Tx, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[Group]:
+        query = sa.select(_g).order_by(_g.c.uuid).limit(limit)
+        if marker is not None:
+            query = query.where(_g.c.uuid > marker)
+        if project is not None:
+            query = query.where(_g.c.project_id == project)
+        return _groups(tx, tx.all(query))
+
+    @writing
+    def save_group(self, tx: session.Tx, group: Group) -> Group:
+        values = {
+            'uuid': group.uuid,
+            'name': group.name,
+            'policy': str(group.policy),
+            'max_per_host': group.max_per_host,
+            'project_id': group.project_id,
+            'generation': group_rule.first_generation(tx.stamp, by_itself=True),
+            'members': rows.text(group.members),
+        }
+        before = tx.first(READ, uuid=group.uuid)
+        if before is None:
+            tx.insert_new(_g, [values], 'uuid')
+            providers.announce(tx, 'group', [group.uuid])
+        row = tx.first(LOCK, uuid=group.uuid)
+        group_rule.check(group.uuid, group, row)
+        return _groups(tx, [row])[0]
+
+    @writing
+    def remove_group(self, tx: session.Tx, uuid: str) -> None:
+        row = tx.first(LOCK, uuid=uuid)
+        if row is None:
+            raise exceptions.NotFound(kind='server group', name=uuid)
+        count = len(tx.all(MEMBERS, uuids=[uuid]))
+        if count:
+            raise exceptions.InUse(
+                f'server group {uuid} has {count} live claims; it can be removed without any',
+                uuid=uuid,
+                claims=count,
+            )
+        tx.run(_g.delete().where(_g.c.uuid == uuid))
+        providers.announce(tx, 'group', [uuid])
+
+    @reading
+    def count_groups(self, tx: session.Tx, project: str) -> int:
+        return int(tx.first(COUNT, project=project)[0])
 
 
 def _groups(tx: session.Tx, found: Sequence[Any]) -> list[Group]:
@@ -60,66 +127,6 @@ def _groups(tx: session.Tx, found: Sequence[Any]) -> list[Group]:
 def rules_of(found: Iterable[tuple[str, str, int, int]]) -> dict[str, GroupRule]:
     """The rules by uuid, of rows of ``RULES``."""
     return {uuid: GroupRule(policy, most, generation) for uuid, policy, most, generation in found}
-
-
-def load(tx: session.Tx, uuid: str) -> Group | None:
-    """One group."""
-    # The rule first: members read after it can only be newer than its generation.
-    row = tx.first(READ, uuid=uuid)
-    return _groups(tx, [row])[0] if row is not None else None
-
-
-def page(tx: session.Tx, limit: int, marker: str | None, project: str | None = None) -> list[Group]:
-    """Groups by uuid, after ``marker``; of one project, or of all."""
-    query = sa.select(_g).order_by(_g.c.uuid).limit(limit)
-    if marker is not None:
-        query = query.where(_g.c.uuid > marker)
-    if project is not None:
-        query = query.where(_g.c.project_id == project)
-    return _groups(tx, tx.all(query))
-
-
-def save(tx: session.Tx, group: Group) -> Group:
-    """Create a group, or return it where it is the same.
-
-    :raises Refused: it exists with another rule
-    """
-    values = {
-        'uuid': group.uuid,
-        'name': group.name,
-        'policy': str(group.policy),
-        'max_per_host': group.max_per_host,
-        'project_id': group.project_id,
-        'generation': group_rule.first_generation(tx.stamp, by_itself=True),
-        'members': rows.text(group.members),
-    }
-    before = tx.first(READ, uuid=group.uuid)
-    if before is None:
-        tx.insert_new(_g, [values], 'uuid')
-        providers.announce(tx, 'group', [group.uuid])
-    row = tx.first(LOCK, uuid=group.uuid)
-    group_rule.check(group.uuid, group, row)
-    return _groups(tx, [row])[0]
-
-
-def remove(tx: session.Tx, uuid: str) -> None:
-    """Forget a group.
-
-    :raises NotFound:
-    :raises InUse: it has live claims
-    """
-    row = tx.first(LOCK, uuid=uuid)
-    if row is None:
-        raise exceptions.NotFound(kind='server group', name=uuid)
-    count = len(tx.all(MEMBERS, uuids=[uuid]))
-    if count:
-        raise exceptions.InUse(
-            f'server group {uuid} has {count} live claims; it can be removed without any',
-            uuid=uuid,
-            claims=count,
-        )
-    tx.run(_g.delete().where(_g.c.uuid == uuid))
-    providers.announce(tx, 'group', [uuid])
 
 
 def lock(tx: session.Tx, uuids: Iterable[str]) -> dict[str, int]:

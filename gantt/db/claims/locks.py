@@ -14,7 +14,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,13 +23,12 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.db.claims import commit as ledger
-from gantt.db.claims import holders
-from gantt.db.claims.aside import Aside
 from gantt.db.claims.batch import Book
 from gantt.db.claims.claims import load_claims
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import by_key
 from gantt.db.hosts import providers, rows
+from gantt.db.hosts.base import Base
 from gantt.db.schema import models
 
 LOG = logging.getLogger(__name__)
@@ -65,6 +64,58 @@ COMPLAIN_SECONDS = 10.0
 #: Looking up what holds a batch back ends after so long; the rest counts as held back.
 LOOK_SECONDS = 1.0
 NAMES_SHOWN = 5
+
+#: A row's xmax is the transaction that has it locked, or has changed it, and is not over.
+PG_OF_ROWS = sa.text("""
+    SELECT DISTINCT a.application_name AS name, a.pid AS pid, a.state AS state,
+           EXTRACT(EPOCH FROM clock_timestamp() - a.state_change) AS seconds
+      FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+     WHERE l.locktype = 'transactionid' AND l.granted AND l.mode = 'ExclusiveLock'
+       AND a.pid <> pg_backend_pid()
+       AND l.transactionid IN (SELECT xmax FROM providers WHERE id = ANY(:ids))
+     LIMIT 3
+""")
+#: Where that finds nobody: who has written, and says nothing.
+PG_IDLE = sa.text("""
+    SELECT a.application_name AS name, a.pid AS pid, a.state AS state,
+           EXTRACT(EPOCH FROM clock_timestamp() - a.state_change) AS seconds
+      FROM pg_stat_activity a
+     WHERE a.datname = current_database() AND a.state LIKE 'idle in transaction%'
+       AND a.backend_xid IS NOT NULL AND a.pid <> pg_backend_pid()
+     ORDER BY a.xact_start LIMIT 3
+""")
+#: Needs the PROCESS privilege; names only where the performance schema is on.
+MYSQL = sa.text("""
+    SELECT COALESCE(MAX(c.attr_value), CONCAT(p.user, '@', p.host)) AS name, p.id AS pid,
+           p.command AS state, MAX(p.time) AS seconds
+      FROM information_schema.innodb_trx t
+      JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id
+      LEFT JOIN performance_schema.session_account_connect_attrs c
+             ON c.processlist_id = p.id AND c.attr_name = 'program_name'
+     WHERE t.trx_rows_locked > 0 AND p.id <> CONNECTION_ID()
+     GROUP BY p.id, p.user, p.host, p.command, t.trx_started
+     ORDER BY t.trx_started LIMIT 3
+""")
+
+
+class Aside:
+    """Providers of one batch, over its tries.
+
+    :param blocked: those of some providers that are known to be locked by others
+    :ivar wanted: the providers that it was about to lock
+    :ivar left: those that it does without
+    """
+
+    def __init__(self, blocked: Callable[[Collection[int]], Iterable[int]]) -> None:
+        self._blocked = blocked
+        self.wanted: set[int] = set()
+        self.left: set[int] = set()
+
+    def without(self, ids: Collection[int]) -> set[int]:
+        """The providers to lock: all but those that are left aside."""
+        self.wanted = set(ids)
+        self.left.update(self._blocked(self.wanted))
+        return self.wanted - self.left
 
 
 class Locks:
@@ -262,7 +313,7 @@ class Locks:
         shown = ', '.join(names[:NAMES_SHOWN]) + (', ...' if len(names) > NAMES_SHOWN else '')
         who = ''
         with contextlib.suppress(Exception):  # only its rights tell
-            who = self._database.read(lambda tx: holders.shown(tx, sorted(hosts)))
+            who = self._database.read(lambda tx: _holders(tx, sorted(hosts)))
         LOG.warning(
             'row locks: another process keeps %s locked; what needs them waits, everything else '
             'goes on. Held by %s (%s)',
@@ -343,3 +394,41 @@ def _takes(tx: session.Tx, drafts: Sequence[RequestDraft]) -> bool:
     finally:
         attempt.rollback()
     return True
+
+
+def _holders(tx: session.Tx, provider_ids: Sequence[int]) -> str:
+    """The connections that keep these rows locked, or probably do; '': nobody is known."""
+    found: Sequence[Any] = ()
+    if tx.kind == 'postgresql':
+        found = tx.all(PG_OF_ROWS, ids=list(provider_ids)) if provider_ids else ()
+        found = found or tx.all(PG_IDLE)
+    elif tx.kind == 'mysql':
+        found = tx.all(MYSQL)
+    return ', '.join(
+        f'{row.name or "?"} (process {row.pid} of the server, {row.state} for {row.seconds:.1f} s)'
+        for row in found
+    )
+
+
+class Locking(Base):
+    """A store whose transactions go on without what others keep locked."""
+
+    def __init__(
+        self, engine: sa.Engine, policy: retry.Policy | None = None, **options: Any
+    ) -> None:
+        super().__init__(engine, policy, **options)
+        self.locks = Locks(engine)
+
+    def close(self) -> None:
+        """Close its connections."""
+        self.locks.close()
+        super().close()
+
+    def _around(self, work: Callable[[session.Tx, Aside], T]) -> T:
+        """Run ``work``, and again without the providers that it waited for in vain.
+
+        :raises Busy: other rows stay locked
+        """
+        return self.locks.around(
+            lambda aside: self.database.write(lambda tx: work(tx, aside), once_locked=True)
+        )

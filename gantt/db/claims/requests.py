@@ -1,19 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a request outside the group commit: read, given up, cancelled, extended.
+"""Requests: committed together, given up, cancelled, extended, read.
 
-The request's row is locked before the providers of its claims.
+Outside the group commit the request's row is locked before the providers of its claims.
 """
 
 import uuid
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
 from gantt.core.claims.claim import Claim, Event, State, longest
+from gantt.core.claims.commit import CommitResult, RequestDraft
+from gantt.db.claims import commit as ledger
+from gantt.db.claims import commit_postgresql
 from gantt.db.claims.claims import Changes, end_claims, load_claims, providers_of
-from gantt.db.engine import session
+from gantt.db.claims.locks import Locking
+from gantt.db.engine import retry, session
 from gantt.db.engine.retry import Again
+from gantt.db.engine.session import reading, writing, writing_once
 from gantt.db.hosts import rows
+from gantt.db.hosts.base import is_id
 from gantt.db.schema import models
 from gantt.scheduler.ports import ClaimFate, ClaimResult, RequestLine, StoredRequest
 
@@ -29,9 +37,126 @@ CANCEL = (
 )
 
 
-def load(changes: Changes, request_id: str) -> StoredRequest | None:
-    """The request row with its claims."""
-    row = changes.tx.first(READ, id=request_id)
+class Requests(Locking):
+    """See ``scheduler.ports.requests``.
+
+    :param fast: where the database is PostgreSQL, commit in two round trips
+    :ivar commits: where batches are committed
+    """
+
+    def __init__(
+        self,
+        engine: sa.Engine,
+        policy: retry.Policy | None = None,
+        *,
+        fast: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(engine, policy, **options)
+        kind: type[ledger.Ledger] = ledger.Ledger
+        self.commits = self.database
+        if fast and commit_postgresql.is_for(engine):
+            kind = commit_postgresql.FastLedger
+            self.commits = session.Database(engine, policy, 2, commit_postgresql.GREETING)
+        self.ledger = kind(self.memory)
+
+    def close(self) -> None:
+        """Close its connections."""
+        self.commits.close()
+        super().close()
+
+    @property
+    def connections_lost(self) -> int:
+        return self.database.lost + (self.commits.lost if self.commits is not self.database else 0)
+
+    def commit(self, batch: Sequence[RequestDraft]) -> CommitResult:
+        return self.locks.commit(self.ledger, self.commits, batch)
+
+    @writing_once
+    def give_up(self, tx: session.Tx, request_id: str, owner: str, attempt: int) -> ClaimResult:
+        row = tx.first(LOCK, id=request_id)
+        if row is None or (row.state, row.owner, row.attempt) != ('open', owner, attempt):
+            return ClaimResult(fates=[])
+        live = _live(tx, request_id)
+        result = end_claims(Changes(tx, self.memory), live, Event.CANCEL, 'given up')
+        tx.run(DELETE, b_id=request_id)
+        return result
+
+    @reading
+    def load_request(self, tx: session.Tx, request_id: str) -> StoredRequest | None:
+        return _load(tx, request_id) if is_id(request_id) else None
+
+    @writing_once
+    def bar_request(
+        self, tx: session.Tx, request_id: str, fingerprint: str, answer: bytes
+    ) -> StoredRequest | None:
+        token = _insert_cancelled(tx, request_id, fingerprint, answer)
+        # Who has inserted it and not committed yet was waited for.
+        ours = _lock(tx, request_id).token == token
+        return None if ours else _load(tx, request_id)
+
+    @writing
+    def cancel_request(
+        self, tx: session.Tx, request_id: str, reason: str
+    ) -> tuple[StoredRequest, ClaimResult]:
+        token = _insert_cancelled(tx, request_id)
+        _lock(tx, request_id)
+        tx.run(CANCEL, b_id=request_id, token=token, updated_at=tx.now)
+        live = _live(tx, request_id)
+        changes = Changes(tx, self.memory)
+        result = end_claims(changes, live, Event.CANCEL, reason or 'cancelled')
+        stored = _load(tx, request_id)
+        if stored is None:
+            raise ValueError('a row that this transaction wrote is not there')
+        return stored, result
+
+    @writing
+    def extend_request(
+        self,
+        tx: session.Tx,
+        request_id: str,
+        seconds: float,
+        most: float,
+        most_of_plans: float | None = None,
+    ) -> ClaimResult:
+        tx.first(LOCK, id=request_id)
+        claims = _live(tx, request_id)
+        changes = Changes(tx, self.memory)
+        changes.lock(providers_of(claims))
+        fates = []
+        for claim in load_claims(tx, ids=[claim.id for claim in claims]) if claims else ():
+            reserved = claim.state is State.RESERVED
+            until = tx.now + min(seconds, longest(claim.lifecycle, most, most_of_plans))
+            if reserved and rows.expires_at(claim) is not None and claim.lease_until < until:
+                longer = msgspec.structs.replace(claim, lease_until=until, updated_at=tx.now)
+                changes.change(claim, longer)
+            fate = 'ok' if reserved else ('kept' if claim.is_live else 'gone')
+            fates.append(ClaimFate(claim_id=claim.id, fate=fate, state=claim.state.value))
+        changes.write()
+        return changes.result(fates)
+
+    @reading
+    def requests(
+        self, tx: session.Tx, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[RequestLine]:
+        columns = (_r.c.id, _r.c.state, _r.c.attempt, _r.c.claims, _r.c.updated_at)
+        query = sa.select(*columns).order_by(_r.c.id).limit(limit)
+        if marker is not None:
+            query = query.where(_r.c.id > marker)
+        if project is not None:
+            theirs = models.consumers.c.uuid == models.claims.c.consumer
+            query = query.where(
+                sa.exists().where(
+                    models.claims.c.request_id == _r.c.id,
+                    theirs,
+                    models.consumers.c.project_id == project,
+                )
+            )
+        return [RequestLine(**row._mapping) for row in tx.all(query)]
+
+
+def _load(tx: session.Tx, request_id: str) -> StoredRequest | None:
+    row = tx.first(READ, id=request_id)
     if row is None:
         return None
     return StoredRequest(
@@ -40,51 +165,27 @@ def load(changes: Changes, request_id: str) -> StoredRequest | None:
         fingerprint=row.fingerprint,
         attempt=row.attempt,
         owner=row.owner,
-        wait_seconds=max(0.0, row.deadline - changes.tx.now) if row.state == 'open' else 0.0,
+        wait_seconds=max(0.0, row.deadline - tx.now) if row.state == 'open' else 0.0,
         answer=bytes(row.answer or b''),
-        claims=load_claims(changes.tx, request_ids=[request_id]),
+        claims=load_claims(tx, request_ids=[request_id]),
     )
 
 
-def lines(tx: session.Tx, limit: int, marker: str | None, project: str | None) -> list[RequestLine]:
-    """Requests by id, after ``marker``; those with claims of one project, or all."""
-    columns = (_r.c.id, _r.c.state, _r.c.attempt, _r.c.claims, _r.c.updated_at)
-    query = sa.select(*columns).order_by(_r.c.id).limit(limit)
-    if marker is not None:
-        query = query.where(_r.c.id > marker)
-    if project is not None:
-        theirs = models.consumers.c.uuid == models.claims.c.consumer
-        query = query.where(
-            sa.exists().where(
-                models.claims.c.request_id == _r.c.id,
-                theirs,
-                models.consumers.c.project_id == project,
-            )
-        )
-    return [RequestLine(**row._mapping) for row in tx.all(query)]
+def _live(tx: session.Tx, request_id: str) -> list[Claim]:
+    return load_claims(tx, request_ids=[request_id], live=True)
 
 
-def _live(changes: Changes, request_id: str) -> list[Claim]:
-    return load_claims(changes.tx, request_ids=[request_id], live=True)
+def _lock(tx: session.Tx, request_id: str) -> Any:
+    found = tx.first(LOCK, id=request_id)
+    if found is None:
+        raise Again('the request was purged meanwhile')
+    return found
 
 
-def give_up(changes: Changes, request_id: str, owner: str, attempt: int) -> ClaimResult:
-    """Release what this attempt of an open request has claimed, and forget it."""
-    tx = changes.tx
-    row = tx.first(LOCK, id=request_id)
-    if row is None or (row.state, row.owner, row.attempt) != ('open', owner, attempt):
-        return ClaimResult(fates=[])
-    result = end_claims(changes, _live(changes, request_id), Event.CANCEL, 'given up')
-    tx.run(DELETE, b_id=request_id)
-    return result
-
-
-def bar(changes: Changes, request_id: str, fingerprint: str, answer: bytes) -> StoredRequest | None:
-    """Insert it as cancelled with its refusal; where somebody was first, its row as it is.
-
-    Who has inserted it and not committed yet is waited for.
-    """
-    tx = changes.tx
+def _insert_cancelled(
+    tx: session.Tx, request_id: str, fingerprint: str = '', answer: bytes | None = None
+) -> str:
+    """Insert it as cancelled where it is not there; the token of the row if it is inserted."""
     token = uuid.uuid4().hex
     row = {
         'id': request_id,
@@ -100,60 +201,4 @@ def bar(changes: Changes, request_id: str, fingerprint: str, answer: bytes) -> S
         'claims': 0,
     }
     tx.insert_new(_r, [row], 'id')
-    found = tx.first(LOCK, id=request_id)
-    if found is None:
-        raise Again('the request was purged meanwhile')
-    return None if found.token == token else load(changes, request_id)
-
-
-def cancel(changes: Changes, request_id: str, reason: str) -> tuple[StoredRequest, ClaimResult]:
-    """Set it cancelled, inserting it if need be, and release what is only reserved."""
-    tx = changes.tx
-    now = tx.now
-    blank = {
-        'id': request_id,
-        'fingerprint': '',
-        'state': 'cancelled',
-        'owner': '',
-        'attempt': 0,
-        'deadline': 0.0,
-        'token': uuid.uuid4().hex,
-        'answer': None,
-        'created_at': now,
-        'updated_at': now,
-        'claims': 0,
-    }
-    tx.insert_new(_r, [blank], 'id')
-    if tx.first(LOCK, id=request_id) is None:
-        raise Again('the request was purged meanwhile')
-    tx.run(CANCEL, b_id=request_id, token=blank['token'], updated_at=now)
-    result = end_claims(changes, _live(changes, request_id), Event.CANCEL, reason or 'cancelled')
-    stored = load(changes, request_id)
-    if stored is None:
-        raise ValueError('a row that this transaction wrote is not there')
-    return stored, result
-
-
-def extend(
-    changes: Changes,
-    request_id: str,
-    seconds: float,
-    most: float,
-    most_of_plans: float | None = None,
-) -> ClaimResult:
-    """Lengthen the leases of reserved claims, never shorten them."""
-    tx = changes.tx
-    tx.first(LOCK, id=request_id)
-    claims = _live(changes, request_id)
-    changes.lock(providers_of(claims))
-    fates = []
-    for claim in load_claims(tx, ids=[claim.id for claim in claims]) if claims else ():
-        reserved = claim.state is State.RESERVED
-        until = tx.now + min(seconds, longest(claim.lifecycle, most, most_of_plans))
-        if reserved and rows.expires_at(claim) is not None and claim.lease_until < until:
-            longer = msgspec.structs.replace(claim, lease_until=until, updated_at=tx.now)
-            changes.change(claim, longer)
-        fate = 'ok' if reserved else ('kept' if claim.is_live else 'gone')
-        fates.append(ClaimFate(claim_id=claim.id, fate=fate, state=claim.state.value))
-    changes.write()
-    return changes.result(fates)
+    return token

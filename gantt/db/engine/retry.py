@@ -31,6 +31,10 @@ class Again(Exception):
     """Raised by the work of a transaction that wants to be run again."""
 
 
+class MoreLocks(Again):
+    """Rows are needed that come before those already locked: begin again with them."""
+
+
 class Locked(Exception):
     """A wait for rows that another transaction keeps locked was too long; nothing was written."""
 

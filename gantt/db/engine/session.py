@@ -8,11 +8,12 @@ broke meanwhile is one that the retry policy replaces.
 """
 
 import contextlib
+import functools
 import os
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
@@ -34,16 +35,23 @@ __all__ = [
     'CLOCK',
     'Database',
     'Now',
+    'Transactions',
     'Tx',
     'Waits',
     'build_engine',
     'engine_from_conf',
     'family',
+    'reading',
+    'reading_long',
     'unhurried',
     'unwaiting',
+    'writing',
+    'writing_once',
 ]
 
 T = TypeVar('T')
+P = ParamSpec('P')
+S = TypeVar('S', bound='Transactions')
 
 #: After so many connections lost in a row the server may have ended them for being idle: who
 #: has much to do between two statements, or hardly gets to run, is given the time.
@@ -393,3 +401,63 @@ class Database:
         for connection in idle:
             with contextlib.suppress(Exception):
                 connection.close()
+
+
+#: Connections for reading that stay open while nobody uses them.
+READERS_KEPT = 4
+
+
+class Transactions:
+    """What the methods of a store run in.
+
+    :ivar reads: for what only reads: it locks nothing that others wait for
+    """
+
+    def __init__(self, engine: sa.Engine, policy: retry.Policy | None) -> None:
+        self.database = Database(engine, policy)
+        self.reads = Database(engine, policy, READERS_KEPT, unhurried(family(engine)))
+
+
+def reading(method: Callable[Concatenate[S, Tx, P], T]) -> Callable[Concatenate[S, P], T]:
+    """Run a method in a transaction that reads; callers leave out ``tx``."""
+
+    @functools.wraps(method)
+    def run(self: S, /, *args: P.args, **options: P.kwargs) -> T:
+        return self.reads.read(lambda tx: method(self, tx, *args, **options))
+
+    return run
+
+
+def reading_long(method: Callable[Concatenate[S, Tx, P], T]) -> Callable[Concatenate[S, P], T]:
+    """The same for statements that may take long."""
+
+    @functools.wraps(method)
+    def run(self: S, /, *args: P.args, **options: P.kwargs) -> T:
+        return self.reads.read(lambda tx: method(self, tx, *args, **options), patient=True)
+
+    return run
+
+
+def writing(method: Callable[Concatenate[S, Tx, P], T]) -> Callable[Concatenate[S, P], T]:
+    """Run a method in a transaction and commit; callers leave out ``tx``."""
+
+    @functools.wraps(method)
+    def run(self: S, /, *args: P.args, **options: P.kwargs) -> T:
+        return self.database.write(lambda tx: method(self, tx, *args, **options))
+
+    return run
+
+
+def writing_once(method: Callable[Concatenate[S, Tx, P], T]) -> Callable[Concatenate[S, P], T]:
+    """The same for who cannot wait for long: rows that stay locked are waited for once."""
+
+    @functools.wraps(method)
+    def run(self: S, /, *args: P.args, **options: P.kwargs) -> T:
+        try:
+            return self.database.write(
+                lambda tx: method(self, tx, *args, **options), once_locked=True
+            )
+        except retry.Locked as e:
+            raise retry.busy() from e
+
+    return run

@@ -17,7 +17,7 @@ from gantt.core.messages.report import Registered, RegisterHost
 from gantt.core.messages.resource_classes import HOT
 from gantt.core.resources.host import HostChange, HostFacts, HostRow
 from gantt.core.resources.host_keys import HostKey
-from gantt.db.claims.aside import Aside
+from gantt.db.claims.locks import Aside
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import Update
 from gantt.db.engine.retry import Again
@@ -72,16 +72,13 @@ LIVE_CLAIMS = sa.select(sa.func.count()).where(
 )
 
 
-def load_key(tx: session.Tx, name: str) -> HostKey | None:
-    """The key of a host, None where it has none or is not known."""
-    found = tx.first(KEY, name=name)
-    return None if found is None else rows.key(found.signing_key)
-
-
 class Hosts:
-    """The verbs about hosts, within one transaction."""
+    """The verbs about hosts, within one transaction.
 
-    def __init__(self, tx: session.Tx, memory: rows.Memory) -> None:
+    :param by: who changes them, for the history
+    """
+
+    def __init__(self, tx: session.Tx, memory: rows.Memory, by: str = '') -> None:
         self.tx = tx
         self.memory = memory
         self._classes = providers.Ids(tx, models.resource_classes)
@@ -90,7 +87,7 @@ class Hosts:
         self._long_facts: list[dict[str, Any]] = []
         #: Of the history: name of a host and what changed of it.
         self.lines: list[tuple[str, HostEvent]] = []
-        self._by = ''
+        self._by = by
 
     # -- verbs ------------------------------------------------------------------
     def register(
@@ -158,7 +155,8 @@ class Hosts:
                 .where(_c.c.provider_id == row.id, _c.c.live == 1, _c.c.absences != 0)
                 .values(absences=0)
             )
-        self.note(locked, msgspec.structs.replace(locked.templates[row.id], **_said(row)))
+        said = {name: getattr(row, name) for name in _REGISTERED}
+        self.note(locked, msgspec.structs.replace(locked.templates[row.id], **said))
         counters.epoch, counters.generation = row.epoch, row.generation
         counters.sequence, counters.full_sequence = row.sequence, row.full_sequence
 
@@ -203,17 +201,10 @@ class Hosts:
                 problem=f'{uuid} is the uuid of host {taken.name!r}; expected one of its own',
             )
 
-    def disable(self, name: str, reason: str, by: str) -> HostChange:
-        """Nothing new lands here."""
+    def change(self, name: str, **said: Any) -> HostChange:
+        """Change what the row of a host says.  :raises NotFound:"""
         locked, row, template = self.lock_one(name)
-        self.say(locked, msgspec.structs.replace(template, disabled=reason, disabled_by=by))
-        return self.save(locked, row.id)
-
-    def enable(self, name: str, by: str = '') -> HostChange:
-        """Take an operator's disabling back."""
-        locked, row, template = self.lock_one(name)
-        self._by = by
-        self.say(locked, msgspec.structs.replace(template, disabled=None, disabled_by=None))
+        self.say(locked, msgspec.structs.replace(template, **said))
         return self.save(locked, row.id)
 
     def change_key(self, name: str, change: Callable[[HostKey], HostKey | None]) -> HostChange:
@@ -386,36 +377,17 @@ def _registration(change: HostChange, incarnation: int, report_seconds: int) -> 
     return registered, change
 
 
-def _said(row: HostRow) -> dict[str, Any]:
-    """What a registration says beyond counters."""
-    return {
-        'uuid': row.uuid,
-        'node': row.node,
-        'cell': row.cell,
-        'zone': row.zone,
-        'build_topic': row.build_topic,
-        'boot_nonce': row.boot_nonce,
-        'speaks_for': row.speaks_for,
-        'journal': row.journal,
-        'journal_count': row.journal_count,
-        'key': row.key,
-    }
+#: What a registration says beyond counters.
+_REGISTERED = (
+    *('uuid', 'node', 'cell', 'zone', 'build_topic', 'boot_nonce', 'speaks_for'),
+    *('journal', 'journal_count', 'key'),
+)
 
 
 def facts_values(row: HostRow) -> dict[str, Any]:
     """The columns of ``provider_facts``, without the provider's id."""
     return {
-        'node': row.node,
-        'cell': row.cell,
-        'zone': row.zone,
-        'build_topic': row.build_topic,
-        'boot_nonce': row.boot_nonce,
-        'journal': row.journal,
-        'journal_count': row.journal_count,
-        'speaks_for': row.speaks_for,
-        'disabled': row.disabled,
-        'disabled_by': row.disabled_by,
-        'service_disabled': row.service_disabled,
+        **{name: getattr(row, name) for name in rows.PLAIN_FACTS},
         'aggregates': rows.text(row.aggregates),
         'facts': rows.text(row.facts),
         'signing_key': None if row.key is None else rows.text(row.key),

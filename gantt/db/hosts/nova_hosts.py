@@ -26,10 +26,11 @@ from gantt.core.nova.events import (
 from gantt.core.nova.host import NovaEffect
 from gantt.core.nova.host_words import Heard
 from gantt.db.claims import adopted, groups
-from gantt.db.claims.aside import Aside
 from gantt.db.claims.claims import Changes, load_claims, providers_of
+from gantt.db.claims.locks import Aside, Locking
 from gantt.db.engine import session
-from gantt.db.engine.retry import Again, Locked
+from gantt.db.engine.retry import Again, Locked, MoreLocks
+from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import aggregates, providers, rows
 from gantt.db.hosts.hosts import Hosts
 from gantt.db.schema import models
@@ -81,10 +82,6 @@ UUID_OF = sa.select(_a.c.uuid).where(_a.c.name == sa.bindparam('name'))
 def key_of_host(name: str) -> str:
     """The row of ``nova_heard`` for a host."""
     return derived_id('nova host', name)
-
-
-class MoreLocks(Again):
-    """Rows are needed that are not locked: begin again with them."""
 
 
 class Hearing:
@@ -274,46 +271,6 @@ def host_of(cast: Cast) -> str:
     return cast.word.host
 
 
-def settle(changes: Changes, said: GuestSettled) -> HeardResult:
-    """End what a guest has where Nova's API says that it is not."""
-    tx = changes.tx
-    where = [_c.c.consumer == said.consumer, _c.c.live != 0]
-    before = load_claims(tx, where=where)
-    changes.lock(providers_of(before))
-    again = load_claims(tx, where=where)
-    if providers_of(again) - providers_of(before):
-        raise Again('a claim came to be meanwhile')
-    mine = [claim for claim in again if _counts(changes, claim.provider_id)]
-    effect = nova_host.settle(mine, said, tx.now)
-    was = {claim.id: claim for claim in again}
-    for claim in effect.claims:
-        changes.change(was[claim.id], claim)
-    changes.write()
-    return HeardResult(
-        confirmed=effect.confirmed,
-        released=effect.released,
-        hosts=changes.result([]).hosts,
-    )
-
-
-def open_moves(
-    tx: session.Tx, seconds: float, limit: int, reserved: bool = False
-) -> list[OpenMove]:
-    """Moves on hosts of Nova that have been open for longer, oldest first; see the port."""
-    late = nova_host.overdue_moves(_live_of(tx, MOVED, seconds, limit), tx.now, seconds)
-    late.sort(key=lambda move: (move.target.created_at, move.target.id))
-    if reserved:
-        found = nova_host.awaited(_live_of(tx, AWAITED, seconds, limit), tx.now, seconds)
-        found.sort(key=lambda claim: (claim.created_at, claim.id))
-        late += [nova_host.Move(source=claim, target=claim) for claim in found]
-    templates = providers.read(tx, rows.Memory(), {m.target.provider_id for m in late}).templates
-    return [
-        OpenMove(source=move.source, target=move.target, seconds=tx.now - move.target.created_at)
-        for move in late
-        if (host := templates.get(move.target.provider_id)) and host.speaks_for == 'nova'
-    ]
-
-
 def _live_of(tx: session.Tx, query: Any, seconds: float, limit: int) -> list[Claim]:
     """All live claims of the guests that a query names."""
     named = {row.consumer for row in tx.all(query, before=tx.now - seconds, most=limit)}
@@ -324,32 +281,6 @@ def _live_of(tx: session.Tx, query: Any, seconds: float, limit: int) -> list[Cla
 
 
 # -- aggregates -----------------------------------------------------------------------
-def hear_aggregates(hosts: Hosts, cast: Cast) -> bool:
-    """What Nova's API says of its aggregates; whether it was news."""
-    tx, word = hosts.tx, cast.word
-    if isinstance(word, AggregatesUpdated):
-        named = word.aggregates
-    elif isinstance(word, AggregateDeleted):
-        named = [word.aggregate]
-    else:
-        raise TypeError('this is about guests')
-    keys = [derived_id('nova aggregate', one.uuid) for one in named]
-    tx.insert_new(_n, [_values(key, Heard()) for key in sorted(set(keys))], 'id')
-    heard = _read(tx, LOCK, keys)
-    news = False
-    for key, one in zip(keys, named, strict=True):
-        if heard[key].knows(cast):
-            continue
-        news = True
-        heard[key] = host_words.noted(heard[key], cast)
-        if isinstance(word, AggregateDeleted):
-            _forget_aggregate(hosts, one)
-        else:
-            _save_aggregate(hosts, one)
-    _write(tx, heard)
-    return news
-
-
 def _save_aggregate(hosts: Hosts, said: NovaAggregate) -> None:
     tx = hosts.tx
     before = tx.first(NAME_OF, uuid=said.uuid)
@@ -415,3 +346,78 @@ def _joined(one: NovaEffect, other: NovaEffect) -> NovaEffect:
 
 def _parts(ids: Sequence[str], size: int = 500) -> Iterable[Sequence[str]]:
     return (ids[start : start + size] for start in range(0, len(ids), size))
+
+
+class NovaHosts(Locking):
+    """See ``scheduler.ports.nova``."""
+
+    def hear_guests(self, casts: Sequence[Cast]) -> HeardResult:
+        hearing = Hearing(casts)
+        return self._around(
+            lambda tx, aside: hearing.run(Changes(tx, self.memory), Hosts(tx, self.memory), aside)
+        )
+
+    @writing
+    def hear_aggregates(self, tx: session.Tx, cast: Cast) -> bool:
+        hosts, word = Hosts(tx, self.memory), cast.word
+        if isinstance(word, AggregatesUpdated):
+            named = word.aggregates
+        elif isinstance(word, AggregateDeleted):
+            named = [word.aggregate]
+        else:
+            raise TypeError('this is about guests')
+        keys = [derived_id('nova aggregate', one.uuid) for one in named]
+        tx.insert_new(_n, [_values(key, Heard()) for key in sorted(set(keys))], 'id')
+        heard = _read(tx, LOCK, keys)
+        news = False
+        for key, one in zip(keys, named, strict=True):
+            if heard[key].knows(cast):
+                continue
+            news = True
+            heard[key] = host_words.noted(heard[key], cast)
+            if isinstance(word, AggregateDeleted):
+                _forget_aggregate(hosts, one)
+            else:
+                _save_aggregate(hosts, one)
+        _write(tx, heard)
+        return news
+
+    @writing
+    def settle_guest(self, tx: session.Tx, said: GuestSettled) -> HeardResult:
+        changes = Changes(tx, self.memory)
+        where = [_c.c.consumer == said.consumer, _c.c.live != 0]
+        before = load_claims(tx, where=where)
+        changes.lock(providers_of(before))
+        again = load_claims(tx, where=where)
+        if providers_of(again) - providers_of(before):
+            raise Again('a claim came to be meanwhile')
+        mine = [claim for claim in again if _counts(changes, claim.provider_id)]
+        effect = nova_host.settle(mine, said, tx.now)
+        was = {claim.id: claim for claim in again}
+        for claim in effect.claims:
+            changes.change(was[claim.id], claim)
+        changes.write()
+        return HeardResult(
+            confirmed=effect.confirmed,
+            released=effect.released,
+            hosts=changes.result([]).hosts,
+        )
+
+    @reading
+    def open_moves(
+        self, tx: session.Tx, seconds: float, limit: int, reserved: bool = False
+    ) -> list[OpenMove]:
+        late = nova_host.overdue_moves(_live_of(tx, MOVED, seconds, limit), tx.now, seconds)
+        late.sort(key=lambda move: (move.target.created_at, move.target.id))
+        if reserved:
+            found = nova_host.awaited(_live_of(tx, AWAITED, seconds, limit), tx.now, seconds)
+            found.sort(key=lambda claim: (claim.created_at, claim.id))
+            late += [nova_host.Move(source=claim, target=claim) for claim in found]
+        templates = providers.read(tx, self.memory, {m.target.provider_id for m in late}).templates
+        return [
+            OpenMove(
+                source=move.source, target=move.target, seconds=tx.now - move.target.created_at
+            )
+            for move in late
+            if (host := templates.get(move.target.provider_id)) and host.speaks_for == 'nova'
+        ]

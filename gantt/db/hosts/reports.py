@@ -10,25 +10,41 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+import sqlalchemy as sa
 from msgspec import UNSET
 
+from gantt import exceptions
+from gantt.core.claims import host_facts
 from gantt.core.claims.claim import Claim
-from gantt.core.claims.reconcile import APPLIED, Effect, apply_report, fold_facts, judge
-from gantt.core.messages.report import HostReport, Running
+from gantt.core.claims.host_facts import TellFacts
+from gantt.core.claims.reconcile import (
+    APPLIED,
+    Effect,
+    Registration,
+    RegistrationFate,
+    apply_report,
+    fold_facts,
+    judge,
+)
+from gantt.core.messages.report import HostReport, RegisterHost, Running
 from gantt.core.messages.resource_classes import HOT
 from gantt.core.resources.host import HostRow
 from gantt.db.claims import adopted, groups
-from gantt.db.claims.aside import Aside
 from gantt.db.claims.claims import Changes, load_claims
-from gantt.db.engine.retry import Again
+from gantt.db.claims.locks import Aside, Locking
+from gantt.db.engine import retry, session
+from gantt.db.engine.retry import MoreLocks
+from gantt.db.engine.session import writing
 from gantt.db.hosts import aggregates, providers, rows
 from gantt.db.hosts.hosts import Hosts
 from gantt.db.schema import models
-from gantt.scheduler.ports import ReportFate, ReportResult
+from gantt.scheduler.ports import FactsResult, ReportFate, ReportResult
 
-
-class MoreLocks(Again):
-    """Rows are needed that come before those already locked: begin again with them."""
+#: What a report says of a host beyond counters.
+_REPORTED = (
+    *('node', 'cell', 'zone', 'build_topic', 'boot_nonce', 'speaks_for'),
+    *('service_disabled', 'aggregates', 'facts'),
+)
 
 
 class Fold:
@@ -283,15 +299,7 @@ class Desk:
             changes.locked,
             msgspec.structs.replace(
                 changes.locked.templates[row.id],
-                node=row.node,
-                cell=row.cell,
-                zone=row.zone,
-                build_topic=row.build_topic,
-                boot_nonce=row.boot_nonce,
-                speaks_for=row.speaks_for,
-                service_disabled=row.service_disabled,
-                aggregates=row.aggregates,
-                facts=row.facts,
+                **{name: getattr(row, name) for name in _REPORTED},
             ),
         )
         if row.facts.traits != first.facts.traits:
@@ -307,3 +315,67 @@ def _fold_quiet(row: HostRow, report: HostReport, now: float) -> Effect:
         return Effect(fate=fate, row=row)
     folded = fold_facts(row, report, now, row.used, row.used)
     return Effect(fate=fate, row=folded, changed=folded.generation != row.generation)
+
+
+class Reports(Locking):
+    """See ``scheduler.ports.hosts``.
+
+    :param report_seconds: how often hosts are told to report
+    """
+
+    def __init__(
+        self,
+        engine: sa.Engine,
+        policy: retry.Policy | None = None,
+        *,
+        report_seconds: int = 60,
+        **options: Any,
+    ) -> None:
+        super().__init__(engine, policy, **options)
+        self._report_seconds = report_seconds
+
+    def register_host(self, message: RegisterHost) -> Registration:
+        (found,) = self.register_hosts([message])
+        if isinstance(found, exceptions.GanttError):
+            raise found
+        return found
+
+    def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationFate]:
+        return self._around(
+            lambda tx, aside: Hosts(tx, self.memory).register(messages, self._report_seconds, aside)
+        )
+
+    def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:
+        fold = Fold(reports)
+        return self._around(
+            lambda tx, aside: fold.run(Changes(tx, self.memory), Hosts(tx, self.memory), aside)
+        )
+
+    @writing
+    def tell_facts(self, tx: session.Tx, told: TellFacts) -> FactsResult:
+        """What is neither new nor of a host of Nova writes nothing."""
+        changes, hosts = Changes(tx, self.memory), Hosts(tx, self.memory)
+        ids = providers.ids_by_name(tx, [told.host])
+        changes.lock(ids.values())
+        pid = ids.get(told.host, -1)
+        counters = changes.locked.counters.get(pid)
+        if counters is None:
+            return FactsResult(fate=host_facts.UNKNOWN)
+        before = changes.locked.row(pid)
+        fate = host_facts.judge(before, told)
+        if fate != host_facts.APPLIED:
+            known = before.facts.beside
+            return FactsResult(fate=fate, sequence=0 if known is None else known.sequence)
+        # Without a word about guests no claim changes.
+        live = [] if told.guests is None else load_claims(tx, provider_ids=[pid], live=True)
+        effect = host_facts.apply(before, live, told, tx.now)
+        was = {claim.id: claim for claim in live}
+        for claim in effect.claims:
+            changes.change(was[claim.id], claim)
+        counters.generation = effect.row.generation
+        template = changes.locked.templates[pid]
+        said = msgspec.structs.replace(template, facts=effect.row.facts, key=effect.row.key)
+        hosts.say(changes.locked, said)
+        changes.touched.add(pid)
+        changes.write()
+        return FactsResult(fate=fate, sequence=told.sequence, hosts=changes.result([]).hosts)

@@ -8,8 +8,9 @@ counters of a row differ from one read to the next.
 
 import collections
 import hashlib
+import operator
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -43,28 +44,15 @@ COUNTERS = (
     *(f'foreign_{c}' for c in HOT_COLUMNS.values()),
 )
 
-#: Columns of ``Facts``: what a HostRow says that no claim changes.
-FACTS = (
-    'id',
-    'facts_stamp',
-    'uuid',
-    'name',
-    'kind',
-    'node',
-    'cell',
-    'zone',
-    'build_topic',
-    'boot_nonce',
-    'journal',
-    'journal_count',
-    'speaks_for',
-    'disabled',
-    'disabled_by',
-    'service_disabled',
-    'aggregates',
-    'facts',
-    'signing_key',
-)
+#: What ``provider_facts`` has as it is, beside JSON.
+PLAIN_FACTS = [
+    column.name
+    for column in models.provider_facts.c
+    if column.name not in ('provider_id', 'aggregates', 'facts', 'signing_key')
+]
+#: Columns that a HostRow is made of, and that no claim changes.
+FACTS = ('id', 'facts_stamp', 'uuid', 'name', 'kind', *PLAIN_FACTS, 'aggregates', 'facts')
+FACTS += ('signing_key',)
 
 _names = msgspec.json.Decoder(list[str])
 _facts = msgspec.json.Decoder(HostFacts)
@@ -155,20 +143,10 @@ class Memory:
             uuid=row.uuid,
             name=row.name,
             kind=Kind(row.kind),
-            node=row.node,
-            cell=row.cell,
-            zone=row.zone,
-            build_topic=row.build_topic,
-            boot_nonce=row.boot_nonce,
-            journal=row.journal,
-            journal_count=row.journal_count,
-            speaks_for=row.speaks_for,
-            disabled=row.disabled,
-            disabled_by=row.disabled_by,
-            service_disabled=row.service_disabled,
             aggregates=_names.decode(row.aggregates),
             facts=self.decode(row.facts),
             key=key(row.signing_key),
+            **{name: getattr(row, name) for name in PLAIN_FACTS},
         )
         self.keep(template, row.facts_stamp)
         return template
@@ -266,20 +244,6 @@ HOT_INDEX = {name: index for index, name in enumerate(HOT)}
 
 
 # -- claims -----------------------------------------------------------------------
-CLAIM_COLUMNS = [
-    *models.claims.c,
-    models.consumers.c.project_id,
-    models.consumers.c.user_id,
-    models.consumers.c.type.label('consumer_type'),
-    models.providers.c.name.label('host'),
-]
-CLAIMS = sa.select(*CLAIM_COLUMNS).select_from(
-    models.claims.outerjoin(
-        models.consumers, models.consumers.c.uuid == models.claims.c.consumer
-    ).outerjoin(models.providers, models.providers.c.id == models.claims.c.provider_id)
-)
-
-
 def expires_at(claim: Claim) -> float | None:
     """When the sweeper may end it, None: never."""
     if claim.state is State.RESERVED and claim.lifecycle in EXPIRES:
@@ -287,33 +251,57 @@ def expires_at(claim: Claim) -> float | None:
     return None
 
 
+#: Columns of ``claims`` that are not a field of ``Claim`` as it is -> how they follow from it.
+_MADE: dict[str, Callable[[Claim], Any]] = {
+    'state': lambda claim: claim.state.value,
+    'live': lambda claim: int(claim.state in LIVE),
+    'lifecycle': lambda claim: claim.lifecycle.value,
+    'purpose': lambda claim: claim.purpose.value,
+    'expires_at': lambda claim: expires_at(claim),
+    'group_uuid': lambda claim: claim.group,
+    'layout': lambda claim: None if claim.layout is None else text(claim.layout),
+    'adopted': lambda claim: int(claim.adopted),
+}
+#: Every column of ``claims``, and how it is got from a claim.
+CLAIM: dict[str, Callable[[Claim], Any]] = {
+    column.name: _MADE.get(column.name) or operator.attrgetter(column.name)
+    for column in models.claims.c
+}
+_READ = [column for column in models.claims.c if column.name not in ('live', 'expires_at')]
+_FIELDS = [
+    *('group' if column.name == 'group_uuid' else column.name for column in _READ),
+    *('project_id', 'user_id', 'consumer_type', 'host'),
+]
+CLAIMS = sa.select(
+    *_READ,
+    models.consumers.c.project_id,
+    models.consumers.c.user_id,
+    models.consumers.c.type.label('consumer_type'),
+    models.providers.c.name.label('host'),
+).select_from(
+    models.claims.outerjoin(
+        models.consumers, models.consumers.c.uuid == models.claims.c.consumer
+    ).outerjoin(models.providers, models.providers.c.id == models.claims.c.provider_id)
+)
+
+
 def claim_values(claim: Claim) -> dict[str, Any]:
     """The columns of ``claims`` for a claim."""
-    return {
-        'id': claim.id,
-        'request_id': claim.request_id,
-        'attempt': claim.attempt,
-        'member': claim.member,
-        'consumer': claim.consumer,
-        'provider_id': claim.provider_id,
-        'state': claim.state.value,
-        'live': 1 if claim.state in LIVE else 0,
-        'lifecycle': claim.lifecycle.value,
-        'purpose': claim.purpose.value,
-        'lease_until': claim.lease_until,
-        'expires_at': expires_at(claim),
-        'group_uuid': claim.group,
-        'move_id': claim.move_id,
-        'parent_key': claim.parent_key,
-        'layout': None if claim.layout is None else text(claim.layout),
-        'image': claim.image,
-        'flavor': claim.flavor,
-        'adopted': int(claim.adopted),
-        'absences': claim.absences,
-        'reason': claim.reason,
-        'created_at': claim.created_at,
-        'updated_at': claim.updated_at,
-    }
+    return {name: of(claim) for name, of in CLAIM.items()}
+
+
+def claim(row: Sequence[Any], allocations: dict[int, dict[str, int]]) -> Claim:
+    """A claim from a row of ``CLAIMS``."""
+    values = dict(zip(_FIELDS, row, strict=True))
+    values['state'] = State(values['state'])
+    values['lifecycle'] = Lifecycle(values['lifecycle'])
+    values['purpose'] = Purpose(values['purpose'])
+    if values['layout'] is not None:
+        values['layout'] = msgspec.json.decode(values['layout'])
+    values['adopted'] = bool(values['adopted'])
+    values['host'] = values['host'] or ''
+    values['consumer_type'] = values['consumer_type'] or 'INSTANCE'
+    return Claim(allocations=allocations, **values)
 
 
 def consumer_values(claims: Iterable[Claim]) -> list[dict[str, Any]]:
@@ -354,35 +342,3 @@ def amounts(row: Any) -> dict[str, int]:
     if row.other is not None:
         found.update(_amounts.decode(row.other))
     return found
-
-
-def claim(row: Any, allocations: dict[int, dict[str, int]]) -> Claim:
-    """A claim from a row of ``CLAIMS``."""
-    return Claim(
-        id=row.id,
-        request_id=row.request_id,
-        attempt=row.attempt,
-        member=row.member,
-        consumer=row.consumer,
-        provider_id=row.provider_id,
-        host=row.host or '',
-        state=State(row.state),
-        lifecycle=Lifecycle(row.lifecycle),
-        purpose=Purpose(row.purpose),
-        lease_until=row.lease_until,
-        allocations=allocations,
-        group=row.group_uuid,
-        move_id=row.move_id,
-        parent_key=row.parent_key,
-        layout=None if row.layout is None else msgspec.json.decode(row.layout),
-        image=row.image,
-        flavor=row.flavor,
-        project_id=row.project_id,
-        user_id=row.user_id,
-        consumer_type=row.consumer_type or 'INSTANCE',
-        adopted=bool(row.adopted),
-        absences=row.absences,
-        reason=row.reason,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-    )

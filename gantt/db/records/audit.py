@@ -18,7 +18,9 @@ from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.core.messages.resource_classes import HOT
 from gantt.core.topology.double_use import doubled, overdrawn
 from gantt.db.engine import session
+from gantt.db.engine.session import reading_long
 from gantt.db.hosts import rows
+from gantt.db.hosts.base import Base
 from gantt.db.schema import models
 from gantt.db.schema.models import HOT_COLUMNS
 
@@ -162,15 +164,19 @@ TWICE_MADE = (
 )
 
 
-def run(tx: session.Tx) -> dict[str, list[str]]:
-    """Violations by promise; empty lists are what one wants to see."""
-    tx.snapshot()
-    return {
-        'over_commit': _first(itertools.chain(_over(tx), _inside(tx))),
-        'lost': _first(_lost(tx)),
-        'leaked': _first(_leaked(tx)),
-        'doubled': _first(_doubled(tx)),
-    }
+class Audit(Base):
+    """See ``scheduler.ports.claims``."""
+
+    @reading_long
+    def audit(self, tx: session.Tx) -> dict[str, list[str]]:
+        """Violations by promise; empty lists are what one wants to see."""
+        tx.snapshot()
+        return {
+            'over_commit': _first(itertools.chain(_over(tx), _inside(tx))),
+            'lost': _first(_lost(tx)),
+            'leaked': _first(_leaked(tx)),
+            'doubled': _first(_doubled(tx)),
+        }
 
 
 def _first(lines: Iterable[str]) -> list[str]:

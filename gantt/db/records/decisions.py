@@ -14,6 +14,8 @@ import sqlalchemy as sa
 
 from gantt.core.claims.commit import CONSUMERS_MOST, DecisionRecord
 from gantt.db.engine import session
+from gantt.db.engine.session import reading, writing
+from gantt.db.hosts.base import Base
 from gantt.db.schema import models
 
 _d = models.decisions
@@ -26,19 +28,8 @@ _c = models.claims
 REFRESH_SECONDS = 600.0
 UNUSED_SECONDS = 3600.0
 
-_BRIEF = sa.select(
-    _d.c.number,
-    _d.c.id,
-    _d.c.request_id,
-    _d.c.outcome,
-    _d.c.project_id,
-    _d.c.reason,
-    _d.c.worker,
-    _d.c.table_seq,
-    _d.c.host_set,
-    _d.c.created_at,
-    _d.c.origin,
-)
+_COLUMNS = [column.name for column in _d.c if column.name not in ('number', 'packed', 'created_at')]
+_BRIEF = sa.select(_d.c.number, _d.c.created_at, *[_d.c[name] for name in _COLUMNS])
 _WHOLE = sa.select(_d.c.packed, _s.c.provider_ids, _d.c.created_at).select_from(
     _d.outerjoin(_s, _s.c.digest == _d.c.host_set)
 )
@@ -110,19 +101,8 @@ class HostSets:
 
 def values(record: DecisionRecord, now: float) -> dict[str, Any]:
     """The columns of ``decisions``."""
-    return {
-        'id': record.id,
-        'request_id': record.request_id,
-        'outcome': record.outcome,
-        'project_id': record.project_id,
-        'reason': record.reason,
-        'worker': record.worker,
-        'table_seq': record.table_seq,
-        'host_set': record.host_set,
-        'packed': record.packed,
-        'created_at': now,
-        'origin': record.origin,
-    }
+    found = {name: getattr(record, name) for name in _COLUMNS}
+    return found | {'packed': record.packed, 'created_at': now}
 
 
 def fresh_sets(tx: session.Tx, records: Iterable[DecisionRecord]) -> set[str]:
@@ -136,18 +116,6 @@ def fresh_sets(tx: session.Tx, records: Iterable[DecisionRecord]) -> set[str]:
     found = tx.all(FRESH, digests=digests)
     tx.now = found[0].now
     return {row.digest for row in found if row.digest is not None}
-
-
-def keep(tx: session.Tx, records: Sequence[DecisionRecord]) -> None:
-    """Keep decisions that no commit made."""
-    fresh = fresh_sets(tx, records)
-    save(tx, fresh, records, tx.now)
-    about = [
-        {'consumer': consumer, 'decision_id': record.id}
-        for record in records
-        for consumer in dict.fromkeys(record.consumers[:CONSUMERS_MOST])
-    ]
-    tx.insert_new(_w, about, 'consumer', 'decision_id')
 
 
 def save(tx: session.Tx, fresh: set[str], records: Sequence[DecisionRecord], now: float) -> None:
@@ -182,44 +150,6 @@ def save_sets(
         tx.many(TOUCH, [{'b_digest': digest, 'now': now} for digest in sorted(missing)])
 
 
-def load(
-    tx: session.Tx, wanted: str, project: str | None = None
-) -> tuple[bytes, bytes, float] | None:
-    """By id of a decision, by request (its newest), or by a unique prefix of either; else the
-    newest by the id that its request has elsewhere, or about a consumer.
-
-    :param project: only decisions of this project: others may have been given any request id
-    """
-    if not wanted.isascii() or not wanted or len(wanted) > 64:
-        return None
-    newest = _d.c.number.desc()
-    of = [] if project is None else [_d.c.project_id == project]
-    for condition in (_d.c.id == wanted, _d.c.request_id == wanted, _d.c.origin == wanted):
-        row = tx.first(_WHOLE.where(condition, *of).order_by(newest).limit(1))
-        if row is not None:
-            return _loaded(row)
-    row = tx.first(_WHOLE.where(_about(tx, wanted), *of).order_by(newest).limit(1))
-    if row is not None:
-        return _loaded(row)
-    if len(wanted) < PREFIX_MIN:
-        return None
-    # Ids are compared byte by byte, so a prefix is a range of the index.
-    end = wanted + '\x7f'
-    ids = tx.all(sa.select(_d.c.id).where(_d.c.id >= wanted, _d.c.id < end, *of).limit(2))
-    if len(ids) == 1:
-        return _loaded(tx.first(_WHOLE.where(_d.c.id == ids[0].id)))
-    requests = tx.all(
-        sa.select(_d.c.request_id)
-        .where(_d.c.request_id >= wanted, _d.c.request_id < end, *of)
-        .distinct()
-        .limit(2)
-    )
-    if len(ids) == 0 and len(requests) == 1:
-        same = _d.c.request_id == requests[0].request_id
-        return _loaded(tx.first(_WHOLE.where(same, *of).order_by(newest).limit(1)))
-    return None
-
-
 def _about(tx: session.Tx, consumer: str) -> Any:
     """The condition that a decision is about a consumer."""
     numbers = [row.number for row in tx.all(MADE_OF, consumer=consumer)]
@@ -231,39 +161,85 @@ def _loaded(row: Any) -> tuple[bytes, bytes, float]:
     return bytes(row.packed), bytes(row.provider_ids or b''), row.created_at
 
 
-def page(
-    tx: session.Tx,
-    outcome: str | None,
-    project: str | None,
-    limit: int,
-    marker: str | None,
-    consumer: str | None = None,
-) -> list[DecisionRecord]:
-    """Newest first, without the packed part, after the decision ``marker``."""
-    query = _BRIEF.order_by(_d.c.number.desc()).limit(limit)
-    if outcome is not None:
-        query = query.where(_d.c.outcome == outcome)
-    if project is not None:
-        query = query.where(_d.c.project_id == project)
-    if consumer is not None:
-        query = query.where(_about(tx, consumer))
-    if marker is not None:
-        number = tx.first(NUMBERED, id=marker)
-        if number is None:
-            return []
-        query = query.where(_d.c.number < number.number)
-    return [
-        DecisionRecord(
-            id=row.id,
-            request_id=row.request_id,
-            outcome=row.outcome,
-            project_id=row.project_id,
-            reason=row.reason,
-            worker=row.worker,
-            table_seq=row.table_seq,
-            host_set=row.host_set,
-            created_at=row.created_at,
-            origin=row.origin,
+class Decisions(Base):
+    """See ``scheduler.ports.records``."""
+
+    @writing
+    def save_decisions(self, tx: session.Tx, records: Sequence[DecisionRecord]) -> None:
+        fresh = fresh_sets(tx, records)
+        save(tx, fresh, records, tx.now)
+        about = [
+            {'consumer': consumer, 'decision_id': record.id}
+            for record in records
+            for consumer in dict.fromkeys(record.consumers[:CONSUMERS_MOST])
+        ]
+        tx.insert_new(_w, about, 'consumer', 'decision_id')
+
+    @reading
+    def load_decision(
+        self, tx: session.Tx, id_or_request: str, project: str | None = None
+    ) -> tuple[bytes, bytes, float] | None:
+        if not id_or_request.isascii() or not id_or_request or len(id_or_request) > 64:
+            return None
+        newest = _d.c.number.desc()
+        of = [] if project is None else [_d.c.project_id == project]
+        for condition in (
+            _d.c.id == id_or_request,
+            _d.c.request_id == id_or_request,
+            _d.c.origin == id_or_request,
+        ):
+            row = tx.first(_WHOLE.where(condition, *of).order_by(newest).limit(1))
+            if row is not None:
+                return _loaded(row)
+        row = tx.first(_WHOLE.where(_about(tx, id_or_request), *of).order_by(newest).limit(1))
+        if row is not None:
+            return _loaded(row)
+        if len(id_or_request) < PREFIX_MIN:
+            return None
+        # Ids are compared byte by byte, so a prefix is a range of the index.
+        end = id_or_request + '\x7f'
+        ids = tx.all(
+            sa.select(_d.c.id).where(_d.c.id >= id_or_request, _d.c.id < end, *of).limit(2)
         )
-        for row in tx.all(query)
-    ]
+        if len(ids) == 1:
+            return _loaded(tx.first(_WHOLE.where(_d.c.id == ids[0].id)))
+        requests = tx.all(
+            sa.select(_d.c.request_id)
+            .where(_d.c.request_id >= id_or_request, _d.c.request_id < end, *of)
+            .distinct()
+            .limit(2)
+        )
+        if len(ids) == 0 and len(requests) == 1:
+            same = _d.c.request_id == requests[0].request_id
+            return _loaded(tx.first(_WHOLE.where(same, *of).order_by(newest).limit(1)))
+        return None
+
+    @reading
+    def decisions(
+        self,
+        tx: session.Tx,
+        *,
+        outcome: str | None = None,
+        project: str | None = None,
+        limit: int = 100,
+        marker: str | None = None,
+        consumer: str | None = None,
+    ) -> list[DecisionRecord]:
+        query = _BRIEF.order_by(_d.c.number.desc()).limit(limit)
+        if outcome is not None:
+            query = query.where(_d.c.outcome == outcome)
+        if project is not None:
+            query = query.where(_d.c.project_id == project)
+        if consumer is not None:
+            query = query.where(_about(tx, consumer))
+        if marker is not None:
+            number = tx.first(NUMBERED, id=marker)
+            if number is None:
+                return []
+            query = query.where(_d.c.number < number.number)
+        return [
+            DecisionRecord(
+                created_at=row.created_at, **{name: getattr(row, name) for name in _COLUMNS}
+            )
+            for row in tx.all(query)
+        ]

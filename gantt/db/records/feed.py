@@ -25,7 +25,9 @@ from gantt.core.resources.group_rule import GroupRule
 from gantt.core.resources.host import HostChange
 from gantt.db.claims import groups
 from gantt.db.engine import session
+from gantt.db.engine.session import reading, reading_long
 from gantt.db.hosts import aggregates, declared, providers, rows
+from gantt.db.hosts.base import Base
 from gantt.db.records import gaps
 from gantt.db.schema import models
 from gantt.scheduler.ports import Everything, Feed, Gap
@@ -126,11 +128,10 @@ MEMBERS_ON = (
     .distinct()
 )
 INCARNATION = sa.select(models.meta.c.incarnation)
-CLASSES = sa.select(models.resource_classes.c.name)
 CHUNK = 500
 
 
-def poll(
+def _poll(
     tx: session.Tx,
     memory: rows.Memory,
     position: int,
@@ -267,7 +268,7 @@ def inside(tx: session.Tx, spans: Sequence[tuple[int, int]]) -> Sequence[Any]:
     return tx.all(_INSIDE, **ends)
 
 
-def ended(tx: session.Tx, open_gaps: Sequence[Gap], now: float) -> list[Gap]:
+def _ended(tx: session.Tx, open_gaps: Sequence[Gap], now: float) -> list[Gap]:
     """Of these gaps the parts that no transaction under way is about to fill.
 
     MariaDB and MySQL only: rows that are not committed are read here, so that there is
@@ -283,13 +284,13 @@ def ended(tx: session.Tx, open_gaps: Sequence[Gap], now: float) -> list[Gap]:
     return gaps.without(old, here)
 
 
-def less(open_gaps: Sequence[Gap], closed: Sequence[Gap]) -> list[Gap]:
+def _less(open_gaps: Sequence[Gap], closed: Sequence[Gap]) -> list[Gap]:
     """These gaps without some of their parts."""
     numbers = [number for gap in closed for number in range(gap.first, gap.last + 1)]
     return gaps.without(open_gaps, numbers)
 
 
-def is_behind(tx: session.Tx, known: Mapping[int, int]) -> bool:
+def _is_behind(tx: session.Tx, known: Mapping[int, int]) -> bool:
     """Whether a host is at an older version than was known before this began.
 
     Versions only grow, ids of hosts are never given again: the database went back.
@@ -340,19 +341,7 @@ def _hosts_of_groups(tx: session.Tx, uuids: Collection[str]) -> set[int]:
     return found
 
 
-def read_groups(
-    tx: session.Tx, memory: rows.Memory, uuids: Collection[str], beside: Collection[int]
-) -> tuple[dict[str, GroupRule], list[HostChange]]:
-    """Rules of those that are there, and the hosts that members are on."""
-    wanted = sorted(uuids)
-    # Generations first: members read after them can only be newer, and then the next
-    # swap fails again instead of missing a member.
-    rules = groups.rules_of(tx.all(RULES, uuids=wanted))
-    ids = _hosts_of_groups(tx, wanted) | set(beside)
-    return rules, _hosts(tx, memory, _versions(tx, sorted(ids)), dict.fromkeys(beside, -1))
-
-
-def compare(tx: session.Tx, memory: rows.Memory, known: Mapping[int, int]) -> Feed:
+def _compare(tx: session.Tx, memory: rows.Memory, known: Mapping[int, int]) -> Feed:
     """Everything that differs from what is known, whenever it changed.
 
     :param known: as it was before this began
@@ -388,7 +377,7 @@ def _end(tx: session.Tx, now: float) -> tuple[int, list[Gap]]:
     return last, gaps.bounded([Gap(first=a, last=b, since=now) for a, b in ranges])[0]
 
 
-def load_everything(tx: session.Tx, memory: rows.Memory) -> Everything:
+def _load_everything(tx: session.Tx, memory: rows.Memory) -> Everything:
     """All hosts with what is placed on them, aggregates and groups."""
     tx.snapshot()
     now, incarnation = tx.now, tx.first(INCARNATION).incarnation
@@ -413,8 +402,53 @@ def load_everything(tx: session.Tx, memory: rows.Memory) -> Everything:
         metrics=declared.load(tx),
         groups={uuid: rule.generation for uuid, rule in rules.items()},
         rules=rules,
-        resource_classes=frozenset(row.name for row in tx.all(CLASSES)),
+        resource_classes=frozenset(row.name for row in tx.all(declared.CLASSES)),
         now=now,
         incarnation=incarnation,
         gaps=missing,
     )
+
+
+class ChangeFeed(Base):
+    """See ``scheduler.ports.feed``; the functions above are what each does."""
+
+    @reading_long
+    def load_everything(self, tx: session.Tx) -> Everything:
+        return _load_everything(tx, self.memory)
+
+    @reading_long
+    def compare(self, tx: session.Tx, known: dict[int, int]) -> Feed:
+        return _compare(tx, self.memory, known)
+
+    @reading
+    def read_groups(
+        self, tx: session.Tx, uuids: Collection[str], beside: Collection[int] = ()
+    ) -> tuple[dict[str, GroupRule], list[HostChange]]:
+        wanted = sorted(uuids)
+        # Generations first: members read after them can only be newer, and then the next
+        # swap fails again instead of missing a member.
+        rules = groups.rules_of(tx.all(RULES, uuids=wanted))
+        ids = _hosts_of_groups(tx, wanted) | set(beside)
+        versions = _versions(tx, sorted(ids))
+        return rules, _hosts(tx, self.memory, versions, dict.fromkeys(beside, -1))
+
+    def poll(self, position: int, known: dict[int, int], gaps: Sequence[Gap] = ()) -> Feed:
+        found, behind = self.reads.read(lambda tx: _poll(tx, self.memory, position, known, gaps))
+        if behind:
+            # In a transaction that begins after these were known.
+            # The cache may forget a removed host meanwhile.
+            before = {pid: seen for pid in behind if (seen := known.get(pid)) is not None}
+            if self.reads.read(lambda tx: _is_behind(tx, before)):
+                return msgspec.structs.replace(found, went_back=True)
+        old = [gap for gap in found.gaps if found.now - gap.since > DRAWN_SECONDS]
+        if old and self.database.kind == 'mysql':
+            ended = self.reads.read(lambda tx: _ended(tx, old, found.now))
+            found = msgspec.structs.replace(found, gaps=_less(found.gaps, ended))
+        return found
+
+    @reading
+    def ping(self, tx: session.Tx) -> float:
+        return tx.now
+
+    def silent_for(self) -> float:
+        return self.database.silent_for()

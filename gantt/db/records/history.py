@@ -13,6 +13,8 @@ from gantt.core.claims.claim import State
 from gantt.core.records.decision import Outcome
 from gantt.core.records.history import ClaimCounts, History
 from gantt.db.engine import session
+from gantt.db.engine.session import reading_long
+from gantt.db.hosts.base import Base
 from gantt.db.schema import models
 
 _c = models.claims
@@ -36,38 +38,43 @@ NEXT = (
 )
 
 
-def count_claims(tx: session.Tx) -> ClaimCounts:
-    """Claims by state, tombstones included, and how many live ones were adopted."""
-    rows = tx.all(COUNTS)
-    found = {row.state: row.claims for row in rows}
-    return ClaimCounts(
-        states={state.value: found.get(state.value, 0) for state in State},
-        adopted=int(sum(row.adopted for row in rows)),
-    )
+class Activity(Base):
+    """Counts over time; see ``scheduler.ports``."""
 
+    @reading_long
+    def count_claims(self, tx: session.Tx) -> ClaimCounts:
+        rows = tx.all(COUNTS)
+        found = {row.state: row.claims for row in rows}
+        return ClaimCounts(
+            states={state.value: found.get(state.value, 0) for state in State},
+            adopted=int(sum(row.adopted for row in rows)),
+        )
 
-def read(tx: session.Tx, seconds: float, parts: int, most: int) -> History:
-    """The last ``seconds`` in equal parts; of the newest ``most`` decisions at most."""
-    now = tx.now
-    since, width = now - seconds, seconds / parts
-    low, high = tx.first(ENDS)
-    if high is None:
-        return History(now=now, since=since, outcomes={}, waits=[])
-    first = max(_first_since(tx, since, low, high), high - most + 1)
-    oldest = tx.first(NEXT, number=first)
-    if oldest is None or (oldest.created_at < since and first == high):
-        return History(now=now, since=since, outcomes={}, waits=[])
-    # What lies before the first that is kept, or read, is not known to have been empty.
-    if first in (low, high - most + 1):
-        since = max(since, oldest.created_at)
-    outcomes: dict[str, list[int]] = {}
-    for row in tx.all(_counts(tx.kind, first, now - seconds, width)):
-        counts = outcomes.setdefault(row.outcome, [0] * parts)
-        counts[min(parts - 1, int(row.part))] += row.decisions
-    waits = [(row.created_at, row.updated_at - row.created_at) for row in tx.all(_waits(first))]
-    return History(
-        now=now, since=since, outcomes=outcomes, waits=[w for w in waits if w[0] >= now - seconds]
-    )
+    @reading_long
+    def history(self, tx: session.Tx, *, seconds: float, parts: int, most: int) -> History:
+        now = tx.now
+        since, width = now - seconds, seconds / parts
+        low, high = tx.first(ENDS)
+        if high is None:
+            return History(now=now, since=since, outcomes={}, waits=[])
+        first = max(_first_since(tx, since, low, high), high - most + 1)
+        oldest = tx.first(NEXT, number=first)
+        if oldest is None or (oldest.created_at < since and first == high):
+            return History(now=now, since=since, outcomes={}, waits=[])
+        # What lies before the first that is kept, or read, is not known to have been empty.
+        if first in (low, high - most + 1):
+            since = max(since, oldest.created_at)
+        outcomes: dict[str, list[int]] = {}
+        for row in tx.all(_counts(tx.kind, first, now - seconds, width)):
+            counts = outcomes.setdefault(row.outcome, [0] * parts)
+            counts[min(parts - 1, int(row.part))] += row.decisions
+        waits = [(row.created_at, row.updated_at - row.created_at) for row in tx.all(_waits(first))]
+        return History(
+            now=now,
+            since=since,
+            outcomes=outcomes,
+            waits=[w for w in waits if w[0] >= now - seconds],
+        )
 
 
 def _first_since(tx: session.Tx, since: float, low: int, high: int) -> int:

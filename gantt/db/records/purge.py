@@ -16,8 +16,9 @@ import sqlalchemy as sa
 from gantt.core.records import retention
 from gantt.core.records.retention import Piece
 from gantt.core.resources import group_rule
-from gantt.db.engine import arrays, session
+from gantt.db.engine import arrays, retry, session
 from gantt.db.hosts import host_events, providers
+from gantt.db.hosts.base import Base
 from gantt.db.records import decisions, services
 from gantt.db.schema import models
 
@@ -244,34 +245,48 @@ class Cursor:
         return self.decisions.is_read and all(walk.found_none for walk in walks)
 
 
-def run(
-    tx: session.Tx,
-    cursor: Cursor,
-    *,
-    kept: int,
-    tombstone_seconds: float,
-    request_seconds: float,
-    limit: int,
-    again: bool = False,
-    kept_bytes: int | None = None,
-) -> int:
-    """Delete what is past its bound, at most ``limit`` rows of a kind; how many went.
+class Purge(Base):
+    """See ``scheduler.ports.records``."""
 
-    :param again: only of those kinds of which ``limit`` rows went the last time
-    """
-    now = tx.now
-    kinds: dict[str, Callable[[], int]] = {
-        'decisions': lambda: _decisions(tx, cursor, kept, kept_bytes, limit, now),
-        'requests': lambda: _requests(tx, cursor, now - request_seconds, limit),
-        'tombstones': lambda: _tombstones(tx, cursor, now - tombstone_seconds, limit),
-        'groups': lambda: _groups(tx, cursor, limit),
-        'changes': lambda: _changes(tx, limit),
-        'services': lambda: services.purge(tx),
-        'host events': lambda: host_events.purge(tx, limit),
-    }
-    gone = {kind: go() for kind, go in kinds.items() if not again or kind in cursor.unfinished}
-    cursor.unfinished = {kind for kind, went in gone.items() if went >= limit}
-    return sum(gone.values())
+    def __init__(
+        self, engine: sa.Engine, policy: retry.Policy | None = None, **options: Any
+    ) -> None:
+        super().__init__(engine, policy, **options)
+        self._cursor = Cursor()
+
+    @property
+    def is_purged(self) -> bool:
+        """Whether purges have come by all requests and claims, and found nothing to take."""
+        return self._cursor.is_done
+
+    def purge(
+        self,
+        *,
+        decisions: int,
+        tombstone_seconds: float,
+        request_seconds: float,
+        limit: int,
+        again: bool = False,
+        decision_bytes: int | None = None,
+    ) -> int:
+        cursor = self._cursor
+
+        def work(tx: session.Tx) -> int:
+            now = tx.now
+            kinds: dict[str, Callable[[], int]] = {
+                'decisions': lambda: _decisions(tx, cursor, decisions, decision_bytes, limit, now),
+                'requests': lambda: _requests(tx, cursor, now - request_seconds, limit),
+                'tombstones': lambda: _tombstones(tx, cursor, now - tombstone_seconds, limit),
+                'groups': lambda: _groups(tx, cursor, limit),
+                'changes': lambda: _changes(tx, limit),
+                'services': lambda: services.purge(tx),
+                'host events': lambda: host_events.purge(tx, limit),
+            }
+            gone = {k: go() for k, go in kinds.items() if not again or k in cursor.unfinished}
+            cursor.unfinished = {kind for kind, went in gone.items() if went >= limit}
+            return sum(gone.values())
+
+        return self.database.write(work, patient=True)
 
 
 def _of(

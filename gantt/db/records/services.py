@@ -13,6 +13,8 @@ from gantt.core.records.process import (
     ServiceNote,
 )
 from gantt.db.engine import kinds, session
+from gantt.db.engine.session import reading, writing
+from gantt.db.hosts.base import Base
 from gantt.db.schema import models
 
 _s = models.services
@@ -26,39 +28,43 @@ READ = (
 )
 
 
-def note(tx: session.Tx, said: ServiceNote) -> None:
-    """Write the row of a process.
+class Services(Base):
+    """See ``scheduler.ports.records``."""
 
-    A new one takes the place of those of its kind on its host that are silent: what is
-    started again and again leaves no trail of rows.
-    """
-    now = tx.now
-    name = kinds.storable(said.name)
-    values: dict[str, Any] = {
-        'kind': said.kind,
-        'host': said.host,
-        'version': said.version,
-        'configuration': said.configuration,
-        'problem': said.problem[:_WORDS_MAX],
-        'alarm': said.alarm[:_WORDS_MAX],
-        'started_at': now - said.up_seconds,
-        'configured_at': now - said.configured_seconds,
-        'seen_at': now,
-    }
-    if tx.run(_s.update().where(_s.c.name == name).values(values)):
-        return
-    _delete(tx, _s.c.kind == said.kind, _s.c.host == said.host, _s.c.seen_at < now - SILENT_SECONDS)
-    tx.insert_new(_s, [{'name': name, **values}], 'name')
+    @writing
+    def note_service(self, tx: session.Tx, note: ServiceNote) -> None:
+        """Write the row of a process.
 
+        A new one takes the place of those of its kind on its host that are silent: what is
+        started again and again leaves no trail of rows.
+        """
+        now = tx.now
+        name = kinds.storable(note.name)
+        values: dict[str, Any] = {
+            'kind': note.kind,
+            'host': note.host,
+            'version': note.version,
+            'configuration': note.configuration,
+            'problem': note.problem[:_WORDS_MAX],
+            'alarm': note.alarm[:_WORDS_MAX],
+            'started_at': now - note.up_seconds,
+            'configured_at': now - note.configured_seconds,
+            'seen_at': now,
+        }
+        if tx.run(_s.update().where(_s.c.name == name).values(values)):
+            return
+        _delete(
+            tx, _s.c.kind == note.kind, _s.c.host == note.host, _s.c.seen_at < now - SILENT_SECONDS
+        )
+        tx.insert_new(_s, [{'name': name, **values}], 'name')
 
-def forget(tx: session.Tx, name: str) -> None:
-    """Delete the row of a process that ends."""
-    tx.run(_s.delete().where(_s.c.name == kinds.storable(name)))
+    @writing
+    def forget_service(self, tx: session.Tx, name: str) -> None:
+        tx.run(_s.delete().where(_s.c.name == kinds.storable(name)))
 
-
-def load(tx: session.Tx) -> list[Service]:
-    """All that are remembered, the one seen last first."""
-    return [_service(row) for row in tx.all(READ)]
+    @reading
+    def services(self, tx: session.Tx) -> list[Service]:
+        return [_service(row) for row in tx.all(READ)]
 
 
 def purge(tx: session.Tx) -> int:

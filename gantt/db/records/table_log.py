@@ -6,12 +6,12 @@ database's packet.  Of each worker everything since the last checkpoint before
 the retention is kept: what a decision within the retention needs.
 """
 
-from collections.abc import Sequence
-
 import sqlalchemy as sa
 
 from gantt.core.messages.base import derived_id
 from gantt.db.engine import session
+from gantt.db.engine.session import reading, writing
+from gantt.db.hosts.base import Base
 from gantt.db.schema import models
 
 _l = models.table_log
@@ -43,47 +43,54 @@ FORGET_BEFORE = _l.delete().where(
 FORGET = _l.delete().where(_l.c.worker == sa.bindparam('b_worker'))
 
 
-def save(
-    tx: session.Tx, worker: str, first: int, last: int, checkpoint: bool, chunks: Sequence[bytes]
-) -> None:
-    """Keep a part."""
-    tx.insert_new(
-        _l,
-        [
-            {
-                'id': derived_id('table log', worker, first, number),
-                'worker': worker,
-                'first_event': first,
-                'number': number,
-                'last_event': last,
-                'checkpoint': int(checkpoint),
-                'chunk': chunk,
-                'created_at': tx.now,
-            }
-            for number, chunk in enumerate(chunks)
-        ],
-        'id',
-    )
+class TableLogs(Base):
+    """See ``scheduler.ports.records``."""
 
+    @writing
+    def save_table_log(
+        self,
+        tx: session.Tx,
+        worker: str,
+        first: int,
+        last: int,
+        checkpoint: bool,
+        chunks: list[bytes],
+    ) -> None:
+        tx.insert_new(
+            _l,
+            [
+                {
+                    'id': derived_id('table log', worker, first, number),
+                    'worker': worker,
+                    'first_event': first,
+                    'number': number,
+                    'last_event': last,
+                    'checkpoint': int(checkpoint),
+                    'chunk': chunk,
+                    'created_at': tx.now,
+                }
+                for number, chunk in enumerate(chunks)
+            ],
+            'id',
+        )
 
-def load(tx: session.Tx, worker: str, position: int) -> list[list[bytes]]:
-    """The parts from the last checkpoint before ``position`` on; [] where it is gone."""
-    start = tx.first(LAST_CHECKPOINT, worker=worker, position=position)
-    if start is None or start[0] is None:
-        return []
-    parts: dict[int, list[bytes]] = {}
-    for row in tx.all(PARTS, worker=worker, start=start[0], position=position):
-        parts.setdefault(row.first_event, []).append(bytes(row.chunk))
-    return list(parts.values())
+    @reading
+    def load_table_log(self, tx: session.Tx, worker: str, position: int) -> list[list[bytes]]:
+        start = tx.first(LAST_CHECKPOINT, worker=worker, position=position)
+        if start is None or start[0] is None:
+            return []
+        parts: dict[int, list[bytes]] = {}
+        for row in tx.all(PARTS, worker=worker, start=start[0], position=position):
+            parts.setdefault(row.first_event, []).append(bytes(row.chunk))
+        return list(parts.values())
 
-
-def purge(tx: session.Tx, keep_seconds: float) -> int:
-    """Forget what no decision within the retention needs; how many logs were cut."""
-    before = tx.now - keep_seconds
-    silent = {row.worker for row in tx.all(SILENT, before=before)}
-    started = {row.worker: row.first_event for row in tx.all(OLD_CHECKPOINTS, before=before)}
-    for worker in sorted(silent):
-        tx.run(FORGET, b_worker=worker)
-    for worker in sorted(started.keys() - silent):
-        tx.run(FORGET_BEFORE, b_worker=worker, b_first=started[worker])
-    return len(started.keys() | silent)
+    @writing
+    def purge_table_log(self, tx: session.Tx, keep_seconds: float) -> int:
+        before = tx.now - keep_seconds
+        silent = {row.worker for row in tx.all(SILENT, before=before)}
+        started = {row.worker: row.first_event for row in tx.all(OLD_CHECKPOINTS, before=before)}
+        for worker in sorted(silent):
+            tx.run(FORGET, b_worker=worker)
+        for worker in sorted(started.keys() - silent):
+            tx.run(FORGET_BEFORE, b_worker=worker, b_first=started[worker])
+        return len(started.keys() | silent)

@@ -45,16 +45,10 @@ class Declarations:
 
     @atomic
     def declared_classes(self) -> frozenset[str]:
-        """The CUSTOM_ resource classes declared so far."""
         return frozenset(self._tables.classes)
 
     @atomic
     def save_metric(self, metric: DeclaredMetric) -> DeclaredMetric:
-        """Declare a metric, or change what is declared.
-
-        :raises InvalidMessage: a field that says nothing
-        :raises Refused: there are too many already
-        """
         metrics.check(metric)
         known = self._tables.metrics
         if metric.name not in known and len(known) >= metrics.DECLARED_MAX:
@@ -68,13 +62,11 @@ class Declarations:
 
     @atomic
     def remove_metric(self, name: str) -> None:
-        """:raises NotFound:"""
         if self._tables.metrics.pop(name, None) is None:
             raise exceptions.NotFound(kind='declared metric', name=name)
         self._tables.tell('metric', name)
 
     @atomic
     def declared_metrics(self) -> list[DeclaredMetric]:
-        """All declarations, by name."""
         known = self._tables.metrics
         return [known[name] for name in sorted(known)]

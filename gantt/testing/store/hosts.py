@@ -7,7 +7,6 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.claims.adoption import Adoption, Guest, GuestFate
-from gantt.core.claims.host_event import HostEvent
 from gantt.core.claims.registration import renamed
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.report import RegisterHost
@@ -25,13 +24,11 @@ class HostKeeping(NovaWords):
 
     @atomic
     def disable_host(self, name: str, reason: str, by: str) -> HostChange:
-        """Nothing new lands here.  :raises NotFound:"""
         return self._put(_replace(self._host(name), disabled=reason, disabled_by=by))
 
     @atomic
     def enable_host(self, name: str, by: str = '') -> HostChange:
-        """:raises NotFound:"""
-        return self._put(_replace(self._host(name), disabled=None, disabled_by=None), by)
+        return self._put(_replace(self._host(name), disabled=None, disabled_by=None))
 
     @atomic
     def revoke_host_key(self, name: str) -> HostChange:
@@ -45,7 +42,6 @@ class HostKeeping(NovaWords):
 
     @atomic
     def load_host_key(self, name: str) -> HostKey | None:
-        """The key of a host as it is now; None: it has none, or is not known."""
         row = self._tables.named(name)
         return None if row is None else row.key
 
@@ -57,7 +53,6 @@ class HostKeeping(NovaWords):
 
     @atomic
     def remove_host(self, name: str) -> HostChange:
-        """Forget a host without live claims.  :raises NotFound, Refused:"""
         row, tables = self._host(name), self._tables
         count = sum(row.id in claim.allocations for claim in tables.all_live())
         count = max(count, len(tables.live_on(row.id)))
@@ -70,7 +65,6 @@ class HostKeeping(NovaWords):
         del tables.hosts[row.id], tables.ids[name]
         tables.epochs[name] = row.epoch
         tables.tell('host', row.id)
-        self._add_line(name, HostEvent(kind='removed', what='it was forgotten'))
         return HostChange(provider_id=row.id, row=None)
 
     def _host(self, name: str) -> HostRow:
@@ -79,15 +73,13 @@ class HostKeeping(NovaWords):
             raise exceptions.NotFound(kind='host', name=name)
         return row
 
-    def _put(self, row: HostRow, by: str = '') -> HostChange:
-        self._log(self._tables.hosts[row.id], row, by)
+    def _put(self, row: HostRow) -> HostChange:
         self._tables.hosts[row.id] = row
         self._tables.touch(row.id)
         return self._tables.write()[0]
 
     @atomic
     def rename_host(self, old: str, new: str) -> HostChange:
-        """Claims, history and aggregates follow."""
         tables = self._tables
         if tables.named(new) is not None:
             raise exceptions.Refused(
@@ -106,14 +98,11 @@ class HostKeeping(NovaWords):
         if heard is not None:
             tables.heard[derived_id('nova host', new)] = heard
         tables.call_host(row.id, new)
-        self._lines[new] = self._lines.pop(old, [])
-        self._add_line(new, HostEvent(kind='renamed', what=f'it was called {old} before'))
         uuids = sorted(a.uuid for a in tables.aggregates.values() if new in a.hosts)
         return self._put(_replace(row, aggregates=uuids))
 
     @atomic
     def decommission_host(self, name: str) -> HostChange:
-        """As ``remove_host``, and it leaves its aggregates."""
         change = self.remove_host(name)
         self._move_members(name, None)
         self._tables.heard.pop(derived_id('nova host', name), None)
@@ -136,7 +125,6 @@ class HostKeeping(NovaWords):
 
     @atomic
     def adopt_guests(self, guests: Sequence[Guest], *, dry_run: bool = False) -> list[GuestFate]:
-        """Claims for guests that run already, fitting or not; fates in the order given."""
         tables = self._tables
         found = (tables.named(guest.host) for guest in guests)
         rows = {row.name: row for row in found if row is not None}

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Store port in memory: for tests, simulation and one-process use.
+"""The write side of the store in memory: for tests of it, and the simulator.
+
+What people read (lists, history, processes, comparisons) has its twin in SQLite, see decision 40.
 
 One lock stands for the database's transactions: every method is atomic, and a
 method that raises has changed nothing.  It says in the simplest way what the
@@ -30,16 +32,16 @@ from gantt.scheduler.ports import (
     StoredRequest,
 )
 from gantt.testing.store import commit as memory_commit
+from gantt.testing.store.hosts import HostKeeping
 from gantt.testing.store.operators import atomic
-from gantt.testing.store.shadow import Shadows
 from gantt.testing.store.table_log import Part, TableLogs
 from gantt.testing.store.tables import RequestRow
 
 _replace = msgspec.structs.replace
 
 
-class MemoryStore(Shadows):
-    """See ``scheduler.ports.Store``: here is what callers, hosts and time do.
+class MemoryStore(HostKeeping):
+    """See ``scheduler.ports`` for what each method does; here is what callers, hosts and time do.
 
     :param clock: its ``wall`` is the database's clock
     :param report_seconds: how often hosts are told to report
@@ -53,12 +55,10 @@ class MemoryStore(Shadows):
     # -- the group commit and the life of requests -------------------------
     @atomic
     def commit(self, batch: Sequence[RequestDraft]) -> CommitResult:
-        """Commit a batch of requests; see ``core.claims.commit`` for the rule."""
         return memory_commit.commit(self._tables, batch, self._now)
 
     @atomic
     def give_up(self, request_id: str, owner: str, attempt: int) -> ClaimResult:
-        """Release everything this attempt of an open request has claimed; delete its row."""
         row = self._tables.requests.get(request_id)
         if row is None or (row.state, row.owner, row.attempt) != ('open', owner, attempt):
             return ClaimResult(fates=[])
@@ -68,7 +68,6 @@ class MemoryStore(Shadows):
 
     @atomic
     def load_request(self, request_id: str) -> StoredRequest | None:
-        """The request row with its claims, or None."""
         row = self._tables.requests.get(request_id)
         if row is None:
             return None
@@ -85,7 +84,6 @@ class MemoryStore(Shadows):
 
     @atomic
     def bar_request(self, request_id: str, fingerprint: str, answer: bytes) -> StoredRequest | None:
-        """Keep a refusal, so that no copy is placed any more; where the row is known, that one."""
         known = self.load_request(request_id)
         if known is None:
             self._tables.requests[request_id] = RequestRow(
@@ -102,7 +100,6 @@ class MemoryStore(Shadows):
 
     @atomic
     def cancel_request(self, request_id: str, reason: str) -> tuple[StoredRequest, ClaimResult]:
-        """Set it cancelled (inserting it if need be) and release its reserved claims."""
         row = self._tables.requests.setdefault(
             request_id,
             RequestRow(id=request_id, fingerprint='', state='', owner='', attempt=0, deadline=0.0),
@@ -119,7 +116,6 @@ class MemoryStore(Shadows):
     def extend_request(
         self, request_id: str, seconds: float, most: float, most_of_plans: float | None = None
     ) -> ClaimResult:
-        """Lengthen the leases of its reserved claims to now + seconds, at most ``most``."""
         now = self._now
         fates = []
         for claim in self._tables.of_request(request_id, live=True):
@@ -142,7 +138,6 @@ class MemoryStore(Shadows):
     # -- hosts ------------------------------------------------------------------
     @atomic
     def register_host(self, message: RegisterHost) -> Registration:
-        """Hand out the next epoch; the same nonce again gets the same epoch."""
         tables = self._tables
         before = tables.named(message.name)
         for row in tables.hosts.values():
@@ -165,7 +160,6 @@ class MemoryStore(Shadows):
             for claim in tables.live_on(row.id):
                 tables.put_claim(msgspec.structs.replace(claim, absences=0))
         tables.hosts[row.id] = row
-        self._log(before, row)
         tables.ids[row.name] = row.id
         if before is None:
             tables.refresh_membership([row.name])
@@ -191,7 +185,6 @@ class MemoryStore(Shadows):
 
     @atomic
     def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:
-        """Fold reports into their hosts and claims, in the order given."""
         now = self._now
         written: set[int] = set()
         fates = [self._apply(report, now, written) for report in reports]
@@ -215,7 +208,6 @@ class MemoryStore(Shadows):
         effect = reconcile.apply_report(row, live, known, report, now)
         if accepted:
             tables.hosts[row.id] = effect.row
-            self._log(row, effect.row)
             written.add(row.id)
         for claim in effect.claims:
             tables.put_claim(claim, count=False)
@@ -252,12 +244,10 @@ class MemoryStore(Shadows):
 
     @atomic
     def confirm_claims(self, words: ClaimWords) -> ClaimResult:
-        """Reserved -> confirmed; already confirmed is ok; anything else is gone."""
         return self._said(words, Event.CONFIRM)
 
     @atomic
     def refuse_claims(self, words: ClaimWords) -> ClaimResult:
-        """Reserved -> refused, counted against the host."""
         result = self._said(words, Event.REFUSE)
         refused = sum(fate.fate == 'ok' for fate in result.fates)
         if refused:
@@ -268,7 +258,6 @@ class MemoryStore(Shadows):
 
     @atomic
     def release_claims(self, words: ClaimWords) -> ClaimResult:
-        """Live -> released, for claims of this host, in order of (epoch, sequence)."""
         return self._said(words, Event.RELEASE)
 
     def _said(self, words: ClaimWords, event: Event) -> ClaimResult:
@@ -309,7 +298,6 @@ class MemoryStore(Shadows):
 
     @atomic
     def sweep(self, limit: int) -> ClaimResult:
-        """Expire reserved claims past their lease, at most ``limit``."""
         due = self._tables.overdue(self._now)[:limit]
         kept = nova_host.kept_by_moves(due, self._of_nova(due), self._now)
         for claim in kept.values():
@@ -342,5 +330,4 @@ class MemoryStore(Shadows):
 
     @atomic
     def purge_table_log(self, keep_seconds: float) -> int:
-        """Forget what no decision of the last ``keep_seconds`` needs."""
         return self._table_logs.purge(self._now - keep_seconds)

@@ -19,8 +19,7 @@ from gantt.core.nova.events import (
     NovaAggregate,
 )
 from gantt.core.nova.host_words import Heard
-from gantt.scheduler.beside import FactsResult
-from gantt.scheduler.ports import HeardResult, OpenMove
+from gantt.scheduler.ports import FactsResult, HeardResult, OpenMove
 from gantt.testing.store.operators import Operators, atomic
 
 _replace = msgspec.structs.replace
@@ -92,7 +91,6 @@ class NovaWords(Operators):
 
     @atomic
     def hear_aggregates(self, cast: Cast) -> bool:
-        """Take over aggregates as Nova's API says they are; whether it was news."""
         word, news = cast.word, False
         named = [word.aggregate] if isinstance(word, AggregateDeleted) else []
         if isinstance(word, AggregatesUpdated):
@@ -129,7 +127,6 @@ class NovaWords(Operators):
 
     @atomic
     def settle_guest(self, said: GuestSettled) -> HeardResult:
-        """End the claims of a guest where Nova's API says that it is not."""
         hosts = self._tables.hosts
         claims = [
             claim
@@ -146,7 +143,6 @@ class NovaWords(Operators):
 
     @atomic
     def tell_facts(self, told: TellFacts) -> FactsResult:
-        """Fold what an agent tells beside the reports of its host."""
         row = self._tables.named(told.host)
         if row is None:
             return FactsResult(fate=host_facts.UNKNOWN)
@@ -156,14 +152,12 @@ class NovaWords(Operators):
         if effect.fate != host_facts.APPLIED:
             return FactsResult(fate=effect.fate, sequence=sequence)
         self._tables.hosts[row.id] = effect.row
-        self._log(row, effect.row)
         for claim in effect.claims:
             self._tables.put_claim(claim, count=False)
         return FactsResult(fate=effect.fate, sequence=sequence, hosts=self._tables.write([row.id]))
 
     @atomic
     def open_moves(self, seconds: float, limit: int, reserved: bool = False) -> list[OpenMove]:
-        """Moves between hosts of Nova that have been open for longer, oldest first."""
         late = nova_host.overdue_moves(self._tables.all_live(), self._now, seconds)
         late.sort(key=lambda move: (move.target.created_at, move.target.id))
         late = late[:limit]

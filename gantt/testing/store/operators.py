@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The in-memory store as operators and readers use it."""
 
-import collections
 import itertools
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -9,9 +8,8 @@ from typing import Any
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.claim import Claim, Event, State
+from gantt.core.claims.claim import Claim, Event
 from gantt.core.claims.commit import CONSUMERS_MOST, DecisionRecord
-from gantt.core.claims.quota import ProjectUsage
 from gantt.core.messages.base import derived_id
 from gantt.core.records import retention
 from gantt.core.resources import group_rule
@@ -24,7 +22,6 @@ from gantt.scheduler.ports import (
     Everything,
     Feed,
     Gap,
-    RequestLine,
 )
 from gantt.testing.store import audit as memory_audit
 from gantt.testing.store.declared import atomic
@@ -58,7 +55,6 @@ class Operators(Quotas):
         """Nothing is held outside this object."""
 
     def ping(self) -> float:
-        """The database's clock."""
         return self._now
 
     def silent_for(self) -> float:
@@ -68,7 +64,6 @@ class Operators(Quotas):
     # -- writing ----------------------------------------------------------------
     @atomic
     def force_release(self, claim_id: str, reason: str) -> ClaimResult:
-        """An operator's release of a live claim."""
         claim = self._tables.claims.get(claim_id)
         if claim is None:
             return ClaimResult(fates=[ClaimFate(claim_id=claim_id, fate='gone')])
@@ -83,7 +78,6 @@ class Operators(Quotas):
         hosts: list[str] | None,
         uuid: str | None = None,
     ) -> Aggregate:
-        """Create or change an aggregate; a None value removes its key."""
         tables = self._tables
         other = next((a for a in tables.aggregates.values() if a.uuid == uuid), None)
         if other is not None and other.name != name:
@@ -109,7 +103,6 @@ class Operators(Quotas):
 
     @atomic
     def remove_aggregate(self, name: str) -> None:
-        """:raises NotFound:"""
         aggregate = self._tables.aggregate(name)
         if aggregate is None:
             raise exceptions.NotFound(kind='aggregate', name=name)
@@ -120,10 +113,6 @@ class Operators(Quotas):
 
     @atomic
     def save_group(self, group: Group) -> Group:
-        """Create a server group, or return it unchanged where it is the same.
-
-        :raises Refused: it exists with another rule
-        """
         tables = self._tables
         known = tables.groups.get(group.uuid)
         if known is None:
@@ -155,7 +144,6 @@ class Operators(Quotas):
     # -- reading ------------------------------------------------------------
     @atomic
     def load_everything(self) -> Everything:
-        """All hosts with what is placed on them, aggregates and groups."""
         tables = self._tables
         return Everything(
             position=tables.position,
@@ -236,28 +224,16 @@ class Operators(Quotas):
 
     @atomic
     def load_group(self, uuid: str) -> Group | None:
-        """The group with the consumers of its live claims."""
         return self._tables.group(uuid)
 
     @atomic
     def read_groups(
         self, uuids: Collection[str], beside: Collection[int] = ()
     ) -> tuple[dict[str, GroupRule], list[HostChange]]:
-        """Rules of those that are there, and the hosts that members are on."""
         tables = self._tables
         found = {u: tables.groups[u].rule for u in sorted(uuids) if u in tables.groups}
         ids = tables.hosts_of_groups(uuids) | set(beside)
         return found, [tables.change_of(p) for p in sorted(ids)]
-
-    @atomic
-    def groups(
-        self, limit: int, marker: str | None = None, project: str | None = None
-    ) -> list[Group]:
-        """Groups by uuid, after ``marker``."""
-        uuids = [u for u in sorted(self._tables.groups) if marker is None or u > marker]
-        found = (self._tables.group(uuid) for uuid in uuids)
-        seen = (g for g in found if g is not None and project in (None, g.project_id))
-        return list(itertools.islice(seen, limit))
 
     @atomic
     def claims(
@@ -271,7 +247,6 @@ class Operators(Quotas):
         marker: str | None = None,
         project: str | None = None,
     ) -> list[Claim]:
-        """Claims by id, after ``marker``; of one project, or of all."""
         found = [
             claim
             for claim in self._tables.claims.values()
@@ -285,50 +260,13 @@ class Operators(Quotas):
         return sorted(found, key=lambda claim: claim.id)[:limit]
 
     @atomic
-    def requests(
-        self, limit: int, marker: str | None = None, project: str | None = None
-    ) -> list[RequestLine]:
-        """Requests by id, after ``marker``; those with claims of one project, or all."""
-        found = []
-        for request_id, row in sorted(self._tables.requests.items()):
-            theirs = self._tables.of_request(request_id)
-            if (marker is not None and request_id <= marker) or (
-                project is not None and all(claim.project_id != project for claim in theirs)
-            ):
-                continue
-            found.append(
-                RequestLine(
-                    id=request_id,
-                    state=row.state,
-                    attempt=row.attempt,
-                    claims=row.claims,
-                    updated_at=row.written_at,
-                )
-            )
-        return found[:limit]
-
-    @atomic
     def live_claims_of(self, consumers: Collection[str]) -> list[Claim]:
-        """The live claims of all these consumers."""
         wanted = set(consumers)
         found = [c for c in self._tables.claims.values() if c.is_live and c.consumer in wanted]
         return sorted(found, key=lambda claim: claim.id)
 
     @atomic
-    def usages(
-        self, limit: int, marker: str | None = None, project: str | None = None
-    ) -> list[ProjectUsage]:
-        """Projects with live claims by id, after ``marker``; one of them, or all."""
-        held: dict[str, list[Claim]] = {}
-        for claim in self._tables.claims.values():
-            name = claim.project_id or ''
-            if claim.is_live and project in (None, name) and (marker is None or name > marker):
-                held.setdefault(name, []).append(claim)
-        return [_usage(name, held[name]) for name in sorted(held)[:limit]]
-
-    @atomic
     def load_claim(self, claim_id: str) -> Claim | None:
-        """One claim, live or tombstone."""
         return self._tables.claims.get(claim_id)
 
     @atomic
@@ -339,7 +277,6 @@ class Operators(Quotas):
     # -- decisions ------------------------------------------------------------
     @atomic
     def save_decisions(self, records: Sequence[DecisionRecord]) -> None:
-        """Keep decisions that were not stored by a commit (refusals)."""
         for record in records:
             kept = _replace(
                 record, created_at=self._now, consumers=record.consumers[:CONSUMERS_MOST]
@@ -377,7 +314,6 @@ class Operators(Quotas):
         marker: str | None = None,
         consumer: str | None = None,
     ) -> list[DecisionRecord]:
-        """Newest first, without the packed part."""
         newest = list(reversed(self._tables.decisions.values()))
         if marker is not None:
             ids = [record.id for record in newest]
@@ -457,19 +393,4 @@ class Operators(Quotas):
         for uuid in unused:
             del tables.groups[uuid]
             tables.tell('group', uuid)
-        services = self._purge_services() + self._purge_lines()
-        return len(old) + len(requests) + len(claims) + len(unused) + services
-
-
-def _usage(project: str, claims: Sequence[Claim]) -> ProjectUsage:
-    amounts: collections.Counter[str] = collections.Counter()
-    for claim in claims:
-        for taken in claim.allocations.values():
-            amounts.update(taken)
-    return ProjectUsage(
-        project_id=project,
-        claims=len(claims),
-        claims_in_flight=sum(claim.state is State.RESERVED for claim in claims),
-        consumers=len({claim.consumer for claim in claims}),
-        amounts={name: amount for name, amount in amounts.items() if amount},
-    )
+        return len(old) + len(requests) + len(claims) + len(unused)

@@ -8,16 +8,14 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims import quota
 from gantt.core.claims.quota import Limit, Usage
-from gantt.testing.store.declared import atomic
-from gantt.testing.store.host_events import HostEvents
+from gantt.testing.store.declared import Declarations, atomic
 
 
-class Quotas(HostEvents):
+class Quotas(Declarations):
     """See the same methods of ``scheduler.ports.Store``."""
 
     @atomic
     def quotas(self) -> list[Limit]:
-        """All limits that are stored, by project and name."""
         return [
             Limit(project_id=project, name=name, limit=limit)
             for (project, name), limit in sorted(self._tables.quotas.items())
@@ -25,11 +23,6 @@ class Quotas(HostEvents):
 
     @atomic
     def set_quotas(self, project: str, limits: Mapping[str, int | None]) -> None:
-        """Set limits of a project by their names; None takes one away, others stay.
-
-        :raises InvalidMessage: there is no such limit, or it is out of bounds
-        :raises Refused: there are too many already
-        """
         kept = {name: limit for name, limit in limits.items() if limit is not None}
         quota.check(Limit(project_id=project, name=name, limit=kept[name]) for name in kept)
         known = {
@@ -45,7 +38,6 @@ class Quotas(HostEvents):
     def quota_usage(
         self, projects: Collection[str], classes: Collection[str] = ()
     ) -> dict[str, Usage]:
-        """What each of these projects has, of all that is committed; see ``core.claims.quota``."""
         found = {}
         for project in projects:
             mine = [c for c in self._tables.all_live() if c.project_id == project]
@@ -56,5 +48,4 @@ class Quotas(HostEvents):
 
     @atomic
     def count_groups(self, project: str) -> int:
-        """Server groups of a project."""
         return sum(group.project_id == project for group in self._tables.groups.values())

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to claims after they are made: confirmed, refused, released, expired, ended.
+
+The sweeper goes on past rows that cannot be read.  A claim of a newer release, or one that was
+damaged, must not keep the leases of all others from running out: where a sweep fails, its claims
+are taken one by one, and those at fault are left out of the next ones.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core.claims import reconcile
+from gantt.core.claims.adoption import Guest, GuestFate
+from gantt.core.claims.claim import Claim, Event, State, after, stepped, why_not_confirmed
+from gantt.core.messages.report import ClaimWords
+from gantt.core.nova import host as nova_host
+from gantt.db.claims import adopted
+from gantt.db.claims.claims import Changes, end_claims, load_claims, providers_of
+from gantt.db.claims.locks import Aside, Locking
+from gantt.db.engine import retry, session
+from gantt.db.engine.retry import Again
+from gantt.db.engine.session import reading, writing
+from gantt.db.hosts import providers, rows
+from gantt.db.hosts.base import is_id
+from gantt.db.hosts.hosts import Hosts
+from gantt.db.schema import models
+from gantt.scheduler.ports import ClaimFate, ClaimResult
+
+_c = models.claims
+_a = models.allocations
+_p = models.providers
+
+NAMED = sa.select(_p.c.id).where(_p.c.name == sa.bindparam('name'))
+OVERDUE = (
+    sa.select(_c.c.id)
+    .where(_c.c.expires_at < sa.bindparam('now'))
+    .order_by(_c.c.expires_at, _c.c.id)
+    .limit(sa.bindparam('most'))
+)
+REFUSED = (
+    _p.update()
+    .where(_p.c.name == sa.bindparam('b_name'))
+    .values(refusals=_p.c.refusals + sa.bindparam('count', type_=sa.BigInteger))
+)
+#: Claims left out that are remembered; more than that are found at fault again and again.
+UNREADABLE_MAX = 1000
+#: Sweeps after which those left out are tried again: somebody may have repaired them.
+AGAIN_SWEEPS = 60
+
+
+class Claims(Locking):
+    """See ``scheduler.ports.claims``."""
+
+    def __init__(
+        self, engine: sa.Engine, policy: retry.Policy | None = None, **options: Any
+    ) -> None:
+        super().__init__(engine, policy, **options)
+        self._unreadable: dict[str, str] = {}
+        self._sweeps = 0
+        self._sweeping = threading.Lock()
+
+    # -- by hosts -----------------------------------------------------------------------
+    def confirm_claims(self, words: ClaimWords) -> ClaimResult:
+        return self._of_host(words, _confirm)
+
+    def refuse_claims(self, words: ClaimWords) -> ClaimResult:
+        return self._of_host(words, _refuse)
+
+    def release_claims(self, words: ClaimWords) -> ClaimResult:
+        return self._of_host(words, _release)
+
+    def _of_host(
+        self, words: ClaimWords, work: Callable[[Changes, ClaimWords], ClaimResult]
+    ) -> ClaimResult:
+        return self.locks.one(
+            words.name,
+            lambda: self.database.write(
+                lambda tx: work(Changes(tx, self.memory), words), once_locked=True
+            ),
+        )
+
+    # -- by time, and by operators ---------------------------------------------------------
+    def sweep(self, limit: int) -> ClaimResult:
+        with self._sweeping:
+            self._sweeps += 1
+            if self._sweeps % AGAIN_SWEEPS == 0:
+                self._unreadable.clear()
+            try:
+                return self._expire(lambda tx: _overdue(tx, limit, self._unreadable))
+            except exceptions.Unavailable:
+                raise
+            except Exception:
+                return self._expire_one_by_one(limit)
+
+    def _expire(self, ids: Callable[[session.Tx], list[str]]) -> ClaimResult:
+        return self._around(lambda tx, aside: _sweep(Changes(tx, self.memory), ids(tx), aside))
+
+    def _expire_one_by_one(self, limit: int) -> ClaimResult:
+        result = ClaimResult(fates=[])
+        overdue = self.database.write(lambda tx: _overdue(tx, limit, self._unreadable))
+        for claim_id in overdue:
+            try:
+                one = self._expire(lambda tx, only=claim_id: [only])  # type: ignore[misc]
+            except exceptions.Unavailable:
+                raise
+            except Exception as e:
+                problem = f'{type(e).__name__}: {e}'
+                result.unreadable[claim_id] = problem
+                if len(self._unreadable) < UNREADABLE_MAX:
+                    self._unreadable[claim_id] = problem
+            else:
+                result.fates.extend(one.fates)
+                result.hosts.extend(one.hosts)
+        return result
+
+    @writing
+    def force_release(self, tx: session.Tx, claim_id: str, reason: str) -> ClaimResult:
+        claims = load_claims(tx, ids=[claim_id])
+        if not claims:
+            return ClaimResult(fates=[ClaimFate(claim_id=claim_id, fate='gone')])
+        return end_claims(Changes(tx, self.memory), claims, Event.FORCE, reason)
+
+    def adopt_guests(self, guests: Sequence[Guest], *, dry_run: bool = False) -> list[GuestFate]:
+        if dry_run:
+            return self.reads.read(lambda tx: adopted.judge(Changes(tx, self.memory), guests))
+        return self.database.write(
+            lambda tx: adopted.adopt(Changes(tx, self.memory), Hosts(tx, self.memory), guests)
+        )
+
+    # -- reading ----------------------------------------------------------------------------
+    def claims(
+        self,
+        *,
+        state: str | None = None,
+        host: str | None = None,
+        consumer: str | None = None,
+        request_id: str | None = None,
+        limit: int = 100,
+        marker: str | None = None,
+        project: str | None = None,
+    ) -> list[Claim]:
+        ids = ((_c.c.state, state), (_c.c.consumer, consumer), (_c.c.request_id, request_id))
+        if not all(value is None or is_id(value) for _, value in ids):
+            return []
+        among = (*ids, (_p.c.name, host), (models.consumers.c.project_id, project))
+        where = [column == value for column, value in among if value is not None]
+        if marker is not None:
+            where.append(_c.c.id > marker)
+        return self.reads.read(lambda tx: load_claims(tx, where=where, limit=limit))
+
+    def live_claims_of(self, consumers: Collection[str]) -> list[Claim]:
+        wanted = sorted(filter(is_id, set(consumers)))
+        if not wanted:
+            return []
+        among = [_c.c.consumer.in_(wanted)]
+        return self.database.read(lambda tx: load_claims(tx, live=True, where=among))
+
+    @reading
+    def load_claim(self, tx: session.Tx, claim_id: str) -> Claim | None:
+        found = load_claims(tx, ids=[claim_id]) if is_id(claim_id) else []
+        return found[0] if found else None
+
+
+def _confirm(changes: Changes, words: ClaimWords) -> ClaimResult:
+    """Reserved -> confirmed; late is fine, the claim's state decides.
+
+    Nothing is given back, so that the host's row is all there is to lock.
+    """
+    tx = changes.tx
+    changes.locked = providers.lock_named(tx, changes.memory, words.name)
+    row = _speaker(changes, words)
+    if row is None:
+        return _all_gone(words)
+    stamp = row.claims_stamp
+    found = tx.all(rows.CLAIMS.where(_c.c.id.in_(words.claim_ids), _c.c.provider_id == row.id))
+    known = {one.id: rows.claim(one, {}) for one in found}
+    fates = {}
+    for claim_id in dict.fromkeys(words.claim_ids):
+        claim = known.get(claim_id)
+        if claim is None:
+            fates[claim_id] = ClaimFate(claim_id=claim_id, fate='gone')
+            continue
+        state = after(claim.state, Event.CONFIRM, claim.lifecycle)
+        if state is not claim.state:
+            changes.change(claim, stepped(claim, state, '', tx.now))
+        fate = 'ok' if state is State.CONFIRMED else 'gone'
+        why = '' if fate == 'ok' else why_not_confirmed(claim)
+        fates[claim_id] = ClaimFate(claim_id=claim_id, fate=fate, state=state.value, reason=why)
+    _advance(changes, row, words, fates.values())
+    changes.write()
+    providers.keep_members(changes.memory, row.id, stamp, row.claims_stamp)
+    return changes.result([fates[claim_id] for claim_id in words.claim_ids])
+
+
+def _refuse(changes: Changes, words: ClaimWords) -> ClaimResult:
+    """Reserved -> refused, counted against the host."""
+    result = _end(changes, words, Event.REFUSE)
+    refused = {fate.claim_id for fate in result.fates if fate.fate == 'ok'}
+    if refused:
+        changes.tx.run(REFUSED, b_name=words.name, count=len(refused))
+    return result
+
+
+def _release(changes: Changes, words: ClaimWords) -> ClaimResult:
+    """Live -> released, in the order of (epoch, sequence)."""
+    return _end(changes, words, Event.RELEASE)
+
+
+def _end(changes: Changes, words: ClaimWords, event: Event) -> ClaimResult:
+    tx = changes.tx
+    host = tx.first(NAMED, name=words.name)
+    nested = _nested(tx, words.claim_ids) if host else set()
+    changes.lock({host.id} | nested if host else ())
+    row = _speaker(changes, words) if host else None
+    if row is None:
+        return _all_gone(words)
+    known = {claim.id: claim for claim in load_claims(tx, ids=words.claim_ids)}
+    mine = {claim_id: claim for claim_id, claim in known.items() if claim.provider_id == row.id}
+    if providers_of(mine.values()) - nested - {row.id}:
+        raise Again('a claim came to be meanwhile')
+    stale = event is Event.RELEASE and words.sequence <= row.sequence
+    fates = {}
+    for claim_id in dict.fromkeys(words.claim_ids):
+        claim = mine.get(claim_id)
+        if claim is None:
+            fates[claim_id] = ClaimFate(claim_id=claim_id, fate='gone')
+        elif stale:
+            fate = 'kept' if claim.is_live else 'gone'
+            fates[claim_id] = ClaimFate(claim_id=claim_id, fate=fate, state=claim.state.value)
+        else:
+            fates[claim_id] = changes.end([claim], event, words.reason)[0]
+    _advance(changes, row, words, fates.values())
+    changes.write()
+    return changes.result([fates[claim_id] for claim_id in words.claim_ids])
+
+
+def _speaker(changes: Changes, words: ClaimWords) -> rows.Counters | None:
+    """The locked row of the host that speaks, None where it is not of the current epoch.
+
+    :raises StaleEpoch: its number is too far beyond the last one
+    """
+    for pid, row in changes.locked.counters.items():
+        template = changes.locked.templates[pid]
+        if template.name == words.name:
+            if row.epoch != words.epoch:
+                return None
+            reconcile.check_number(words, row.sequence, template.boot_nonce)
+            return row
+    return None
+
+
+def _all_gone(words: ClaimWords) -> ClaimResult:
+    fates = [ClaimFate(claim_id=claim_id, fate='gone') for claim_id in words.claim_ids]
+    return ClaimResult(fates=fates)
+
+
+def _advance(
+    changes: Changes, row: rows.Counters, words: ClaimWords, fates: Iterable[ClaimFate]
+) -> None:
+    """An accepted word counts as the last that was heard, unless it is late.
+
+    One about claims none of which the host ever had does not: who knows no claim of the host
+    must not be able to use up its numbers.
+    """
+    if words.sequence > row.sequence and any(fate.state for fate in fates):
+        row.sequence = words.sequence
+        changes.touched.add(row.id)
+
+
+def _nested(tx: session.Tx, claim_ids: Sequence[str]) -> set[int]:
+    """Providers beside the host that these claims are on, read before the lock."""
+    query = sa.select(_a.c.provider_id).where(_a.c.claim_id.in_(list(claim_ids))).distinct()
+    return {row.provider_id for row in tx.all(query)}
+
+
+def _overdue(tx: session.Tx, limit: int, but: Collection[str] = ()) -> list[str]:
+    """Ids of reserved claims past their lease, longest first, without some."""
+    found = tx.all(OVERDUE, now=tx.now, most=limit + len(but))
+    return [row.id for row in found if row.id not in but][:limit]
+
+
+def _sweep(changes: Changes, ids: Sequence[str], aside: Aside) -> ClaimResult:
+    """Expire those of these claims that are reserved and past their lease.
+
+    Those on hosts that others keep locked are left to another sweep.
+    """
+    tx = changes.tx
+    claims = load_claims(tx, ids=ids) if ids else []
+    changes.lock(aside.without(providers_of(claims)))
+    if aside.left:
+        ids = [one.id for one in claims if providers_of([one]).isdisjoint(aside.left)]
+    again = load_claims(tx, ids=ids) if ids else []
+    # Confirmed, extended or ended since: no business of the sweeper any more.
+    due = [c for c in again if (until := rows.expires_at(c)) is not None and until < tx.now]
+    due.sort(key=lambda claim: (claim.lease_until, claim.id))
+    kept = nova_host.kept_by_moves(due, _of_nova(changes, due), tx.now)
+    for claim in due:
+        if claim.id in kept:
+            changes.change(claim, kept[claim.id])
+    fates = changes.end([c for c in due if c.id not in kept], Event.EXPIRE, 'lease ran out')
+    changes.write()
+    return changes.result(fates)
+
+
+def _of_nova(changes: Changes, due: Sequence[Claim]) -> list[Claim]:
+    """The live claims of consumers of these claims, as far as those are on hosts of Nova."""
+    templates = changes.locked.templates
+    consumers = {
+        claim.consumer
+        for claim in due
+        if claim.provider_id in templates and templates[claim.provider_id].speaks_for == 'nova'
+    }
+    where = [_c.c.consumer.in_(sorted(consumers)), _c.c.live != 0]
+    return load_claims(changes.tx, where=where) if consumers else []

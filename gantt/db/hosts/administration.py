@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts as operators keep them: disabled, renamed, removed, their keys and their history.
+
+Claims hang off the id of a host and follow by themselves where it gets another name; here
+is what hangs off its name.  Aggregates are written before the host is locked, as they are
+where their members change.
+"""
+
+from collections.abc import Collection
+
+import msgspec
+import sqlalchemy as sa
+
+from gantt import exceptions
+from gantt.core.claims.host_event import HostEvent
+from gantt.core.claims.registration import renamed
+from gantt.core.resources import host_keys
+from gantt.core.resources.host import HostChange
+from gantt.core.resources.host_keys import HostKey
+from gantt.db.engine import session
+from gantt.db.engine.session import reading, writing
+from gantt.db.hosts import host_events, providers, rows
+from gantt.db.hosts.base import Base
+from gantt.db.hosts.hosts import FORMER, KEY, MEMBER_OF, NAMED, Hosts
+from gantt.db.hosts.nova_hosts import key_of_host
+from gantt.db.schema import models
+
+_p = models.providers
+_a = models.aggregates
+_m = models.aggregate_members
+_h = models.former_hosts
+_n = models.nova_heard
+
+AGGREGATES_OF = sa.select(_m.c.aggregate_id).where(_m.c.host == sa.bindparam('host'))
+
+
+class HostAdministration(Base):
+    """See ``scheduler.ports.hosts``."""
+
+    @writing
+    def disable_host(self, tx: session.Tx, name: str, reason: str, by: str) -> HostChange:
+        return Hosts(tx, self.memory).change(name, disabled=reason, disabled_by=by)
+
+    @writing
+    def enable_host(self, tx: session.Tx, name: str, by: str = '') -> HostChange:
+        hosts = Hosts(tx, self.memory, by)
+        return hosts.change(name, disabled=None, disabled_by=None)
+
+    @writing
+    def revoke_host_key(self, tx: session.Tx, name: str) -> HostChange:
+        return Hosts(tx, self.memory).change_key(name, host_keys.revoked)
+
+    @writing
+    def forget_host_key(self, tx: session.Tx, name: str) -> HostChange:
+        return Hosts(tx, self.memory).change_key(name, host_keys.forgotten)
+
+    @reading
+    def load_host_key(self, tx: session.Tx, name: str) -> HostKey | None:
+        found = tx.first(KEY, name=name)
+        return None if found is None else rows.key(found.signing_key)
+
+    @writing
+    def remove_host(self, tx: session.Tx, name: str) -> HostChange:
+        return Hosts(tx, self.memory).remove(name)
+
+    @writing
+    def rename_host(self, tx: session.Tx, old: str, new: str) -> HostChange:
+        hosts = Hosts(tx, self.memory)
+        if tx.first(NAMED, name=new) is not None:
+            raise exceptions.Refused(
+                f'a host {new!r} is known already; a host can only be renamed to a name that is '
+                'free',
+                name=new,
+            )
+        _move_members(hosts, old, new)
+        locked, counters, template = hosts.lock_one(old)
+        before = locked.row(counters.id)
+        former = tx.first(FORMER, name=new)
+        row = renamed(before, new, former.epoch if former is not None else 0)
+        member_of = [found.uuid for found in tx.all(MEMBER_OF, host=new)]
+        tx.run(_h.delete().where(_h.c.name.in_([old, new])))
+        tx.run(_h.insert().values(name=old, epoch=before.epoch))
+        _move_heard(hosts, old, new)
+        tx.run(_p.update().where(_p.c.id == row.id).values(name=new))
+        said = {name: getattr(row, name) for name in ('name', 'node', 'build_topic', 'boot_nonce')}
+        host_events.rename(tx, old, new)
+        line = HostEvent(kind='renamed', what=f'it was called {old} before')
+        host_events.write(tx, [(new, line)])
+        hosts.say(locked, msgspec.structs.replace(template, aggregates=member_of, **said))
+        counters.epoch, counters.generation = row.epoch, row.generation
+        counters.sequence = counters.full_sequence = 0
+        return hosts.save(locked, row.id)
+
+    @writing
+    def decommission_host(self, tx: session.Tx, name: str) -> HostChange:
+        hosts = Hosts(tx, self.memory)
+        _move_members(hosts, name, None)
+        tx.run(_n.delete().where(_n.c.id == key_of_host(name)))
+        return hosts.remove(name)
+
+    @reading
+    def host_history(self, tx: session.Tx, name: str, limit: int) -> list[HostEvent]:
+        return host_events.load(tx, name, limit)
+
+    @reading
+    def recent_events(
+        self, tx: session.Tx, hosts: Collection[str], since: float, limit: int
+    ) -> list[tuple[str, HostEvent]]:
+        return host_events.recent(tx, hosts, since, limit)
+
+
+def _move_members(hosts: Hosts, old: str, new: str | None) -> None:
+    """Let the host of another name be in the aggregates; None: none."""
+    tx = hosts.tx
+    of_old = {row.aggregate_id for row in tx.all(AGGREGATES_OF, host=old)}
+    if not of_old:
+        return
+    tx.run(_m.delete().where(_m.c.host == old))
+    if new is not None:
+        of_new = {row.aggregate_id for row in tx.all(AGGREGATES_OF, host=new)}
+        rows = [{'aggregate_id': one, 'host': new} for one in sorted(of_old - of_new)]
+        tx.many(_m.insert(), rows)
+    tx.run(_a.update().where(_a.c.id.in_(sorted(of_old))).values(generation=_a.c.generation + 1))
+    providers.announce(tx, 'aggregate', sorted(of_old))
+
+
+def _move_heard(hosts: Hosts, old: str, new: str) -> None:
+    """What an unmodified Nova said of the host."""
+    tx = hosts.tx
+    tx.run(_n.delete().where(_n.c.id == key_of_host(new)))
+    tx.run(_n.update().where(_n.c.id == key_of_host(old)).values(id=key_of_host(new)))

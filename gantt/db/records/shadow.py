@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparisons of shadow mode: a bounded table, newest first."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from gantt.core.records.shadow import Compared, Verdict
+from gantt.db.engine import session
+from gantt.db.engine.session import reading, writing
+from gantt.db.hosts.base import Base
+from gantt.db.schema import models
+
+_s = models.shadows
+_COLUMNS = [column.name for column in _s.c if column.name != 'number']
+
+OLDEST_KEPT = (
+    sa.select(_s.c.number).order_by(_s.c.number.desc()).offset(sa.bindparam('keep')).limit(1)
+)
+COUNTS = sa.select(_s.c.verdict, sa.func.count()).group_by(_s.c.verdict)
+
+
+class Shadows(Base):
+    """Decisions of Nova and of Gantt side by side."""
+
+    @writing
+    def save_shadows(self, tx: session.Tx, found: Sequence[Compared], keep: int) -> None:
+        """Keep comparisons, one that is there as it is, and of all the newest ``keep``."""
+        tx.insert_new(_s, [_values(one, tx.now) for one in found], 'id')
+        # Read first: a subquery of the table that is written to is not for MariaDB.
+        last = tx.first(OLDEST_KEPT, keep=keep)
+        if last is not None:
+            tx.run(_s.delete().where(_s.c.number <= last.number))
+
+    @reading
+    def shadows(
+        self, tx: session.Tx, verdicts: Sequence[Verdict] | None, limit: int
+    ) -> list[Compared]:
+        """Newest first.
+
+        :param verdicts: of these only
+        """
+        query = sa.select(_s).order_by(_s.c.number.desc()).limit(limit)
+        if verdicts is not None:
+            query = query.where(_s.c.verdict.in_([one.value for one in verdicts]))
+        return [_compared(row) for row in tx.all(query)]
+
+    @reading
+    def count_shadows(self, tx: session.Tx) -> dict[Verdict, int]:
+        """How many of those that are kept have which verdict."""
+        return {Verdict(verdict): count for verdict, count in tx.all(COUNTS)}
+
+
+def _values(one: Compared, now: float) -> dict[str, object]:
+    values = {name: getattr(one, name) for name in _COLUMNS}
+    return values | {'verdict': one.verdict.value, 'why': one.why[:1024], 'created_at': now}
+
+
+def _compared(row: sa.Row) -> Compared:
+    values = {name: getattr(row, name) for name in _COLUMNS}
+    return Compared(**values | {'verdict': Verdict(row.verdict)})

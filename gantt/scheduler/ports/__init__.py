@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The outside world as the service sees it: a port for each thing that it asks of it.
+
+A port has at most a dozen methods; who needs all of the database takes ``Store``.  Stores raise
+``DatabaseUnavailable`` after their own bounded retries, ``Busy`` where another process keeps rows
+locked that nothing can be done without; nothing else leaks out.
+"""
+
+from typing import Protocol
+
+from gantt.scheduler.ports.claims import ClaimFate, ClaimResult, Claims
+from gantt.scheduler.ports.feed import ChangeFeed, Everything, Feed, Gap
+from gantt.scheduler.ports.groups import Groups
+from gantt.scheduler.ports.hosts import (
+    Declarations,
+    FactsResult,
+    Hosts,
+    ReportFate,
+    ReportResult,
+    Reports,
+)
+from gantt.scheduler.ports.nova import HeardResult, Nova, OpenMove
+from gantt.scheduler.ports.process import Clock, Recorder, Replies
+from gantt.scheduler.ports.quotas import Quotas
+from gantt.scheduler.ports.records import Decisions, Services, TableLogs
+from gantt.scheduler.ports.requests import RequestLine, Requests, StoredRequest
+
+__all__ = [
+    'ChangeFeed',
+    'ClaimFate',
+    'ClaimResult',
+    'Claims',
+    'Clock',
+    'Decisions',
+    'Declarations',
+    'Everything',
+    'FactsResult',
+    'Feed',
+    'Gap',
+    'Groups',
+    'HeardResult',
+    'Hosts',
+    'Nova',
+    'OpenMove',
+    'Quotas',
+    'Recorder',
+    'Replies',
+    'ReportFate',
+    'ReportResult',
+    'Reports',
+    'RequestLine',
+    'Requests',
+    'Services',
+    'Store',
+    'StoredRequest',
+    'TableLogs',
+]
+
+
+class Store(
+    ChangeFeed,
+    Claims,
+    Decisions,
+    Declarations,
+    Groups,
+    Hosts,
+    Nova,
+    Quotas,
+    Reports,
+    Requests,
+    Services,
+    TableLogs,
+    Protocol,
+):
+    """The database, in terms of core types.  Every method is one transaction.
+
+    Times are seconds of the database's clock.  All methods may be called from any thread.
+    """

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The change feed: what a host table is built from and kept up to date with."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from gantt.core.resources.group_rule import GroupRule
+from gantt.core.resources.host import Aggregate, HostChange
+from gantt.core.table.metrics import DeclaredMetric
+
+
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of the feed that are missing: not committed yet, or never.
+
+    :ivar first: the first of them; ``last`` is the last
+    :ivar since: the database's clock when they were missed first
+    :ivar before: transactions from this number on have not drawn them; 0: not known
+    """
+
+    first: int
+    last: int
+    since: float
+    before: int = 0
+
+
+class Feed(msgspec.Struct, frozen=True, kw_only=True):
+    """News since a position, as read by one poll.
+
+    :ivar groups: generations, 0 of a group that is gone
+    :ivar rules: of those of them that are there
+    :ivar whole: these are all groups that there are
+    :ivar now: the database's clock at the read
+    :ivar incarnation: another number than before: reload everything
+    :ivar gaps: numbers up to the position that are missing, to be given to the next poll
+    :ivar is_lost: the feed alone does not lead on from here: compare everything
+    :ivar went_back: the database is at an older state than was known: reload everything
+    """
+
+    position: int
+    hosts: list[HostChange] = []
+    aggregates: list[Aggregate] | None = None  # whole list where any changed
+    metrics: list[DeclaredMetric] | None = None  # the same
+    groups: dict[str, int] = {}
+    rules: dict[str, GroupRule] = {}
+    whole: bool = False
+    now: float = 0.0
+    incarnation: int = 1
+    gaps: list[Gap] = []
+    is_lost: bool = False
+    went_back: bool = False
+
+
+class Everything(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole state that a host table is built from, with its feed position."""
+
+    position: int
+    hosts: list[HostChange]
+    aggregates: list[Aggregate]
+    groups: dict[str, int]
+    resource_classes: frozenset[str]
+    now: float
+    incarnation: int
+    metrics: list[DeclaredMetric] = []
+    rules: dict[str, GroupRule] = {}
+    gaps: list[Gap] = []
+
+
+class ChangeFeed(Protocol):
+    """News of all hosts, aggregates and groups, and whether the database answers."""
+
+    @property
+    def connections_lost(self) -> int:
+        """How many connections broke so far: who answers since may be another server."""
+
+    def load_everything(self) -> Everything:
+        """All hosts with what is placed on them, aggregates and groups."""
+
+    def poll(self, position: int, known: dict[int, int], gaps: Sequence[Gap] = ()) -> Feed:
+        """What changed since ``position``, or appeared in ``gaps``.
+
+        :param known: provider id -> version, of hosts whose news we have
+            written ourselves; entries not newer are left out.  A database with an older
+            version, or without the position, went back
+        :returns: with the generation of a group, the hosts that its members are on
+        """
+
+    def compare(self, known: dict[int, int]) -> Feed:
+        """The whole comparison: every host whose version is not as ``known``, those that
+        are gone, all aggregates and all generations of groups.
+
+        :param known: a copy: versions that were known before this began
+        """
+
+    def ping(self) -> float:
+        """The database's clock.  :raises DatabaseUnavailable:"""
+
+    def silent_for(self) -> float:
+        """Seconds that the longest wait for the database, under way now, has lasted.
+
+        Reads that are known to be long do not count.  Cheap: it asks the database nothing,
+        and may be called by any thread while others wait.
+        """

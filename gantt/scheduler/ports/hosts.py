@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts: registered, reported, kept by operators, grouped in aggregates."""
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+import msgspec
+
+from gantt.core.claims.host_event import HostEvent
+from gantt.core.claims.host_facts import TellFacts
+from gantt.core.claims.reconcile import Registration, RegistrationFate
+from gantt.core.messages.report import HostReport, RegisterHost
+from gantt.core.resources.host import Aggregate, HostChange
+from gantt.core.resources.host_keys import HostKey
+from gantt.core.table.metrics import DeclaredMetric
+
+
+class ReportFate(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one report.
+
+    ``fate``: applied | stale | gone (old epoch) | unknown_host | needs_full | locked (others
+    keep the host's row locked: give it to the store again).
+    ``changed`` says whether a claim, usage or a fact changed (the generation grew).
+    """
+
+    name: str
+    fate: str
+    changed: bool = False
+    confirmed: list[str] = []
+    released: list[str] = []
+    adopted: list[str] = []
+    current_epoch: int = 0
+    current_sequence: int = 0
+
+
+class ReportResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Fates in the order given, and the touched hosts with what is placed there."""
+
+    fates: list[ReportFate]
+    hosts: list[HostChange] = []
+    now: float = 0.0
+
+
+class FactsResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the word of an agent.
+
+    :ivar fate: applied | stale | unknown_host | refused (its own agent speaks for the host)
+    :ivar sequence: the last one that is known of the host
+    :ivar hosts: the host as it is now, where the word was applied
+    """
+
+    fate: str
+    sequence: int = 0
+    hosts: list[HostChange] = []
+
+
+class Reports(Protocol):
+    """What agents say of their hosts."""
+
+    def register_host(self, message: RegisterHost) -> Registration:
+        """Hand out the next epoch; the same nonce again gets the same epoch.
+
+        :raises StaleRegistration: a later one of the same journal was there before
+        """
+
+    def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationFate]:
+        """The same for hosts that differ, in one transaction.
+
+        Of a host whose row others keep locked the error is ``Busy``.
+        """
+
+    def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:
+        """Fold reports into their hosts and claims, in the order given."""
+
+    def tell_facts(self, told: TellFacts) -> FactsResult:
+        """Fold what an agent tells beside the reports of its host; see ``core.claims.host_facts``.
+
+        :raises NotProven: its sender is not the agent that is known of the host
+        """
+
+
+class Hosts(Protocol):
+    """Hosts as operators keep them."""
+
+    def disable_host(self, name: str, reason: str, by: str) -> HostChange:
+        """Nothing new lands here.  :raises NotFound:"""
+
+    def enable_host(self, name: str, by: str = '') -> HostChange:
+        """:raises NotFound:"""
+
+    def revoke_host_key(self, name: str) -> HostChange:
+        """Nobody speaks for the host until its key is forgotten; that one is never taken again.
+
+        :raises NotFound: the host is not known, or has no key
+        """
+
+    def load_host_key(self, name: str) -> HostKey | None:
+        """The key of a host as it is now; None: it has none, or is not known."""
+
+    def forget_host_key(self, name: str) -> HostChange:
+        """The next key that the host registers with is taken.  :raises NotFound:"""
+
+    def remove_host(self, name: str) -> HostChange:
+        """Forget a host without live claims.  :raises NotFound, Refused:"""
+
+    def rename_host(self, old: str, new: str) -> HostChange:
+        """Claims, history and aggregates follow; who speaks for it registers by ``new``.
+
+        :raises NotFound:
+        :raises Refused: there is a host ``new``
+        """
+
+    def decommission_host(self, name: str) -> HostChange:
+        """As ``remove_host``, and it leaves its aggregates.  :raises NotFound, Refused:"""
+
+    def host_history(self, name: str, limit: int) -> list[HostEvent]:
+        """What happened to a host lately, newest first; [] of one that nothing is kept of."""
+
+    def recent_events(
+        self, hosts: Collection[str], since: float, limit: int
+    ) -> list[tuple[str, HostEvent]]:
+        """What happened to these hosts, with the name of each, oldest first.
+
+        :param since: by the database's clock when it began; what is older is left out
+        :param limit: of lines and of claims, the newest each
+        """
+
+
+class Declarations(Protocol):
+    """What operators declare: aggregates, resource classes, metrics."""
+
+    def save_aggregate(
+        self,
+        name: str,
+        metadata: dict[str, str | None],
+        hosts: list[str] | None,
+        uuid: str | None = None,
+    ) -> Aggregate:
+        """Create or change an aggregate; a None value removes its key."""
+
+    def remove_aggregate(self, name: str) -> None:
+        """:raises NotFound:"""
+
+    def declare_class(self, name: str) -> None:
+        """Declare a CUSTOM_ resource class."""
+
+    def declared_classes(self) -> frozenset[str]:
+        """The CUSTOM_ resource classes declared so far."""
+
+    def save_metric(self, metric: DeclaredMetric) -> DeclaredMetric:
+        """Declare a metric, or change what is declared.
+
+        :raises InvalidMessage: a field that says nothing
+        :raises Refused: there are too many already
+        """
+
+    def remove_metric(self, name: str) -> None:
+        """:raises NotFound:"""
+
+    def declared_metrics(self) -> list[DeclaredMetric]:
+        """All declarations, by name."""

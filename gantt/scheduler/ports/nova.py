@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts that an unmodified Nova runs."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from gantt.core.claims.claim import Claim
+from gantt.core.nova.events import Cast, GuestSettled
+from gantt.core.resources.host import HostChange
+
+
+class HeardResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Ids of the claims that words of Nova changed, and the touched hosts as they are now."""
+
+    confirmed: list[str] = []
+    released: list[str] = []
+    adopted: list[str] = []
+    hosts: list[HostChange] = []
+    not_novas: list[str] = []  # hosts of words that do not count: agents speak for them
+    locked: list[str] = []  # hosts whose rows others keep locked: their words were not folded
+
+
+class OpenMove(msgspec.Struct, frozen=True, kw_only=True):
+    """A guest on hosts of Nova with a claim at both ends of a move, for ``seconds``."""
+
+    source: Claim
+    target: Claim
+    seconds: float
+
+
+class Nova(Protocol):
+    """Broadcasts and answers of Nova, folded into claims and aggregates."""
+
+    def hear_guests(self, casts: Sequence[Cast]) -> HeardResult:
+        """Fold broadcasts about guests, each once; see ``core.nova.host_words``."""
+
+    def hear_aggregates(self, cast: Cast) -> bool:
+        """Take over aggregates as Nova's API says they are; whether it was news."""
+
+    def settle_guest(self, said: GuestSettled) -> HeardResult:
+        """End the claims of a guest where Nova's API says that it is not."""
+
+    def open_moves(self, seconds: float, limit: int, reserved: bool = False) -> list[OpenMove]:
+        """Moves between hosts of Nova that have been open for longer, oldest first.
+
+        At most ``limit`` are looked at.  ``reserved``: and claims awaited, as from host to itself.
+        """

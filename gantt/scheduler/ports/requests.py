@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests: committed together, given up, cancelled, extended, read."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from gantt.core.claims.claim import Claim
+from gantt.core.claims.commit import CommitResult, RequestDraft
+from gantt.scheduler.ports.claims import ClaimResult
+
+
+class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request row as ``get_request`` shows it.
+
+    :ivar wait_seconds: until an open one is past its deadline
+    """
+
+    id: str
+    state: str  # open | placed | cancelled
+    fingerprint: str
+    attempt: int  # 0: never placed; a cancelled one may have its refusal as answer then
+    owner: str = ''
+    wait_seconds: float = 0.0
+    answer: bytes = b''
+    claims: list[Claim] = []
+
+
+class RequestLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A request in a list; ``updated_at`` in seconds of the database's clock."""
+
+    id: str
+    state: str  # open | placed | cancelled
+    attempt: int
+    claims: int  # how many it made
+    updated_at: float
+
+
+class Requests(Protocol):
+    """The group commit and the life of requests."""
+
+    def commit(self, batch: Sequence[RequestDraft]) -> CommitResult:
+        """Commit a batch of requests; see ``core.claims.commit`` for the rule."""
+
+    def give_up(self, request_id: str, owner: str, attempt: int) -> ClaimResult:
+        """Release everything this attempt of an open request has claimed; delete its row."""
+
+    def load_request(self, request_id: str) -> StoredRequest | None:
+        """The request row with its claims, or None."""
+
+    def bar_request(self, request_id: str, fingerprint: str, answer: bytes) -> StoredRequest | None:
+        """Keep a refusal, so that no copy is placed any more; where the row is known, that one."""
+
+    def cancel_request(self, request_id: str, reason: str) -> tuple[StoredRequest, ClaimResult]:
+        """Set it cancelled (inserting it if need be) and release its reserved claims."""
+
+    def extend_request(
+        self, request_id: str, seconds: float, most: float, most_of_plans: float | None = None
+    ) -> ClaimResult:
+        """Lengthen the leases of its reserved claims to now + seconds, at most ``most``.
+
+        :param most_of_plans: at most, of claims of a plan; None: as of all others
+        """
+
+    def requests(
+        self, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[RequestLine]:
+        """Requests by id, after ``marker``; those with claims of one project, or all."""

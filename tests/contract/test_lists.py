@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of groups and requests, in pages and of one project."""
+
+from tests.builders import a_draft, a_group, changed, claimed
+from tests.conftest import READERS
+
+KINDS = READERS
+
+
+def test_groups_come_in_pages_by_uuid(store):
+    uuids = sorted(store.save_group(a_group()).uuid for _ in range(5))
+    seen = []
+    while page := store.groups(2, seen[-1] if seen else None):
+        assert len(page) <= 2
+        seen += [group.uuid for group in page]
+    assert seen == uuids
+
+
+def test_groups_of_a_project_come_without_those_of_others(store):
+    for i in range(6):
+        store.save_group(a_group(project_id=('red', 'blue', None)[i % 3]))
+    [first] = store.groups(1, None, 'blue')
+    [second] = store.groups(5, first.uuid, 'blue')
+    assert first.uuid < second.uuid
+    assert {first.project_id, second.project_id} == {'blue'}
+    assert store.groups(9, None, 'green') == []
+
+
+def test_requests_and_claims_of_a_project_are_listed_without_those_of_others(store, host):
+    ids = {}
+    for project in ('red', 'blue', 'red'):
+        draft = a_draft().taking(host)
+        made = draft.fields['claims'][0]
+        claim = changed(made.claim, project_id=project)
+        claimed(store, draft.having(claims=[changed(made, claim=claim)]))
+        ids.setdefault(project, []).append(draft.id)
+    mine = sorted(ids['red'])
+    found = store.requests(10, None, 'red')
+    assert [(one.id, one.state, one.claims) for one in found] == [
+        (one, 'placed', 1) for one in mine
+    ]
+    assert [one.id for one in store.requests(1, mine[0], 'red')] == [mine[1]]
+    assert store.requests(10, mine[1], 'red') == store.requests(10, None, 'green') == []
+    assert [one.id for one in store.requests(10)] == sorted([*mine, *ids['blue']])
+    assert found[0].updated_at > 0
+    assert sorted(claim.request_id for claim in store.claims(project='red')) == mine
