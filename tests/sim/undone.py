@@ -8,9 +8,7 @@ import msgspec
 from gantt.compute.agent import agent, running_guests
 from gantt.core.claims import commit, registration
 from gantt.core.placement.run import Run
-from gantt.core.table.host_table import HostTable
-from gantt.scheduler import table_log
-from gantt.scheduler.host_cache import HostCache
+from gantt.core.table.usage import Usage
 from gantt.testing.store import commit as memory_commit
 
 _replace = msgspec.structs.replace
@@ -18,13 +16,13 @@ _replace = msgspec.structs.replace
 
 def a_repeat_takes_its_own_place_away(patch):
     """It planned on the host where its claim was, and giving the pick back took the claim."""
-    give = HostTable.give
+    lift = Usage.lift
 
-    def forgetful(self, provider_id, amounts, claim_id):
-        self._there.discard((provider_id, claim_id))
-        give(self, provider_id, amounts, claim_id)
+    def forgetful(self, columns, i, row, claim_id):
+        pick = lift(self, columns, i, row, claim_id)
+        return pick and _replace(pick, was_there=False)
 
-    patch.setattr(HostTable, 'give', forgetful)
+    patch.setattr(Usage, 'lift', forgetful)
 
 
 def a_batch_is_planned_beside_who_gives_way(patch):
@@ -44,20 +42,17 @@ def members_are_placed_beside_where_they_were(patch):
 def late_news_takes_a_claim_away(patch):
     """A report older than the commit was folded after it."""
 
-    def settle(self, rows, written):
-        settled = []
-        for row in rows:
-            known = self.versions.get(row.id, -1)
-            if row.id in written and row.version == known + 1:
-                self.versions[row.id] = row.version
-                self._seen[row.id] = max(row.version, self._seen.get(row.id, -1))
-                settled.append(row)
-            else:
-                settled.append(_replace(row, version=known))
-        if settled:
-            self.do(table_log.Settled(settled))
+    committed = Usage.committed
 
-    patch.setattr(HostCache, 'settle', settle)
+    def forgetful(self, known, row, claims):
+        left = committed(self, known, row, claims)
+        if left is not row:
+            # Its claims do not stay laid over the host until news at its version come.
+            self.laid.pop(row.id, None)
+            return _replace(row, version=known.version)
+        return left
+
+    patch.setattr(Usage, 'committed', forgetful)
 
 
 def recovery_gives_back_what_is_being_built(patch):
