@@ -291,13 +291,13 @@ def test_requests_that_wait_for_the_database_give_way_as_well():
 def test_what_a_batch_failed_with_after_its_commit_gives_way_to_nobody(monkeypatch):
     world = World(hosts=2, queue_limit=4)
     placing = world.scheduler.placing
-    settle = placing._cache.settle
+    settle = placing._cache.commit_applied
 
     def fail(*_args):
-        monkeypatch.setattr(placing._cache, 'settle', settle)
+        monkeypatch.setattr(placing._cache, 'commit_applied', settle)
         raise RuntimeError('a test says so')
 
-    monkeypatch.setattr(placing._cache, 'settle', fail)
+    monkeypatch.setattr(placing._cache, 'commit_applied', fail)
     flood = [world.ask(of('red')) for _ in range(4)]
     with pytest.raises(RuntimeError) as e:
         placing.step()
