@@ -38,7 +38,7 @@ MOVED = {
     'gantt.core.host_table': ('gantt.core.table.host_table', FILTERS),
     'gantt.core.image_properties': ('gantt.core.messages.image_properties', FILTERS),
     'gantt.core.interned': ('gantt.core.table.columns', FILTERS),
-    'gantt.core.kept_masks': ('gantt.core.table.mask_cache', FILTERS),
+    'gantt.core.kept_masks': ('gantt.core.table.columns', FILTERS),
     'gantt.core.message': ('gantt.core.messages.base', FILTERS),
     'gantt.core.metrics': ('gantt.core.table.metrics', FILTERS),
     'gantt.core.near': ('gantt.core.messages.near', FILTERS),

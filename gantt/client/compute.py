@@ -7,8 +7,8 @@ import oslo_messaging as om
 
 from gantt.client.calls import Caller
 from gantt.core.messages import base
+from gantt.core.messages.base import TOPIC_PREFIX, topic_of
 from gantt.core.messages.build import Build, Delete
-from gantt.core.resources.host import TOPIC_PREFIX, topic_of
 
 __all__ = ['TOPIC_PREFIX', 'ComputeClient', 'topic_of']
 

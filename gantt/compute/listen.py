@@ -12,8 +12,8 @@ import oslo_messaging as om
 from gantt.compute.agent.agent import Halted, Outcome
 from gantt.compute.farm.faults import Order
 from gantt.core.messages import base
+from gantt.core.messages.base import topic_of
 from gantt.core.messages.build import Build, Delete
-from gantt.core.resources.host import topic_of
 from gantt.rpc import wire
 from gantt.rpc.amqp import driver, transport
 from gantt.rpc.amqp.consumer import Consumer

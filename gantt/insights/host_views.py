@@ -16,9 +16,10 @@ import numpy as np
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, Lifecycle, State
 from gantt.core.messages import resource_classes
+from gantt.core.messages.base import topic_of
 from gantt.core.messages.near import did_you_mean, near
 from gantt.core.resources import host_keys
-from gantt.core.resources.host import HostRow, topic_of
+from gantt.core.resources.host import HostRow
 from gantt.core.resources.host_keys import HostKey
 from gantt.core.table.columns import IntArray
 from gantt.core.table.host_table import HostTable

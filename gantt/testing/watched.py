@@ -4,10 +4,9 @@
 from typing import Any
 
 from gantt.core.messages.request import RequestSpec
-from gantt.core.table.columns import COLUMNS, OBJECTS
+from gantt.core.table.columns import COLUMNS, OBJECTS, KeptArrays, KeptMasks
 from gantt.core.table.host_state import HostState
 from gantt.core.table.host_table import HostTable
-from gantt.core.table.mask_cache import KeptArrays, KeptMasks
 
 #: Methods and helpers of a table -> the columns that their answers follow from.
 READS: dict[str, tuple[str, ...]] = {

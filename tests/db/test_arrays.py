@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gantt.db.engine import arrays
-from gantt.db.engine.kinds import storable
+from gantt.db.engine.engine import storable
 
 pytestmark = pytest.mark.postgresql
 

@@ -10,7 +10,7 @@ from oslo_config import cfg
 
 from gantt import exceptions
 from gantt.conf import database as options
-from gantt.db.engine import kinds, retry, session
+from gantt.db.engine import engine, retry, session
 from gantt.db.schema import migration
 from gantt.db.stores import store as store_module
 from tests.builders import a_draft, a_host, commit
@@ -93,9 +93,9 @@ def test_text_that_no_database_keeps_is_made_storable(store, open_store):
     host.send(host.says().having(traits=[odd], location=odd))
     other = open_store(like=store)
     row = other.load_everything().hosts[0].row
-    assert row.facts.traits == [kinds.storable(odd)]
+    assert row.facts.traits == [engine.storable(odd)]
     kept = row.disabled
-    assert kept == kinds.storable(odd)
+    assert kept == engine.storable(odd)
     assert '\x00' not in kept and kept.endswith('é 漢 \U0001f600')
     assert other.load_everything().aggregates[0].metadata['note'] == kept
     assert store.claims(host=odd) == []

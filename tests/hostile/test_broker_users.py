@@ -27,10 +27,11 @@ from gantt.compute.over_rpc import OverRpc
 from gantt.conf import clear_text
 from gantt.core.claims.claim import State
 from gantt.core.claims.registration import register
+from gantt.core.messages.base import topic_of
 from gantt.core.messages.build import Build, Delete
 from gantt.core.messages.report import RegisterHost
 from gantt.core.messages.request import RequestSpec
-from gantt.core.resources.host import HostRow, topic_of
+from gantt.core.resources.host import HostRow
 from gantt.db.engine import session
 from gantt.rpc import wire
 from gantt.rpc.amqp import driver, permissions, transport

@@ -13,8 +13,8 @@ from gantt.core.placement.evaluation import Survey
 from gantt.core.records.decision import PASSED
 from gantt.core.resources.host import Aggregate, HostChange
 from gantt.core.rules import parser
+from gantt.core.table.columns import KeptMasks
 from gantt.core.table.host_table import HostTable
-from gantt.core.table.mask_cache import KeptMasks
 from gantt.testing import clouds
 from tests.core.builders import a_host, a_request, an_id, decide
 from tests.core.builders import a_table as a_plain_table
@@ -141,7 +141,7 @@ def test_only_what_a_mask_follows_from_makes_it_invalid():
 
 
 def test_kept_masks_have_a_bound(monkeypatch):
-    monkeypatch.setattr('gantt.core.table.mask_cache.MASKS_MAX', 5)
+    monkeypatch.setattr('gantt.core.table.columns.MASKS_MAX', 5)
     table = a_plain_table(a_host(1, traits=['A']))
     pipeline = plugin_loader.load_pipeline(['TraitsFilter'])
     for number in range(50):

@@ -10,9 +10,10 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.messages import base
+from gantt.core.messages.base import topic_of
 from gantt.core.messages.report import DICTIONARY_NONCE, RegisterHost
 from gantt.core.resources import host_keys
-from gantt.core.resources.host import HostRow, topic_of
+from gantt.core.resources.host import HostRow
 from gantt.core.resources.host_keys import HostKey
 
 #: So many periods of reports an agent may be silent before its host is free for Nova.

@@ -13,7 +13,7 @@ from gantt.core.table import topology
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 from gantt.core.topology.devices import Known
-from gantt.core.topology.read import may_ask, read
+from gantt.core.topology.read import read
 from gantt.core.topology.room import Room
 from gantt.core.topology.search import lay_out
 from gantt.core.topology.violations import Obstacle
@@ -118,7 +118,7 @@ class NUMATopologyFilter(InsideFilter):
     packing_host_numa_cells_allocation_strategy: bool
 
     def wish(self, spec: RequestSpec) -> Wish | None:
-        return read(spec) if may_ask(spec) else None
+        return read(spec) if spec.may_need_topology else None
 
     def may(self, hosts: HostTable, wish: Wish, at: slice) -> BoolArray:
         if not wish.cells:

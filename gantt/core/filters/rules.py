@@ -87,6 +87,8 @@ class RulesFilter(ClosingFilter):
         return not self._users or fact in self._users or fact.startswith('request.')
 
     def _layers(self, hosts: HostTable, spec: RequestSpec) -> Sequence[Layer]:
+        if not (self._configured or spec.may_bring_rules or hosts.known_aggregates):
+            return ()  # where there can be no rules, nobody looks for them
         operator = layers.of_operator(hosts, spec, self._configured)
         user = layers.of_user(spec)
         return (operator, user) if operator.binding or user.binding else ()

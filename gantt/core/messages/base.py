@@ -48,6 +48,8 @@ OPAQUE = 'bytes_max'
 OPAQUE_BYTES_MAX = 512 << 10
 Opaque = Annotated[Any, msgspec.Meta(extra={OPAQUE: OPAQUE_BYTES_MAX})]
 
+#: Before the name of a host in the topic of its agent.
+TOPIC_PREFIX = 'gantt-compute'
 NAMESPACE = uuid.UUID('6a1f1a9c-2f39-5c0e-9a8d-1f6d7d1c2b7e')
 _NAMED = hashlib.sha1(NAMESPACE.bytes, usedforsecurity=False)
 
@@ -265,6 +267,11 @@ def _type_in_words(types: re.Match[str]) -> str:
 def to_builtins(message: Any) -> Any:
     """A message as dicts, lists, strings and numbers, for any carrier."""
     return msgspec.to_builtins(message)
+
+
+def topic_of(host: str) -> str:
+    """The topic that builds for a host go to: of its name alone, not of what anybody says."""
+    return f'{TOPIC_PREFIX}.{host}'
 
 
 def derived_id(*parts: object) -> str:

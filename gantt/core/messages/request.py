@@ -248,6 +248,21 @@ class RequestSpec(Message, frozen=True, kw_only=True):
             _check_hints(self.hints)
             self._take_hints()
 
+    @property
+    def may_need_topology(self) -> bool:
+        """Whether cells, cores, pages or devices may have to be laid out; decided at once."""
+        return bool(
+            self.flavor.extra_specs
+            or self.image.properties
+            or self.devices
+            or 'PCPU' in self.resources
+        )
+
+    @property
+    def may_bring_rules(self) -> bool:
+        """Whether its flavor or its caller may have rules of their own; decided at once."""
+        return bool(self.flavor.extra_specs or self.hints)
+
     def _take_hints(self) -> None:
         """What Nova has as hints is in the fields, wherever the request came from."""
         for name in nova_hints.CONSUMERS:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from gantt.core.claims.claim import claim_id
 from gantt.core.messages import image_properties
+from gantt.core.messages.base import topic_of
 from gantt.core.messages.layout import Layout, plain
 from gantt.core.messages.request import Purpose, SelectDestinations, name_of
 from gantt.core.placement import verdict
@@ -24,7 +25,7 @@ from gantt.core.records.decision import (
     Score,
     Selection,
 )
-from gantt.core.resources.host import Placed, topic_of
+from gantt.core.resources.host import Placed
 from gantt.core.table.host_table import HostTable
 
 #: Finalists whose scores a decision keeps, at least.
@@ -52,7 +53,8 @@ class Run:
         self.seed, self.attempt = seed, attempt
         self.spread, self.subset = spread, max(pipeline.subset_size, spread)
         self.survey = Survey(table, request.spec, pipeline)
-        wish = pipeline.inside.wish(request.spec)
+        spec = request.spec
+        wish = pipeline.inside.wish(spec) if spec.may_need_topology else None
         self.fitting = None if wish is None else Fitting(table, wish, pipeline.inside, self.survey)
         image, flavor = request.spec.image, request.spec.flavor
         self.image = image_properties.text_of(image) if image.properties else None

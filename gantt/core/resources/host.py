@@ -18,14 +18,6 @@ from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.resources.host_keys import HostKey
 
-#: Before the name of a host in the topic of its agent.
-TOPIC_PREFIX = 'gantt-compute'
-
-
-def topic_of(host: str) -> str:
-    """The topic that builds for a host go to: of its name alone, not of what anybody says."""
-    return f'{TOPIC_PREFIX}.{host}'
-
 
 class Kind(enum.StrEnum):
     """What a provider is."""

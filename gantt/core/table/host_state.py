@@ -14,10 +14,11 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, claim_id
 from gantt.core.messages import base, image_properties
+from gantt.core.messages.base import topic_of
 from gantt.core.messages.report import DevicePool, Hypervisor, Metric, NumaCell
 from gantt.core.messages.request import Purpose, SelectDestinations, name_of
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.resources.host import Aggregate, HostRow, Kind, topic_of
+from gantt.core.resources.host import Aggregate, HostRow, Kind
 from gantt.core.table.columns import Codes, IntArray
 from gantt.core.table.placed_index import PlacedIndex
 from gantt.core.topology import fit

@@ -27,11 +27,19 @@ from gantt import exceptions
 from gantt.core.messages import resource_classes
 from gantt.core.resources.host import Aggregate, HostChange, HostRow, Placed
 from gantt.core.table.aggregates import Membership
-from gantt.core.table.columns import PLAIN, PLAIN_LIVELY, ROWS_MIN, Columns, IntArray
+from gantt.core.table.columns import (
+    PLAIN,
+    PLAIN_LIVELY,
+    ROWS_MIN,
+    Columns,
+    IntArray,
+    KeptArrays,
+    KeptMasks,
+    Versions,
+)
 from gantt.core.table.facts import Facts
 from gantt.core.table.host_index import HostIndex
 from gantt.core.table.host_state import HostState
-from gantt.core.table.mask_cache import KeptArrays, KeptMasks, Versions
 from gantt.core.table.metrics import DeclaredMetric
 from gantt.core.table.placed_index import PlacedIndex
 from gantt.core.table.topology import Inside

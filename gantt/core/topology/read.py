@@ -62,13 +62,6 @@ _kept: dict[bool, tuple[tuple[object, ...], Wish | None]] = {}
 _MODELS = ('amd-sev', 'amd-sev-es', 'amd-sev-snp', 'intel-tdx')
 
 
-def may_ask(spec: RequestSpec) -> bool:
-    """Whether :func:`read` may find anything; said at once."""
-    return bool(
-        spec.flavor.extra_specs or spec.image.properties or spec.devices or 'PCPU' in spec.resources
-    )
-
-
 class Inside(msgspec.Struct, frozen=True):
     """What is laid out, and how.
 
@@ -89,7 +82,7 @@ class Inside(msgspec.Struct, frozen=True):
 
         :raises InvalidMessage: names the key and what was expected
         """
-        if not may_ask(spec):
+        if not spec.may_need_topology:
             return None
         if spec.purpose is Purpose.REBUILD:
             return None

@@ -64,6 +64,8 @@ class RulesWeigher(Weigher):
         )
 
     def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
+        if not (self._configured or spec.may_bring_rules or hosts.known_aggregates):
+            return None  # where there can be no rules, nobody looks for them
         weighed = weights(
             layers.of_operator(hosts, spec, self._configured).soft, layers.of_user(spec).soft
         )

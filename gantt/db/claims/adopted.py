@@ -8,10 +8,11 @@ from gantt.core.claims import reconcile
 from gantt.core.claims.adoption import Adoption, Guest, GuestFate
 from gantt.core.claims.claim import Claim
 from gantt.db.claims import groups
-from gantt.db.claims.claims import Changes, load_claims
+from gantt.db.claims.claims import Changes
 from gantt.db.engine import session
 from gantt.db.hosts import providers, rows
 from gantt.db.hosts.hosts import Hosts
+from gantt.db.hosts.rows import load_claims
 from gantt.db.schema import models
 
 _c = models.claims

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims read, and changed under the lock of their providers.
+"""Claims changed under the lock of their providers.
 
 Always the provider's row first, then the claim, only from the state that it
 was read in, and only what came back is taken off the usage.
@@ -11,7 +11,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from gantt.core.claims.claim import LIVE, Claim, Event, State, after, stepped
-from gantt.core.messages.layout import Layout
 from gantt.db.engine import session
 from gantt.db.engine.retry import Again
 from gantt.db.hosts import providers, rows
@@ -22,11 +21,6 @@ _c = models.claims
 _a = models.allocations
 _p = models.providers
 
-_ids: Any = sa.bindparam('ids', expanding=True)
-ALLOCATIONS = sa.select(_a).where(_a.c.claim_id.in_(_ids))
-LAYOUTS = sa.select(_c.c.provider_id, _c.c.id, _c.c.layout).where(
-    _c.c.provider_id.in_(_ids), _c.c.live == 1, _c.c.layout.is_not(None)
-)
 #: Columns that change in the life of a claim; the layout is written by itself.
 CHANGED = (
     *('state', 'live', 'lifecycle', 'consumer', 'lease_until', 'expires_at', 'move_id'),
@@ -40,55 +34,6 @@ WRITE = (
 WRITE_LAYOUT = (
     _c.update().where(_c.c.id == sa.bindparam('b_id')).values(layout=sa.bindparam('layout'))
 )
-
-
-# -- reading ------------------------------------------------------------------------
-def load_claims(
-    tx: session.Tx,
-    *,
-    ids: Sequence[str] | None = None,
-    request_ids: Sequence[str] | None = None,
-    provider_ids: Sequence[int] | None = None,
-    live: bool = False,
-    where: Sequence[Any] = (),
-    limit: int | None = None,
-) -> list[Claim]:
-    """Claims with their allocations, ascending by id."""
-    query = rows.CLAIMS.order_by(_c.c.id)
-    for column, among in (
-        (_c.c.id, ids),
-        (_c.c.request_id, request_ids),
-        (_c.c.provider_id, provider_ids),
-    ):
-        if among is not None:
-            query = query.where(column.in_(list(among)))
-    if live:
-        query = query.where(_c.c.live == 1)
-    query = query.where(*where)
-    if limit is not None:
-        query = query.limit(limit)
-    found = tx.all(query)
-    shares = allocations(tx, [row.id for row in found])
-    return [rows.claim(row, shares.get(row.id, {})) for row in found]
-
-
-def allocations(tx: session.Tx, ids: Sequence[str]) -> dict[str, dict[int, dict[str, int]]]:
-    """Claim id -> provider id -> class -> amount."""
-    found: dict[str, dict[int, dict[str, int]]] = {}
-    for start in range(0, len(ids), 1000):
-        for row in tx.all(ALLOCATIONS, ids=list(ids[start : start + 1000])):
-            found.setdefault(row.claim_id, {})[row.provider_id] = rows.amounts(row)
-    return found
-
-
-def layouts_on(tx: session.Tx, hosts: Iterable[int]) -> dict[int, dict[str, Layout]]:
-    """Host -> claim -> what it takes inside, of the live claims; every host is in it."""
-    found: dict[int, dict[str, Layout]] = {pid: {} for pid in sorted(hosts)}
-    for row in tx.all(LAYOUTS, ids=list(found)) if found else ():
-        layout = rows.layout(row.layout)
-        if layout is not None:
-            found[row.provider_id][row.id] = layout
-    return found
 
 
 # -- changing -----------------------------------------------------------------------
@@ -191,7 +136,7 @@ def end_claims(changes: Changes, claims: Sequence[Claim], event: Event, reason: 
     :param claims: as read before the lock
     """
     changes.lock(providers_of(claims))
-    again = load_claims(changes.tx, ids=[claim.id for claim in claims]) if claims else []
+    again = rows.load_claims(changes.tx, ids=[claim.id for claim in claims]) if claims else []
     if providers_of(again) - providers_of(claims):
         raise Again('a claim went to another provider meanwhile')
     fates = changes.end(again, event, reason)

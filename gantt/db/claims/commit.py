@@ -27,11 +27,11 @@ from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.core.resources.group_rule import first_generation
 from gantt.db.claims import groups
 from gantt.db.claims.batch import CORRECTED, Book, makers_of
-from gantt.db.claims.claims import layouts_on, load_claims
 from gantt.db.engine import session
 from gantt.db.engine.arrays import Joined, by_key
 from gantt.db.engine.retry import Again
 from gantt.db.hosts import providers, rows
+from gantt.db.hosts.rows import layouts_on, load_claims
 from gantt.db.records import decisions
 from gantt.db.schema import models
 from gantt.db.schema.models import HOT_COLUMNS

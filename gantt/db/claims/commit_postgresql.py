@@ -24,8 +24,8 @@ from psycopg.rows import namedtuple_row
 from gantt.core.claims.claim import Claim, State
 from gantt.core.claims.commit import CommitResult, Fate, RequestDraft
 from gantt.core.messages.request import Lifecycle, Purpose
-from gantt.db.claims import claims, groups
 from gantt.db.claims import commit as ledger
+from gantt.db.claims import groups
 from gantt.db.claims.batch import Book, makers_of, one_of_each_group
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import numbers, texts
@@ -222,7 +222,7 @@ class FastLedger(ledger.Ledger):
         if raw is None:
             raise retry.Again('the connection was closed')
         locked = self._lock(tx, raw, book)
-        book.settle(locked, claims.layouts_on(tx, book.laid_on()))
+        book.settle(locked, rows.layouts_on(tx, book.laid_on()))
         self._write_rare(tx, book)
         book.step(locked, tx.stamp)
         result = book.result(locked)

@@ -24,11 +24,11 @@ from gantt import exceptions
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.db.claims import commit as ledger
 from gantt.db.claims.batch import Book
-from gantt.db.claims.claims import load_claims
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import by_key
 from gantt.db.hosts import providers, rows
 from gantt.db.hosts.base import Base
+from gantt.db.hosts.rows import load_claims
 from gantt.db.schema import models
 
 LOG = logging.getLogger(__name__)

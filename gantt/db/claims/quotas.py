@@ -11,7 +11,7 @@ from gantt.core.claims import quota
 from gantt.core.claims.claim import State
 from gantt.core.claims.quota import Limit, ProjectUsage, Usage
 from gantt.db.engine import session
-from gantt.db.engine.kinds import storable
+from gantt.db.engine.engine import storable
 from gantt.db.engine.session import reading, reading_long, writing
 from gantt.db.hosts import rows
 from gantt.db.hosts.base import Base

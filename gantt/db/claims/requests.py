@@ -15,13 +15,14 @@ from gantt.core.claims.claim import Claim, Event, State, longest
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.db.claims import commit as ledger
 from gantt.db.claims import commit_postgresql
-from gantt.db.claims.claims import Changes, end_claims, load_claims, providers_of
+from gantt.db.claims.claims import Changes, end_claims, providers_of
 from gantt.db.claims.locks import Locking
 from gantt.db.engine import retry, session
 from gantt.db.engine.retry import Again
 from gantt.db.engine.session import reading, writing, writing_once
 from gantt.db.hosts import rows
 from gantt.db.hosts.base import is_id
+from gantt.db.hosts.rows import load_claims
 from gantt.db.schema import models
 from gantt.scheduler.ports import ClaimFate, ClaimResult, RequestLine, StoredRequest
 

@@ -19,7 +19,7 @@ from gantt.core.claims.claim import Claim, Event, State, after, stepped, why_not
 from gantt.core.messages.report import ClaimWords
 from gantt.core.nova import host as nova_host
 from gantt.db.claims import adopted
-from gantt.db.claims.claims import Changes, end_claims, load_claims, providers_of
+from gantt.db.claims.claims import Changes, end_claims, providers_of
 from gantt.db.claims.locks import Aside, Locking
 from gantt.db.engine import retry, session
 from gantt.db.engine.retry import Again
@@ -27,6 +27,7 @@ from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import providers, rows
 from gantt.db.hosts.base import is_id
 from gantt.db.hosts.hosts import Hosts
+from gantt.db.hosts.rows import load_claims
 from gantt.db.schema import models
 from gantt.scheduler.ports import ClaimFate, ClaimResult
 

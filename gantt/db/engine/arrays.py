@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
 
 from gantt.db.engine import session
-from gantt.db.engine.kinds import storable
+from gantt.db.engine.engine import storable
 
 _DIALECT = postgresql.dialect()
 _MYSQL = mysql.dialect()

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.core.messages.base import derived_id
 from gantt.core.resources.host import Aggregate
-from gantt.db.engine import kinds, session
+from gantt.db.engine import engine, session
 from gantt.db.hosts import providers
 from gantt.db.hosts.hosts import Hosts
 from gantt.db.schema import models
@@ -152,7 +152,7 @@ def refresh(hosts: Hosts, names: Iterable[str]) -> None:
 
 def resolve(tx: session.Tx, said: Iterable[list[str]]) -> dict[str, str]:
     """Names and uuids as reporters say them -> uuid; a name never heard makes an aggregate."""
-    stored = {one: kinds.storable(one) for names in said for one in names}
+    stored = {one: engine.storable(one) for names in said for one in names}
     if not stored:
         return {}
     found: dict[str, str] = {}

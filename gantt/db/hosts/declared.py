@@ -9,7 +9,7 @@ from gantt.core.messages import resource_classes
 from gantt.core.resources.host import Aggregate
 from gantt.core.table import metrics
 from gantt.core.table.metrics import DeclaredMetric
-from gantt.db.engine import kinds, session
+from gantt.db.engine import engine, session
 from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import aggregates, providers
 from gantt.db.hosts.base import Base
@@ -63,7 +63,7 @@ class Declarations(Base):
     @writing
     def save_metric(self, tx: session.Tx, metric: DeclaredMetric) -> DeclaredMetric:
         metrics.check(metric)
-        name = kinds.storable(metric.name)
+        name = engine.storable(metric.name)
         values = {**msgspec.structs.asdict(metric), 'name': name}
         if tx.first(LOCK, name=name) is None and tx.first(COUNT)[0] >= metrics.DECLARED_MAX:
             raise exceptions.Refused(
@@ -78,7 +78,7 @@ class Declarations(Base):
 
     @writing
     def remove_metric(self, tx: session.Tx, name: str) -> None:
-        row = tx.first(LOCK, name=kinds.storable(name))
+        row = tx.first(LOCK, name=engine.storable(name))
         if row is None:
             raise exceptions.NotFound(kind='declared metric', name=name)
         tx.run(_m.delete().where(_m.c.id == row.id))

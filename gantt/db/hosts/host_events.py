@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from gantt.core.claims.claim import State
 from gantt.core.claims.host_event import KEPT_EACH, KEPT_SECONDS, HostEvent
-from gantt.db.engine import kinds, session
+from gantt.db.engine import engine, session
 from gantt.db.schema import models
 
 _e = models.host_events
@@ -73,7 +73,7 @@ def write(tx: session.Tx, lines: Iterable[tuple[str, HostEvent]]) -> None:
     ]
     tx.many(_e.insert(), values)
     if tx.stamp % CUT_EACH == 0:
-        cut(tx, {kinds.storable(host) for host, _ in lines})
+        cut(tx, {engine.storable(host) for host, _ in lines})
 
 
 def cut(tx: session.Tx, hosts: Iterable[str]) -> None:
@@ -91,7 +91,7 @@ def rename(tx: session.Tx, old: str, new: str) -> None:
 
 def load(tx: session.Tx, host: str, limit: int) -> list[HostEvent]:
     """The last ``limit`` lines, newest first."""
-    host = kinds.storable(host)
+    host = engine.storable(host)
     found = [
         HostEvent(kind=row.kind, what=row.what, by=row.actor, at=row.created_at)
         for row in tx.all(LINES, host=host, limit=limit)
@@ -108,7 +108,7 @@ def recent(
     tx: session.Tx, hosts: Collection[str], since: float, limit: int
 ) -> list[tuple[str, HostEvent]]:
     """What happened to these hosts since then, oldest first; of lines and claims ``limit`` each."""
-    asked = {'hosts': sorted({kinds.storable(host) for host in hosts}), 'since': since}
+    asked = {'hosts': sorted({engine.storable(host) for host in hosts}), 'since': since}
     found = [
         (row.host, HostEvent(kind=row.kind, what=row.what, by=row.actor, at=row.created_at))
         for row in reversed(tx.all(RECENT_LINES, limit=limit, **asked))

@@ -26,13 +26,14 @@ from gantt.core.nova.events import (
 from gantt.core.nova.host import NovaEffect
 from gantt.core.nova.host_words import Heard
 from gantt.db.claims import adopted, groups
-from gantt.db.claims.claims import Changes, load_claims, providers_of
+from gantt.db.claims.claims import Changes, providers_of
 from gantt.db.claims.locks import Aside, Locking
 from gantt.db.engine import session
 from gantt.db.engine.retry import Again, Locked, MoreLocks
 from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import aggregates, providers, rows
 from gantt.db.hosts.hosts import Hosts
+from gantt.db.hosts.rows import load_claims
 from gantt.db.schema import models
 from gantt.scheduler.ports import HeardResult, OpenMove
 

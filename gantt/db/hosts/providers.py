@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from gantt.core.messages.resource_classes import HOT
 from gantt.core.resources.host import HostChange, HostRow, Placed
-from gantt.db.engine import arrays, kinds, session
+from gantt.db.engine import arrays, engine, session
 from gantt.db.engine.arrays import Update, by_key, one_of
 from gantt.db.engine.retry import Again
 from gantt.db.hosts import rows
@@ -357,7 +357,7 @@ class Ids:
 
     def of(self, names: Iterable[str]) -> dict[str, int]:
         """The ids of names; those never seen are inserted."""
-        stored = {name: kinds.storable(name) for name in names}
+        stored = {name: engine.storable(name) for name in names}
         missing = sorted({name for name in stored.values() if name not in self._known})
         if missing:
             self._find(missing)

@@ -30,13 +30,14 @@ from gantt.core.messages.report import HostReport, RegisterHost, Running
 from gantt.core.messages.resource_classes import HOT
 from gantt.core.resources.host import HostRow
 from gantt.db.claims import adopted, groups
-from gantt.db.claims.claims import Changes, load_claims
+from gantt.db.claims.claims import Changes
 from gantt.db.claims.locks import Aside, Locking
 from gantt.db.engine import retry, session
 from gantt.db.engine.retry import MoreLocks
 from gantt.db.engine.session import writing
 from gantt.db.hosts import aggregates, providers, rows
 from gantt.db.hosts.hosts import Hosts
+from gantt.db.hosts.rows import load_claims
 from gantt.db.schema import models
 from gantt.scheduler.ports import FactsResult, ReportFate, ReportResult
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between rows and the core's types.
+"""Rows read and written as the core's types: hosts, and claims with their allocations.
 
 Facts are decoded once for each provider and ``facts_stamp``, and what is
 placed on a host is read once for each ``claims_stamp``: under load only the
@@ -22,7 +22,7 @@ from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.core.messages.resource_classes import HOT
 from gantt.core.resources.host import HostFacts, HostRow, Kind, Placed
 from gantt.core.resources.host_keys import HostKey
-from gantt.db.engine import kinds
+from gantt.db.engine import engine, session
 from gantt.db.schema import models
 from gantt.db.schema.models import HOT_COLUMNS
 
@@ -82,7 +82,7 @@ def text(value: Any) -> str:
 
 def _storable(value: Any) -> Any:
     if isinstance(value, str):
-        return kinds.storable(value)
+        return engine.storable(value)
     if isinstance(value, dict):
         return {_storable(key): _storable(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -341,4 +341,61 @@ def amounts(row: Any) -> dict[str, int]:
     }
     if row.other is not None:
         found.update(_amounts.decode(row.other))
+    return found
+
+
+# -- claims with their allocations ------------------------------------------------------
+_ids: Any = sa.bindparam('ids', expanding=True)
+ALLOCATIONS = sa.select(models.allocations).where(models.allocations.c.claim_id.in_(_ids))
+_c = models.claims.c
+LAYOUTS = sa.select(_c.provider_id, _c.id, _c.layout).where(
+    _c.provider_id.in_(_ids), _c.live == 1, _c.layout.is_not(None)
+)
+
+
+def load_claims(
+    tx: session.Tx,
+    *,
+    ids: Sequence[str] | None = None,
+    request_ids: Sequence[str] | None = None,
+    provider_ids: Sequence[int] | None = None,
+    live: bool = False,
+    where: Sequence[Any] = (),
+    limit: int | None = None,
+) -> list[Claim]:
+    """Claims with their allocations, ascending by id."""
+    query = CLAIMS.order_by(_c.id)
+    for column, among in (
+        (_c.id, ids),
+        (_c.request_id, request_ids),
+        (_c.provider_id, provider_ids),
+    ):
+        if among is not None:
+            query = query.where(column.in_(list(among)))
+    if live:
+        query = query.where(_c.live == 1)
+    query = query.where(*where)
+    if limit is not None:
+        query = query.limit(limit)
+    found = tx.all(query)
+    shares = allocations(tx, [row.id for row in found])
+    return [claim(row, shares.get(row.id, {})) for row in found]
+
+
+def allocations(tx: session.Tx, ids: Sequence[str]) -> dict[str, dict[int, dict[str, int]]]:
+    """Claim id -> provider id -> class -> amount."""
+    found: dict[str, dict[int, dict[str, int]]] = {}
+    for start in range(0, len(ids), 1000):
+        for row in tx.all(ALLOCATIONS, ids=list(ids[start : start + 1000])):
+            found.setdefault(row.claim_id, {})[row.provider_id] = amounts(row)
+    return found
+
+
+def layouts_on(tx: session.Tx, hosts: Iterable[int]) -> dict[int, dict[str, Layout]]:
+    """Host -> claim -> what it takes inside, of the live claims; every host is in it."""
+    found: dict[int, dict[str, Layout]] = {pid: {} for pid in sorted(hosts)}
+    for row in tx.all(LAYOUTS, ids=list(found)) if found else ():
+        inside = layout(row.layout)
+        if inside is not None:
+            found[row.provider_id][row.id] = inside
     return found

@@ -12,7 +12,7 @@ from gantt.core.records.process import (
     Service,
     ServiceNote,
 )
-from gantt.db.engine import kinds, session
+from gantt.db.engine import engine, session
 from gantt.db.engine.session import reading, writing
 from gantt.db.hosts.base import Base
 from gantt.db.schema import models
@@ -39,7 +39,7 @@ class Services(Base):
         started again and again leaves no trail of rows.
         """
         now = tx.now
-        name = kinds.storable(note.name)
+        name = engine.storable(note.name)
         values: dict[str, Any] = {
             'kind': note.kind,
             'host': note.host,
@@ -60,7 +60,7 @@ class Services(Base):
 
     @writing
     def forget_service(self, tx: session.Tx, name: str) -> None:
-        tx.run(_s.delete().where(_s.c.name == kinds.storable(name)))
+        tx.run(_s.delete().where(_s.c.name == engine.storable(name)))
 
     @reading
     def services(self, tx: session.Tx) -> list[Service]:

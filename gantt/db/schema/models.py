@@ -18,7 +18,7 @@ usage and counters.  The stamps let a process keep what it has decoded.
 import sqlalchemy as sa
 
 from gantt.core.messages.resource_classes import HOT
-from gantt.db.engine.kinds import Amount, Blob, Id, LongText, Name, Note, Seconds, Serial, Word
+from gantt.db.engine.engine import Amount, Blob, Id, LongText, Name, Note, Seconds, Serial, Word
 
 #: Hot classes by the suffix of their columns.
 HOT_COLUMNS = {name: name.lower() for name in HOT}

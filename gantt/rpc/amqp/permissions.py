@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from gantt import exceptions
-from gantt.core.resources.host import TOPIC_PREFIX, topic_of
+from gantt.core.messages.base import TOPIC_PREFIX, topic_of
 from gantt.rpc import wire
 from gantt.rpc.amqp import transport
 from gantt.rpc.amqp.least_privilege import reply_prefix
