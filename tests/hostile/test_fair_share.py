@@ -24,13 +24,12 @@ from gantt.http.gates import Gate
 from gantt.http.server import Server
 from gantt.http.world import Caller
 from gantt.scheduler import recorder
-from gantt.scheduler.clock import ManualClock
+from gantt.scheduler.clock import ManualClock, SystemClock
 from gantt.scheduler.placing import admission
 from gantt.telemetry.metrics import Metrics
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import a_decision
-from tests.conftest import STORES
-from tests.world import Replies, World, a_request
+from tests.conftest import READERS
+from tests.world import Replies, World, a_request, sqlite_store
 
 WEIGHTS = {'red': 1, 'blue': 2, 'green': 4}
 
@@ -575,7 +574,7 @@ def stay(store):
 
 
 @pytest.mark.finding('M9', 'no project flushes the decisions of another')
-@pytest.mark.parametrize('kind', STORES)
+@pytest.mark.parametrize('kind', READERS)
 def test_decisions_that_are_too_many_go_from_who_has_most_oldest_first(kind, make_store):
     store = make_store(kind)
     few = save(store, 'blue', 'blue', None)
@@ -593,7 +592,7 @@ def test_decisions_that_are_too_many_go_from_who_has_most_oldest_first(kind, mak
 
 
 @pytest.mark.finding('M9', 'no project flushes the decisions of another')
-@pytest.mark.parametrize('kind', STORES)
+@pytest.mark.parametrize('kind', READERS)
 def test_decisions_of_too_many_bytes_go_from_who_has_most_of_them(kind, make_store, monkeypatch):
     monkeypatch.setattr(purge, 'SIZED_BYTES', 1)
     store = make_store(kind)
@@ -630,7 +629,7 @@ def test_who_has_less_than_an_equal_part_loses_nothing(rows, most, most_bytes):
 
 @pytest.mark.finding('M9', 'no project flushes the decisions of another')
 def test_decisions_that_wait_are_dropped_from_who_has_most(monkeypatch):
-    metrics, store = Metrics(), MemoryStore()
+    metrics, store = Metrics(), sqlite_store(SystemClock())
     keeping = recorder.StoreRecorder(store, metrics, 10)
     few = [a_decision(project_id='blue') for _ in range(3)]
     flood = [a_decision(project_id='red') for _ in range(30)]

@@ -28,11 +28,11 @@ from gantt.http.server import Server
 from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
 from gantt.rpc.nova import spec as nova_spec
+from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.telemetry import log
 from gantt.telemetry.listener import listen
 from gantt.telemetry.metrics import Metrics
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid
 from tests.conftest import STORES
 from tests.http.site import DirectClient
@@ -41,7 +41,7 @@ from tests.nova_source.openstack import OpenStack
 from tests.nova_source.region import Region
 from tests.rpc.bus import load
 from tests.shadow.side import Side, ours_of
-from tests.world import World, a_request
+from tests.world import World, a_request, sqlite_store
 
 TIME = 2_000_000_000.0
 
@@ -415,7 +415,7 @@ def test_a_request_of_nova_is_decided_under_its_id(caplog):
 @pytest.mark.finding('C3', 'a decision is found by its server and by the id of its request to Nova')
 def test_a_kept_request_is_what_older_readers_know():
     request = msgspec.structs.replace(a_request(), origin='req-1')
-    site = Site(MemoryStore())
+    site = Site(sqlite_store(SystemClock()))
     _, answer = site.decide(1, 'req-1')
     packed, _, _ = site.world.store.load_decision(answer.decision_id)
     assert b'req-1' in packed
