@@ -10,6 +10,7 @@ import pathlib
 import random
 import uuid
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from gantt import exceptions
 from gantt.compute.agent.agent import Terms
@@ -34,9 +35,9 @@ def new_uuid() -> str:
 class Town:
     """The scheduler's side: claims are made here, and looked at."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Callable[[ManualClock], Any] = MemoryStore) -> None:
         self.clock = ManualClock()
-        self.store = MemoryStore(clock=self.clock)
+        self.store = store(self.clock)
         self.port = Port(self.store)
 
     def claim(self, host: str, lease: float = 120.0, **resources: int) -> Build:

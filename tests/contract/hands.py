@@ -35,7 +35,8 @@ class MemoryHand:
 
     def lose(self, claim: Claim) -> None:
         self._tables.put_claim(msgspec.structs.replace(claim, state='released'))
-        self._tables.forget_claim(claim.id)
+        del self._tables.claims[claim.id]
+        del self._tables._of_request[claim.request_id][claim.id]
 
     def age(self, claim: Claim, seconds: float) -> None:
         now = self._tables.claims[claim.id]

@@ -6,7 +6,6 @@ import pytest
 from gantt.core.claims.commit import Fate
 from tests.builders import (
     CLEAN,
-    a_decision,
     a_draft,
     a_host,
     changed,
@@ -533,19 +532,6 @@ def test_other_lifecycles_have_one(store, host, lifecycle):
 
 
 # -- what goes with it -----------------------------------------------------------------------
-def test_the_decision_is_kept_with_the_claims(store, host):
-    record = a_decision(outcome='placed', packed=b'why')
-    draft = a_draft().taking(host)
-    claimed(store, draft.having(decision=changed(record, request_id=draft.id)))
-    assert store.load_decision(record.id)[:2] == (b'why', b'12345678')
-
-
-def test_the_decision_of_a_dropped_request_is_not_kept(store, host):
-    record = a_decision()
-    fate_of(store, a_draft(decision=record).taking(host, vcpu=9))
-    assert store.load_decision(record.id) is None
-
-
 def test_an_empty_batch_is_no_news(store, host):
     before = store.load_everything().position
     result = commit(store)

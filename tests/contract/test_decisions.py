@@ -7,11 +7,16 @@ from tests.builders import (
     CLEAN,
     a_decision,
     a_draft,
+    changed,
     claimed,
     fate_of,
     new_uuid,
     state_of,
 )
+from tests.conftest import READERS
+
+#: What is read has its twin in memory in SQLite.
+KINDS = READERS
 
 KEEP = {'decisions': 1000, 'tombstone_seconds': 1e6, 'request_seconds': 1e6, 'limit': 1000}
 
@@ -23,6 +28,19 @@ def test_a_decision_is_found_by_its_id(store):
     packed, providers, at = store.load_decision(record.id)
     assert (packed, providers) == (b'why', b'\x01\x02')
     assert at == pytest.approx(store.ping(), abs=5)
+
+
+def test_the_decision_is_kept_with_the_claims(store, host):
+    record = a_decision(outcome='placed', packed=b'why')
+    draft = a_draft().taking(host)
+    claimed(store, draft.having(decision=changed(record, request_id=draft.id)))
+    assert store.load_decision(record.id)[:2] == (b'why', b'12345678')
+
+
+def test_the_decision_of_a_dropped_request_is_not_kept(store, host):
+    record = a_decision()
+    fate_of(store, a_draft(decision=record).taking(host, vcpu=9))
+    assert store.load_decision(record.id) is None
 
 
 def test_the_newest_of_a_request_is_found_by_the_request(store):

@@ -7,6 +7,10 @@ from gantt import exceptions
 from gantt.core.claims import quota
 from gantt.core.claims.quota import Limit, Usage
 from tests.builders import a_draft, a_group, a_host, claimed, uuid_of
+from tests.conftest import READERS
+
+#: What is read has its twin in memory in SQLite.
+KINDS = READERS
 
 ALL = ['VCPU', 'MEMORY_MB', 'CUSTOM_LICENSE']
 

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Change logs of host tables: what a replay reads, and what a purge may take."""
 
+from tests.conftest import READERS
+
+#: What is read has its twin in memory in SQLite.
+KINDS = READERS
+
 
 def test_a_log_is_read_from_the_last_checkpoint_before_the_position(store):
     store.save_table_log('w', 0, 4, True, [b'a', b'b'])

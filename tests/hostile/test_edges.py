@@ -43,7 +43,7 @@ from tests.builders import (
 from tests.compute.town import House, Town, a_delete
 from tests.conftest import STORES
 from tests.services import UNHURRIED
-from tests.world import World, a_request
+from tests.world import World, a_request, sqlite_store
 
 DATABASES = STORES[1:]
 
@@ -298,7 +298,7 @@ def test_an_unreadable_claim_is_counted_and_logged(make_store, caplog):
 # -- D11 ---------------------------------------------------------------------------------
 @pytest.mark.finding('D11', 'a request id asked again after its row is gone is built again')
 def test_a_request_id_of_days_ago_leads_to_a_guest(tmp_path):
-    town = Town()
+    town = Town(sqlite_store)
     house = House(town, tmp_path)
     house.member.turn()
     world = World(store=town.store)

@@ -12,7 +12,7 @@ from gantt.core.messages.request import CancelClaims, GroupRef, Policy
 from gantt.core.messages.resource_classes import Inventory
 from gantt.scheduler.ports import Store
 from tests.builders import CLEAN, a_draft, a_group, a_host, commit, fate_of, generation_of, new_uuid
-from tests.conftest import STORES
+from tests.conftest import READERS, STORES
 from tests.world import Host, World, a_request, hosts_of
 
 Make = Callable[[str], Store]
@@ -252,8 +252,8 @@ def a_ref(policy: str) -> GroupRef:
 
 
 def answer_group(store: Store) -> str:
-    (group,) = store.groups(10)
-    return group.uuid
+    (uuid,) = store.load_everything().rules
+    return uuid
 
 
 def purged(store: Store) -> int:
@@ -261,6 +261,7 @@ def purged(store: Store) -> int:
 
 
 @pytest.mark.finding('D8', 'rules that requests brought go when nobody is left')
+@pytest.mark.parametrize('store', READERS, indirect=True)
 def test_the_rule_that_a_request_brought_goes_with_its_last_claim(store):
     world, group, kept = a_world(store, hosts=2), new_uuid(), new_uuid()
     store.save_group(a_group('affinity', uuid=kept, name='made by hand'))
@@ -284,6 +285,7 @@ def test_the_rule_that_a_request_brought_goes_with_its_last_claim(store):
 
 
 @pytest.mark.finding('D8', 'a group that somebody made by itself stays, named or not')
+@pytest.mark.parametrize('store', READERS, indirect=True)
 def test_a_group_without_a_name_stays_until_it_is_removed(store):
     world, group = a_world(store, hosts=1), new_uuid()
     store.save_group(msgspec.structs.replace(a_group('affinity', uuid=group), name=''))
@@ -298,6 +300,7 @@ def test_a_group_without_a_name_stays_until_it_is_removed(store):
 
 
 @pytest.mark.finding('D8', 'rules that requests brought go when nobody is left')
+@pytest.mark.parametrize('store', READERS, indirect=True)
 def test_what_is_remembered_of_a_group_that_went_matches_nothing_of_its_next_life(store):
     host, group = a_host().on(store), new_uuid()
     first = a_draft().planned_at(0, group).taking(host)

@@ -28,20 +28,20 @@ from gantt.http.server import Server
 from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
 from gantt.rpc.nova import spec as nova_spec
+from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.telemetry import log
 from gantt.telemetry.listener import listen
 from gantt.telemetry.metrics import Metrics
-from gantt.testing.store.memory import MemoryStore
 from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid
-from tests.conftest import STORES
+from tests.conftest import READERS, STORES
 from tests.http.site import DirectClient
 from tests.http.site import Site as HttpSite
 from tests.nova_source.openstack import OpenStack
 from tests.nova_source.region import Region
 from tests.rpc.bus import load
 from tests.shadow.side import Side, ours_of
-from tests.world import World, a_request
+from tests.world import World, a_request, sqlite_store
 
 TIME = 2_000_000_000.0
 
@@ -323,6 +323,7 @@ class Site:
 
 
 @pytest.mark.finding('C3', 'a decision is found by its server and by the id of its request to Nova')
+@pytest.mark.parametrize('store', READERS, indirect=True)
 def test_a_decision_is_found_by_server_and_by_request_of_nova(store):
     site = Site(store)
     placed, _ = site.decide(3, 'req-placed', project_id='blue')
@@ -345,6 +346,7 @@ def test_a_decision_is_found_by_server_and_by_request_of_nova(store):
 
 
 @pytest.mark.finding('C3', 'a decision is found by its server and by the id of its request to Nova')
+@pytest.mark.parametrize('store', READERS, indirect=True)
 def test_nobody_hides_the_decision_of_another_project(store):
     site = Site(store)
     mine, _ = site.decide(1, 'req-mine', vcpu=1000, project_id='blue')
@@ -357,6 +359,7 @@ def test_nobody_hides_the_decision_of_another_project(store):
 
 
 @pytest.mark.finding('C3', 'a decision is found by its server and by the id of its request to Nova')
+@pytest.mark.parametrize('store', READERS, indirect=True)
 def test_a_request_id_of_another_project_hides_nothing(store):
     site = Site(store)
     mine, _ = site.decide(1, 'req-mine', vcpu=1000, project_id='blue')
@@ -371,6 +374,7 @@ def test_a_request_id_of_another_project_hides_nothing(store):
 
 
 @pytest.mark.finding('C3', 'a decision is found by its server and by the id of its request to Nova')
+@pytest.mark.parametrize('store', READERS, indirect=True)
 def test_what_a_decision_is_found_by_goes_with_it(store):
     site = Site(store)
     refused = [site.decide(1, f'req-gone-{n}', vcpu=1000)[0] for n in range(4)]
@@ -415,7 +419,7 @@ def test_a_request_of_nova_is_decided_under_its_id(caplog):
 @pytest.mark.finding('C3', 'a decision is found by its server and by the id of its request to Nova')
 def test_a_kept_request_is_what_older_readers_know():
     request = msgspec.structs.replace(a_request(), origin='req-1')
-    site = Site(MemoryStore())
+    site = Site(sqlite_store(SystemClock()))
     _, answer = site.decide(1, 'req-1')
     packed, _, _ = site.world.store.load_decision(answer.decision_id)
     assert b'req-1' in packed

@@ -26,7 +26,7 @@ from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import Settings
 from tests.builders import a_host, a_request, new_uuid
 from tests.services import UNHURRIED
-from tests.world import World
+from tests.world import World, sqlite_store
 
 pytestmark = pytest.mark.finding('H2', 'a quota bounds what one project takes')
 
@@ -43,7 +43,7 @@ def of_red(count: int = 1, own: bool = False, **fields: Any) -> SelectDestinatio
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    yield World(hosts=3)
+    yield World(sqlite_store, hosts=3)
 
 
 def limited(world: World, project: str = 'red', **limits: int | None) -> None:
@@ -168,7 +168,7 @@ def test_who_is_not_bound_costs_no_statement_more(make_store) -> None:
 
 # -- whom it binds, and what counts ------------------------------------------------------------
 def test_defaults_bind_a_projects_own_callers_and_not_services() -> None:
-    world = World(hosts=2, quotas={'live_claims': 1})
+    world = World(sqlite_store, hosts=2, quotas={'live_claims': 1})
     assert [world.select(of_red()).outcome for _ in range(3)] == [Outcome.PLACED] * 3
     refused = world.select(of_red(own=True))
     assert refused.reason == 'quota live_claims: 3 of 1 used, 1 asked'
@@ -236,7 +236,7 @@ def test_a_resize_asks_for_what_the_server_will_have_more(world: World) -> None:
 
 
 def test_a_request_in_several_commits_is_let_in_whole_or_not_at_all() -> None:
-    world = World(hosts=3, claims_per_commit=2)
+    world = World(sqlite_store, hosts=3, claims_per_commit=2)
     limited(world, live_claims=5)
     assert world.select(of_red(6)).outcome is Outcome.REFUSED
     assert live(world) == 0
@@ -269,7 +269,7 @@ def test_a_repeat_of_a_refusal_is_the_same_error(world: World) -> None:
 
 def test_a_refusal_is_one_attempt_however_long_it_waited_for_another_copy() -> None:
     """Another worker has the request open: who is over its quota waits for that one."""
-    world = World(hosts=3, claims_per_commit=1)
+    world = World(sqlite_store, hosts=3, claims_per_commit=1)
     limited(world, live_claims=2)
     request = of_red(2)
     first = world.ask(request)

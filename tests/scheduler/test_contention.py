@@ -16,7 +16,7 @@ from gantt.scheduler.placing.contention import (
     SPREAD_MOST,
     Contention,
 )
-from tests.world import World, a_group, a_request, hosts_of
+from tests.world import World, a_group, a_request, hosts_of, sqlite_store
 
 
 def test_without_lost_races_the_best_one_is_taken():
@@ -67,7 +67,7 @@ def seen_by(scheduler):
 
 
 def test_the_decision_says_among_how_many_it_picked():
-    world = World(hosts=8, feed_seconds=1e9)
+    world = World(sqlite_store, hosts=8, feed_seconds=1e9)
     seen_by(world.scheduler).note(placed=0, lost=1)
     answer = world.select(a_request())
     decision = decision_codec.unpack(world.store.load_decision(answer.decision_id)[0]).decision

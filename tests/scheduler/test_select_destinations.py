@@ -9,7 +9,7 @@ from gantt.core.claims.request_state import Attempt, Event, back_off, transition
 from gantt.core.messages.request import CancelClaims, ExtendClaims, GetRequest
 from gantt.core.records import decision_codec
 from gantt.core.records.decision import Outcome
-from tests.world import World, a_group, a_request, hosts_of, new_uuid
+from tests.world import World, a_group, a_request, hosts_of, new_uuid, sqlite_store
 
 CLEAN = {'over_commit': [], 'lost': [], 'leaked': [], 'doubled': []}
 
@@ -142,7 +142,7 @@ def test_who_loses_races_comes_back_later_each_time_and_not_together():
 
 
 def test_lost_races_are_counted_by_member_and_end_where_there_is_room():
-    world = World(hosts=12, feed_seconds=1e9)
+    world = World(sqlite_store, hosts=12, feed_seconds=1e9)
     others = [world.another_scheduler() for _ in range(3)]
     world.turn()  # everybody has read the feed for the last time
     asked = [

@@ -4,11 +4,13 @@
 from gantt.core.placement.place import place
 from gantt.core.records.decision_codec import unpack
 from gantt.scheduler import table_log
-from tests.world import World, a_group, a_request
+from tests.world import World, a_group, a_request, sqlite_store
 
 
 def busy_world():
-    world = World(hosts=6, claims_per_commit=3, reload_seconds=2.0, checkpoint_seconds=2.0)
+    world = World(
+        sqlite_store, hosts=6, claims_per_commit=3, reload_seconds=2.0, checkpoint_seconds=2.0
+    )
     other = world.another_scheduler()
     group = a_group()
     kept = world.store

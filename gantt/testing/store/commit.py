@@ -154,9 +154,6 @@ def _write(tables: Tables, draft: RequestDraft, took: list[int], now: float) -> 
         claims=made + len(took),
         written_at=now,
     )
-    if draft.decision is not None and took:
-        record = _replace(draft.decision, created_at=now, consumers=[])
-        tables.decisions.setdefault(record.id, record)
     return RequestFate(
         id=draft.id,
         fate=Fate.PLACED if placed else Fate.PARTIAL,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The write side of the store in memory: for tests of it, and the simulator.
 
-What people read (lists, history, processes, comparisons) has its twin in SQLite, see decision 40.
+What people read (decisions, quotas, logs, lists, history) has its twin in SQLite, see decision 40.
 
 One lock stands for the database's transactions: every method is atomic, and a
 method that raises has changed nothing.  It says in the simplest way what the
@@ -34,7 +34,6 @@ from gantt.scheduler.ports import (
 from gantt.testing.store import commit as memory_commit
 from gantt.testing.store.hosts import HostKeeping
 from gantt.testing.store.operators import atomic
-from gantt.testing.store.table_log import Part, TableLogs
 from gantt.testing.store.tables import RequestRow
 
 _replace = msgspec.structs.replace
@@ -50,7 +49,6 @@ class MemoryStore(HostKeeping):
     def __init__(self, clock: Clock | None = None, *, report_seconds: int = 60) -> None:
         super().__init__(clock or SystemClock())
         self._report_seconds = report_seconds
-        self._table_logs = TableLogs()
 
     # -- the group commit and the life of requests -------------------------
     @atomic
@@ -314,20 +312,3 @@ class MemoryStore(HostKeeping):
             if claim.provider_id in hosts and hosts[claim.provider_id].speaks_for == 'nova'
         }
         return [claim for one in sorted(consumers) for claim in self._tables.live_of(one)]
-
-    # -- the change logs of host tables ---------------------------------------
-    @atomic
-    def save_table_log(
-        self, worker: str, first: int, last: int, checkpoint: bool, chunks: list[bytes]
-    ) -> None:
-        """Keep a part of the log of a worker's table."""
-        self._table_logs.save(worker, Part(first, checkpoint, self._now, chunks))
-
-    @atomic
-    def load_table_log(self, worker: str, position: int) -> list[list[bytes]]:
-        """From the last checkpoint before ``position`` on; [] where it is gone."""
-        return self._table_logs.load(worker, position)
-
-    @atomic
-    def purge_table_log(self, keep_seconds: float) -> int:
-        return self._table_logs.purge(self._now - keep_seconds)

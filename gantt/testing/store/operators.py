@@ -9,9 +9,9 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, Event
-from gantt.core.claims.commit import CONSUMERS_MOST, DecisionRecord
+from gantt.core.claims.commit import DecisionRecord
+from gantt.core.claims.quota import Limit
 from gantt.core.messages.base import derived_id
-from gantt.core.records import retention
 from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.resources.host import Aggregate, Group, HostChange
@@ -24,16 +24,12 @@ from gantt.scheduler.ports import (
     Gap,
 )
 from gantt.testing.store import audit as memory_audit
-from gantt.testing.store.declared import atomic
-from gantt.testing.store.quotas import Quotas
-
-#: Characters that a prefix of a decision's or request's id must have.
-PREFIX_MIN = 6
+from gantt.testing.store.declared import Declarations, atomic
 
 _replace = msgspec.structs.replace
 
 
-class Operators(Quotas):
+class Operators(Declarations):
     """What operators and readers do; callers and hosts are in ``MemoryStore``.
 
     :ivar incarnation: another number makes every reader load everything anew
@@ -274,123 +270,23 @@ class Operators(Quotas):
         """Violations of P1 to P4; see ``testing.store.audit``."""
         return memory_audit.audit(self._tables, self._now)
 
-    # -- decisions ------------------------------------------------------------
-    @atomic
+    # -- what is read in SQL alone ----------------------------------------------
     def save_decisions(self, records: Sequence[DecisionRecord]) -> None:
-        for record in records:
-            kept = _replace(
-                record, created_at=self._now, consumers=record.consumers[:CONSUMERS_MOST]
-            )
-            self._tables.decisions.setdefault(record.id, kept)
+        """Nobody reads them here."""
 
-    @atomic
-    def load_decision(
-        self, id_or_request: str, project: str | None = None
-    ) -> tuple[bytes, bytes, float] | None:
-        """Packed decision, provider ids, created at; see the port."""
-        kept = reversed(self._tables.decisions.values())
-        newest_first = [r for r in kept if project in (None, r.project_id)]
-        found = [r for r in newest_first if r.id == id_or_request]
-        found = found or [r for r in newest_first if r.request_id == id_or_request]
-        found = found or [r for r in newest_first if r.origin == id_or_request]
-        found = found or self._about(newest_first, id_or_request)
-        if not found and len(id_or_request) >= PREFIX_MIN:
-            found = [r for r in newest_first if r.id.startswith(id_or_request)]
-            if len(found) > 1:
-                return None
-            if not found:
-                found = [r for r in newest_first if r.request_id.startswith(id_or_request)]
-                if len({r.request_id for r in found}) > 1:
-                    return None
-        return (found[0].packed, found[0].provider_ids, found[0].created_at) if found else None
+    def save_table_log(
+        self, worker: str, first: int, last: int, checkpoint: bool, chunks: list[bytes]
+    ) -> None:
+        """Nobody replays from here."""
 
-    @atomic
-    def decisions(
-        self,
-        *,
-        outcome: str | None = None,
-        project: str | None = None,
-        limit: int = 100,
-        marker: str | None = None,
-        consumer: str | None = None,
-    ) -> list[DecisionRecord]:
-        newest = list(reversed(self._tables.decisions.values()))
-        if marker is not None:
-            ids = [record.id for record in newest]
-            newest = newest[ids.index(marker) + 1 :] if marker in ids else []
-        if consumer is not None:
-            newest = self._about(newest, consumer)
-        found = [
-            record
-            for record in newest
-            if outcome in (None, record.outcome) and project in (None, record.project_id)
-        ]
-        return [_replace(r, packed=b'', provider_ids=b'', consumers=[]) for r in found[:limit]]
+    def purge_table_log(self, keep_seconds: float) -> int:
+        """Nothing was stored."""
+        return 0
 
-    def _about(self, records: Sequence[DecisionRecord], consumer: str) -> list[DecisionRecord]:
-        """Those about a consumer."""
-        claims = self._tables.claims.values()
-        requests = {claim.request_id for claim in claims if claim.consumer == consumer} - {None}
-        return [r for r in records if consumer in r.consumers or r.request_id in requests]
+    def purge(self, **bounds: object) -> int:
+        """Rows stay as long as the store: it lives for a test."""
+        return 0
 
-    @atomic
-    def purge(
-        self,
-        *,
-        decisions: int,
-        tombstone_seconds: float,
-        request_seconds: float,
-        limit: int,
-        again: bool = False,
-        decision_bytes: int | None = None,
-    ) -> int:
-        """Delete what is past its bound, at most ``limit`` rows of a kind; how many went.
-
-        A request stays as long as one of its claims is live, and an open one until
-        its deadline has passed; a tombstone as long as the request that made it; the rule of
-        a group that a request brought as long as a claim of the group.
-        """
-        tables, now = self._tables, self._now
-        kept: dict[str | None, list[DecisionRecord]] = {}
-        pieces: dict[str | None, list[retention.Piece]] = {}
-        for number, record in enumerate(tables.decisions.values()):
-            kept.setdefault(record.project_id, []).append(record)
-            piece = retention.Piece(number, 1, len(record.packed))
-            pieces.setdefault(record.project_id, []).append(piece)
-        excess = retention.excess(pieces, decisions, decision_bytes, limit)
-        old = [record.id for project, count in excess.items() for record in kept[project][:count]]
-        for decision_id in old:
-            del tables.decisions[decision_id]
-        before = now - request_seconds
-        requests = [
-            row.id
-            for row in tables.requests.values()
-            if row.written_at < before
-            and (row.state != 'open' or row.deadline < before)
-            and not tables.of_request(row.id, live=True)
-        ][:limit]
-        claims = [claim.id for one in requests for claim in tables.of_request(one)]
-        for request_id in requests:
-            del tables.requests[request_id]
-        claims += [
-            claim.id
-            for claim in tables.claims.values()
-            if not claim.is_live
-            and claim.updated_at < now - tombstone_seconds
-            and claim.request_id not in tables.requests
-            and claim.request_id not in requests
-        ][:limit]
-        for claim_id in claims:
-            tables.forget_claim(claim_id)
-        used = {claim.group for claim in tables.claims.values()}
-        unused = [
-            group.uuid
-            for group in tables.groups.values()
-            if not (group.name or group.members)
-            and group_rule.is_of_request(group.generation)
-            and group.uuid not in used
-        ][:limit]
-        for uuid in unused:
-            del tables.groups[uuid]
-            tables.tell('group', uuid)
-        return len(old) + len(requests) + len(claims) + len(unused)
+    def quotas(self) -> list[Limit]:
+        """No project has one here."""
+        return []

@@ -12,7 +12,6 @@ import msgspec
 
 from gantt.core.claims import reconcile
 from gantt.core.claims.claim import EXPIRES, Claim, Event, State, after, stepped
-from gantt.core.claims.commit import DecisionRecord
 from gantt.core.messages.layout import unsettled
 from gantt.core.nova.host_words import Heard
 from gantt.core.resources.host import Aggregate, Group, HostChange, HostRow, Placed
@@ -53,8 +52,6 @@ class Tables:
         self.aggregates: dict[int, Aggregate] = {}
         self.classes: set[str] = set()
         self.metrics: dict[str, DeclaredMetric] = {}
-        self.quotas: dict[tuple[str, str], int] = {}  # (project, name) -> limit
-        self.decisions: dict[str, DecisionRecord] = {}  # oldest first
         self.heard: dict[str, Heard] = {}  # of hosts and aggregates of Nova
         self.serial = 0
         self.position = 0
@@ -111,15 +108,6 @@ class Tables:
             del self._of_consumer[claim.consumer]
         if count:
             self.touch(claim.provider_id)
-
-    def forget_claim(self, claim_id: str) -> None:
-        """Drop a tombstone."""
-        claim = self.claims.pop(claim_id)
-        if claim.request_id is not None:
-            of = self._of_request[claim.request_id]
-            del of[claim_id]
-            if not of:
-                del self._of_request[claim.request_id]
 
     def happen(
         self, claims: Iterable[Claim], event: Event, reason: str, now: float
