@@ -27,8 +27,9 @@ from gantt.compute.agent.journal import (
     STOPPING,
     Entry,
     Journal,
+    Stamp,
 )
-from gantt.compute.agent.session import Fenced, Session, Stamp, Words
+from gantt.compute.agent.session import Fenced, Session, Words
 from gantt.compute.agent.trust import Trust
 from gantt.compute.ports import Guest, GuestDriver, GuestError, SchedulerPort
 from gantt.core.messages.build import Build, Delete

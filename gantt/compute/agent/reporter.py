@@ -13,8 +13,9 @@ from collections.abc import Callable
 from msgspec import UNSET
 
 from gantt import exceptions
+from gantt.compute.agent.journal import Stamp
 from gantt.compute.agent.running_guests import Census
-from gantt.compute.agent.session import Session, Stamp
+from gantt.compute.agent.session import Session
 from gantt.compute.ports import Facts, SchedulerPort
 from gantt.core.messages.report import HostReport
 

@@ -16,11 +16,11 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
 from gantt import exceptions
+from gantt.compute.agent.journal import Journal, Stamp
 from gantt.compute.ports import SchedulerPort
 from gantt.core.messages.report import ClaimWords, Registered, RegisterHost
 
@@ -57,31 +57,6 @@ class NotRegistered(exceptions.Unavailable):
     template = 'host {host!r} is not registered with the scheduler yet'
 
 
-class Stamp(msgspec.Struct, frozen=True):
-    """The place of one message in the order of a host's words."""
-
-    epoch: int
-    sequence: int
-
-
-class Counted(Protocol):
-    """What counts the registrations of a host; a journal does."""
-
-    @property
-    def identity(self) -> str:
-        """A uuid; another journal has another one."""
-
-    def count_registration(self) -> int:
-        """One more than ever before out of this journal; it is on disk when this returns."""
-
-    @property
-    def last_epoch(self) -> int:
-        """The highest epoch ever noted; 0: none."""
-
-    def note_epoch(self, epoch: int) -> None:
-        """An epoch that the host was given; it is on disk when this returns."""
-
-
 class Session:
     """Epoch and sequence of one host.
 
@@ -90,7 +65,7 @@ class Session:
     """
 
     def __init__(
-        self, announcement: RegisterHost, port: SchedulerPort, journal: Counted | None = None
+        self, announcement: RegisterHost, port: SchedulerPort, journal: Journal | None = None
     ) -> None:
         self.name = announcement.name
         self._announcement = announcement

@@ -19,7 +19,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.compute.agent.agent import Agent, Halted, Outcome
-from gantt.compute.agent.journal import Journal, MemoryJournal
+from gantt.compute.agent.journal import Journal
 from gantt.compute.agent.session import Fenced
 from gantt.compute.drivers.fake import FakeDriver
 from gantt.compute.farm.faults import Order, choose
@@ -70,7 +70,7 @@ class FakeHost:
             plan.start_seconds,
             plan.start_failures,
         )
-        self.journal: Journal = MemoryJournal()
+        self.journal: Journal = Journal()
         self.member: Member | None = None  # None: dead
 
     @property
@@ -213,7 +213,7 @@ class Farm:
         if order.guests == 'gone':
             host.driver.lose_guests()
         if order.do == 'lose_disk':
-            host.journal = MemoryJournal()
+            host.journal = Journal()
         self._boot(host)
 
     def status(self) -> dict[str, object]:
