@@ -12,104 +12,38 @@ from typing import Any
 
 START, END = 'scheduler.select_destinations.start', 'scheduler.select_destinations.end'
 
-#: Fields of the payloads that are those of the objects.
-_FIELDS: dict[str, tuple[str, tuple[str, ...]]] = {
+#: Payload -> its version, and those of its fields that are the fields of the object.
+_FIELDS: dict[str, tuple[str, str]] = {
     'FlavorPayload': (
         '1.4',
-        (
-            'flavorid',
-            'memory_mb',
-            'vcpus',
-            'root_gb',
-            'ephemeral_gb',
-            'name',
-            'swap',
-            'rxtx_factor',
-            'vcpu_weight',
-            'disabled',
-            'is_public',
-            'extra_specs',
-            'projects',
-            'description',
-        ),
+        'flavorid memory_mb vcpus root_gb ephemeral_gb name swap rxtx_factor vcpu_weight disabled'
+        ' is_public extra_specs projects description',
     ),
     'ImageMetaPayload': (
         '1.0',
-        (
-            'id',
-            'name',
-            'status',
-            'visibility',
-            'protected',
-            'checksum',
-            'owner',
-            'size',
-            'virtual_size',
-            'container_format',
-            'disk_format',
-            'created_at',
-            'updated_at',
-            'tags',
-            'direct_url',
-            'min_ram',
-            'min_disk',
-        ),
+        'id name status visibility protected checksum owner size virtual_size container_format'
+        ' disk_format created_at updated_at tags direct_url min_ram min_disk',
     ),
     'ServerGroupPayload': (
         '1.1',
-        (
-            'uuid',
-            'name',
-            'user_id',
-            'project_id',
-            'policies',
-            'members',
-            'hosts',
-            'policy',
-            'rules',
-        ),
+        'uuid name user_id project_id policies members hosts policy rules',
     ),
-    'InstanceNUMATopologyPayload': ('1.0', ('instance_uuid', 'emulator_threads_policy')),
+    'InstanceNUMATopologyPayload': ('1.0', 'instance_uuid emulator_threads_policy'),
     'InstanceNUMACellPayload': (
         '1.2',
-        (
-            'id',
-            'cpuset',
-            'pcpuset',
-            'cpuset_reserved',
-            'memory',
-            'pagesize',
-            'cpu_pinning_raw',
-            'cpu_policy',
-            'cpu_thread_policy',
-        ),
+        'id cpuset pcpuset cpuset_reserved memory pagesize cpu_pinning_raw cpu_policy'
+        ' cpu_thread_policy',
     ),
-    'VirtCPUTopologyPayload': ('1.0', ('sockets', 'cores', 'threads')),
-    'InstancePCIRequestsPayload': ('1.0', ('instance_uuid',)),
-    'InstancePCIRequestPayload': (
-        '1.1',
-        (
-            'count',
-            'spec',
-            'alias_name',
-            'request_id',
-            'numa_policy',
-        ),
-    ),
-    'CellMappingPayload': ('2.0', ('uuid', 'name', 'disabled')),
-    'DestinationPayload': ('1.0', ('aggregates',)),
-    'SchedulerRetriesPayload': ('1.0', ('num_attempts',)),
+    'VirtCPUTopologyPayload': ('1.0', 'sockets cores threads'),
+    'InstancePCIRequestsPayload': ('1.0', 'instance_uuid'),
+    'InstancePCIRequestPayload': ('1.1', 'count spec alias_name request_id numa_policy'),
+    'CellMappingPayload': ('2.0', 'uuid name disabled'),
+    'DestinationPayload': ('1.0', 'aggregates'),
+    'SchedulerRetriesPayload': ('1.0', 'num_attempts'),
     'RequestSpecPayload': (
         '1.1',
-        (
-            'ignore_hosts',
-            'instance_uuid',
-            'project_id',
-            'user_id',
-            'availability_zone',
-            'num_instances',
-            'scheduler_hints',
-        ),
+        'ignore_hosts instance_uuid project_id user_id availability_zone num_instances'
+        ' scheduler_hints',
     ),
 }
 
@@ -227,7 +161,9 @@ def _payload(name: str, primitive: Any, more: dict[str, Any] | None = None) -> A
         return None
     version, fields = _FIELDS[name]
     data = _data(primitive)
-    return _object(name, version, {field: data.get(field) for field in fields} | (more or {}))
+    return _object(
+        name, version, {field: data.get(field) for field in fields.split()} | (more or {})
+    )
 
 
 def _object(name: str, version: str, data: dict[str, Any]) -> dict[str, Any]:
