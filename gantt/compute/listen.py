@@ -5,11 +5,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import oslo_messaging as om
 
-from gantt.compute.agent.agent import Halted, Outcome
+from gantt.compute.agent.agent import Agent, Halted, Outcome
+from gantt.compute.farm.farm import Farm
 from gantt.compute.farm.faults import Order
 from gantt.core.messages import base
 from gantt.core.messages.build import Build, Delete
@@ -91,16 +92,6 @@ REPLY_SECONDS = 10.0
 REPLY_BACKLOG = 1000
 
 
-class Builder(Protocol):
-    """Who builds: an agent, or a farm of them."""
-
-    def build(self, build: Build) -> Outcome:
-        """As ``Agent.build``."""
-
-    def delete(self, delete: Delete) -> Outcome:
-        """As ``Agent.delete``."""
-
-
 class Methods:
     """The methods of a host's topic.
 
@@ -110,7 +101,7 @@ class Methods:
 
     def __init__(
         self,
-        builder: Builder,
+        builder: Agent | Farm,
         command: Callable[[Order], dict[str, object]] | None = None,
         level: int = logging.INFO,
     ) -> None:

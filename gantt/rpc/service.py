@@ -23,7 +23,7 @@ from gantt.rpc.amqp import driver, refusals, transport
 from gantt.rpc.amqp.dead_letters import DeadLetters
 from gantt.rpc.amqp.replies import CHANNELS, Count
 from gantt.rpc.amqp.self_ping import SelfPing
-from gantt.rpc.amqp.timers import Later
+from gantt.rpc.amqp.timers import Later, in_thread
 from gantt.rpc.api.endpoints import ClaimsMethods, SchedulerMethods, StatsMethods
 from gantt.rpc.api.stats import Ratios
 from gantt.rpc.call import Call
@@ -209,24 +209,14 @@ class RpcService:
     @staticmethod
     def _started(topic: Topic) -> None:
         """Start a topic; the library would try for ever to declare what the broker refuses."""
-        errors: list[Exception] = []
-
-        def start() -> None:
-            try:
-                topic.start()
-            except Exception as e:
-                errors.append(e)
-
-        thread = threading.Thread(target=start, name=f'start-{topic.name}', daemon=True)
-        thread.start()
-        thread.join(_DECLARE_SECONDS)
-        if not errors and not thread.is_alive():
-            return
-        if errors and isinstance(errors[0], exceptions.GanttError):
-            raise errors[0]
-        raise topic.undeclared(
-            refusals.said(errors[0]) if errors else f'no answer within {_DECLARE_SECONDS:.0f} s'
-        ) from None
+        started = in_thread(topic.start, f'start-{topic.name}')
+        try:
+            started.result(_DECLARE_SECONDS)
+        except exceptions.GanttError:
+            raise
+        except Exception as e:
+            no_answer = f'no answer within {_DECLARE_SECONDS:.0f} s'
+            raise topic.undeclared(refusals.said(e) if started.done() else no_answer) from None
 
     @property
     def address(self) -> str:

@@ -322,7 +322,7 @@ class Agent:
     def _failed(self, build: Build, error: GuestError) -> Outcome:
         LOG.error('Host %s: %s', self.name, error)
         self.failed_builds += 1
-        guest = _guest(build)
+        guest = Guest.of(build)
         self._journal.move(build.claim_id, (STARTING,), STOPPING, str(error))
         try:
             self._driver.stop(guest)  # whatever is left of it
@@ -365,7 +365,7 @@ class Agent:
     def _targets(self, delete: Delete) -> list[Guest]:
         """The guests of the consumer that are here or on their way."""
         found: dict[str | None, Guest] = {
-            e.claim_id: running_guests.guest_of(e)
+            e.claim_id: Guest.of(e.build)
             for e in self._journal.of_consumer(delete.consumer)
             if e.state != FINISHED
         }
@@ -467,10 +467,6 @@ class Agent:
             self._starting.discard(claim_id)
             del self._working[claim_id]
             mine.set()
-
-
-def _guest(build: Build) -> Guest:
-    return Guest(consumer=build.consumer, claim_id=build.claim_id, resources=build.resources)
 
 
 def _of(build: Build, outcome: str, reason: str = '') -> Outcome:

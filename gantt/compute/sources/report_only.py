@@ -52,6 +52,8 @@ LOG = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
 HOSTS_MAX = 100_000
+#: Facts that a host has by its shape where its own entry leaves them out.
+_OVER = ('foreign', 'traits', 'aggregates', 'numa', 'devices', 'hypervisor')
 
 
 class Entry(Message, frozen=True, kw_only=True):
@@ -147,35 +149,30 @@ def _said(entry: Entry, shapes: dict[str, Shape], inside: str) -> Said:
     return Said(announcement, facts, entry.running)
 
 
-def _facts(entry: Entry, base: Facts | None, inside: str) -> Facts:
-    def over(field: str, unsaid: Any) -> Any:
-        said = getattr(entry, field)
-        if said is not UNSET:
-            return said
-        return getattr(base, field) if base is not None else unsaid
-
-    inventories = dict(base.inventories) if base is not None else {}
-    for name, said in entry.inventories.items():
-        inventories[name] = said if isinstance(said, Inventory) else Inventory(total=said)
+def _facts(entry: Entry, shape: Facts | None, inside: str) -> Facts:
+    base = shape or Facts(inventories={})
+    inventories = base.inventories | {
+        name: said if isinstance(said, Inventory) else Inventory(total=said)
+        for name, said in entry.inventories.items()
+    }
     if not inventories:
         raise exceptions.InvalidMessage(
             field=f'{inside}.inventories', problem='expected at least one class, or a shape'
         )
-    return Facts(
+    over = {field: said for field in _OVER if (said := getattr(entry, field)) is not UNSET}
+    if entry.used is not UNSET:
+        over['foreign'] = UNSET
+    return msgspec.structs.replace(
+        base,
         inventories=inventories,
-        foreign=UNSET if entry.used is not UNSET else over('foreign', {}),
         used=entry.used,
         node=entry.node or entry.name,
         cell=entry.cell,
         zone=entry.zone,
         location=entry.location,
-        traits=over('traits', []),
-        aggregates=over('aggregates', UNSET),
-        numa=over('numa', []),
-        devices=over('devices', []),
-        hypervisor=over('hypervisor', UNSET),
         metrics=entry.metrics,
         disabled=entry.disabled,
+        **over,
     )
 
 
