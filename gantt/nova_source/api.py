@@ -118,7 +118,7 @@ class Api:
         body = self._tried(path, params, smaller)
         where = f'{self.name}: GET {path}'
         if not isinstance(body, dict) or key not in body:
-            raise exceptions.InvalidMessage(field=where, problem=f'expected an object with {key!r}')
+            raise exceptions.invalid(where, f'expected an object with {key!r}')
         return base.decode(body[key], tp, inside=f'{where}: {key}')
 
     def entries(
@@ -184,8 +184,8 @@ class Api:
     def _marker(self, entry: Any, by: str, path: str) -> str:
         found = entry.get(by) if isinstance(entry, dict) else None
         if found is None:
-            raise exceptions.InvalidMessage(
-                field=f'{self.name}: GET {path}', problem=f'expected {by!r} in the last entry'
+            raise exceptions.invalid(
+                f'{self.name}: GET {path}', f'expected {by!r} in the last entry'
             )
         return str(found)
 
@@ -238,9 +238,7 @@ class Api:
             answer = self._adapter.get(path, params=params, microversion=self._version)
             return msgspec.json.decode(answer.content)
         except msgspec.DecodeError:
-            raise exceptions.InvalidMessage(
-                field=f'{self.name}: GET {path}', problem='expected JSON'
-            ) from None
+            raise exceptions.invalid(f'{self.name}: GET {path}', 'expected JSON') from None
         except _PASSING:
             raise
         except ks.NotFound:

@@ -95,7 +95,7 @@ def load(path: str) -> dict[str, Said]:
     """
     content = load_yaml(path, '--report-only')
     if not isinstance(content, dict) or not content.keys() <= {'hosts', 'shapes'}:
-        raise exceptions.InvalidMessage(field=path, problem='expected the keys hosts and shapes')
+        raise exceptions.invalid(path, 'expected the keys hosts and shapes')
     shapes = {
         shape.name: shape
         for index, body in enumerate(_list(path, content, 'shapes'))
@@ -107,21 +107,17 @@ def load(path: str) -> dict[str, Said]:
         inside = f'{path}: hosts[{index}]' + (f' ({name})' if isinstance(name, str) else '')
         entry = message.decode(body, Entry, inside=inside)
         if entry.name in found:
-            raise exceptions.InvalidMessage(
-                field=f'{inside}.name', problem=f'{entry.name!r} is listed twice'
-            )
+            raise exceptions.invalid(f'{inside}.name', f'{entry.name!r} is listed twice')
         found[entry.name] = _said(entry, shapes, inside)
     if not found:
-        raise exceptions.InvalidMessage(field=f'{path}: hosts', problem='expected at least one')
+        raise exceptions.invalid(f'{path}: hosts', 'expected at least one')
     return found
 
 
 def _list(path: str, content: dict[str, Any], key: str) -> list[Any]:
     value = content.get(key) or []
     if not isinstance(value, list) or len(value) > HOSTS_MAX:
-        raise exceptions.InvalidMessage(
-            field=f'{path}: {key}', problem=f'expected a list of at most {HOSTS_MAX}'
-        )
+        raise exceptions.invalid(f'{path}: {key}', f'expected a list of at most {HOSTS_MAX}')
     return value
 
 
@@ -130,9 +126,8 @@ def _said(entry: Entry, shapes: dict[str, Shape], inside: str) -> Said:
     if entry.shape is not None:
         if entry.shape not in shapes:
             known = ', '.join(sorted(shapes)) or 'none'
-            raise exceptions.InvalidMessage(
-                field=f'{inside}.shape',
-                problem=f'{entry.shape!r} is not among the shapes of this file ({known})',
+            raise exceptions.invalid(
+                f'{inside}.shape', f'{entry.shape!r} is not among the shapes of this file ({known})'
             )
         base = shapes[entry.shape].facts(entry.name, entry.zone)
     facts = _facts(entry, base, inside)
@@ -156,9 +151,7 @@ def _facts(entry: Entry, shape: Facts | None, inside: str) -> Facts:
         for name, said in entry.inventories.items()
     }
     if not inventories:
-        raise exceptions.InvalidMessage(
-            field=f'{inside}.inventories', problem='expected at least one class, or a shape'
-        )
+        raise exceptions.invalid(f'{inside}.inventories', 'expected at least one class, or a shape')
     over = {field: said for field in _OVER if (said := getattr(entry, field)) is not UNSET}
     if entry.used is not UNSET:
         over['foreign'] = UNSET
@@ -179,9 +172,7 @@ def _facts(entry: Entry, shape: Facts | None, inside: str) -> Facts:
 def _check(entry: Entry, facts: Facts, inside: str) -> None:
     """What types cannot say: by the very check that the scheduler makes."""
     if entry.used is not UNSET and entry.foreign is not UNSET:
-        raise exceptions.InvalidMessage(
-            field=f'{inside}.used', problem='only one of foreign and used may be given'
-        )
+        raise exceptions.invalid(f'{inside}.used', 'only one of foreign and used may be given')
     custom = {name for name in facts.inventories if resource_classes.CUSTOM.match(name)}
     try:
         reports.check(
@@ -205,9 +196,7 @@ def _check(entry: Entry, facts: Facts, inside: str) -> None:
         ) from None
     except exceptions.InvalidMessage as e:
         field = str(e.kwargs['field']).removeprefix('stats')
-        raise exceptions.InvalidMessage(
-            field=f'{inside}{field}', problem=e.kwargs['problem']
-        ) from None
+        raise exceptions.invalid(f'{inside}{field}', e.kwargs['problem']) from None
 
 
 class ReportOnly(Turns):

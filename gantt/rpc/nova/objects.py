@@ -29,19 +29,16 @@ def fields(primitive: Any, name: str, field: str) -> dict[str, Any]:
     :raises InvalidMessage: it is something else; names ``field``
     """
     if not isinstance(primitive, dict) or 'nova_object.name' not in primitive:
-        raise exceptions.InvalidMessage(
-            field=field, problem=f'expected a serialized {name}, got {type(primitive).__name__}'
+        raise exceptions.invalid(
+            field, f'expected a serialized {name}, got {type(primitive).__name__}'
         )
     if primitive['nova_object.name'] != name:
-        raise exceptions.InvalidMessage(
-            field=f'{field}.nova_object.name',
-            problem=f'expected {name!r}, got {primitive["nova_object.name"]!r}',
+        raise exceptions.invalid(
+            f'{field}.nova_object.name', f'expected {name!r}, got {primitive["nova_object.name"]!r}'
         )
     data = primitive.get('nova_object.data')
     if not isinstance(data, dict):
-        raise exceptions.InvalidMessage(
-            field=f'{field}.nova_object.data', problem='expected an object'
-        )
+        raise exceptions.invalid(f'{field}.nova_object.data', 'expected an object')
     return data
 
 
@@ -54,7 +51,7 @@ def objects(primitive: Any, name: str, item: str, field: str) -> list[dict[str, 
     """The fields of each object in a serialized list object."""
     found = optional(primitive, name, field).get('objects') or []
     if not isinstance(found, list):
-        raise exceptions.InvalidMessage(field=f'{field}.objects', problem='expected a list')
+        raise exceptions.invalid(f'{field}.objects', 'expected a list')
     return [fields(x, item, f'{field}.objects') for x in found]
 
 
