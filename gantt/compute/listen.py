@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds and deletes as they come over the message broker."""
 
+import functools
 import logging
 import threading
 import time
@@ -106,11 +107,14 @@ class Methods:
         level: int = logging.INFO,
     ) -> None:
         self._level = level
-        self._builder = builder
         self._command = command
         methods = {
-            'build': Method(self.build, takes={'build': Build}, bytes_max=None),
-            'delete': Method(self.delete, takes={'delete': Delete}),
+            'build': Method(
+                functools.partial(self._run, builder.build), takes={'build': Build}, bytes_max=None
+            ),
+            'delete': Method(
+                functools.partial(self._run, builder.delete), takes={'delete': Delete}
+            ),
         }
         if command is not None:
             methods['farm_command'] = Method(
@@ -118,22 +122,14 @@ class Methods:
             )
         self.interface = Interface(methods)
 
-    def build(self, call: Call) -> Any:
-        build: Build = wire.argument(call)
-        return self._told(lambda: self._builder.build(build))
-
-    def delete(self, call: Call) -> Any:
-        delete: Delete = wire.argument(call)
-        return self._told(lambda: self._builder.delete(delete))
-
     def farm_command(self, call: Call) -> Any:
         order: Order = wire.argument(call)
         assert self._command is not None
         return self._command(order)
 
-    def _told(self, act: Callable[[], Outcome]) -> Any:
+    def _run(self, act: Callable[[Any], Outcome], call: Call) -> Any:
         try:
-            outcome = act()
+            outcome = act(wire.argument(call))
         except Halted:
             return DEFERRED  # a dead host answers nothing
         LOG.log(self._level, 'Guest %s: %s %s', outcome.consumer, outcome.outcome, outcome.reason)

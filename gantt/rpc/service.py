@@ -83,24 +83,16 @@ class RpcService:
         transport.service_defaults(conf)
         driver.wake_often()
         self._letters = DeadLetters(self._own, conf.rpc, self._server, count)
-        self._nova = self._nova_transport(conf, url)
+        self._nova: Any = transport.nova_transport(conf, url) if conf.rpc.nova_enabled else None
         self._nova_methods: NovaMethods | None = None
-        self._notifier = self._made_notifier(conf, url)
+        self._notifier: NovaNotifier | None = None
+        if self._nova is not None:
+            where = transport.nova_url(conf, url)
+            self._notifier = NovaNotifier(conf, where, conf.host, count)
         self._topics = self._wired(scheduler)
         self._running: list[Topic] = []
         self._self_ping = SelfPing(self._conf, lambda: self._running, on_stuck, count)
         self._pausing = Pausing(scheduler, lambda: self._running, count)
-
-    @staticmethod
-    def _nova_transport(conf: Any, url: str | None) -> Any:
-        if not conf.rpc.nova_enabled:
-            return None
-        return transport.nova_transport(conf, url)
-
-    def _made_notifier(self, conf: Any, url: str | None) -> NovaNotifier | None:
-        if self._nova is None:
-            return None
-        return NovaNotifier(conf, transport.nova_url(conf, url), conf.host, self._count)
 
     def _wired(self, scheduler: Any) -> list[Topic]:
         """The topics, which share what they are connected to."""

@@ -196,7 +196,7 @@ def _check(entry: Entry, facts: Facts, inside: str) -> None:
         ) from None
     except exceptions.InvalidMessage as e:
         field = str(e.kwargs['field']).removeprefix('stats')
-        raise exceptions.invalid(f'{inside}{field}', e.kwargs['problem']) from None
+        raise exceptions.invalid(f'{inside}{field}', str(e.kwargs['problem'])) from None
 
 
 class ReportOnly(Turns):

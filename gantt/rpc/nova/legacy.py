@@ -10,6 +10,7 @@ from typing import Any
 
 from gantt import exceptions
 from gantt.core.messages import base
+from gantt.rpc.nova.objects import data_of
 
 #: Instances in one call that does not name them.
 MEMBERS_MAX = 1000
@@ -36,10 +37,9 @@ def arguments(args: dict[str, Any]) -> dict[str, Any]:
     args = args | {'spec_obj': _request_spec(args)}
     if args.get('instance_uuids'):
         return args
-    spec = args['spec_obj']
-    data = spec.get('nova_object.data') if isinstance(spec, dict) else None
-    first = data.get('instance_uuid') if isinstance(data, dict) else None
-    if not isinstance(data, dict) or not isinstance(first, str):
+    data = data_of(args['spec_obj'])
+    first = data.get('instance_uuid')
+    if not isinstance(first, str):
         return args
     count = data.get('num_instances') or 1
     if not isinstance(count, int) or not 1 <= count <= MEMBERS_MAX:

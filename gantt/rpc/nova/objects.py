@@ -42,6 +42,12 @@ def fields(primitive: Any, name: str, field: str) -> dict[str, Any]:
     return data
 
 
+def data_of(primitive: Any) -> dict[str, Any]:
+    """The fields of a serialized object of any class; empty for what is none."""
+    found = primitive.get('nova_object.data') if isinstance(primitive, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
 def optional(primitive: Any, name: str, field: str) -> dict[str, Any]:
     """As :func:`fields`; empty for null."""
     return {} if primitive is None else fields(primitive, name, field)
@@ -191,8 +197,8 @@ class Topology(msgspec.Struct, frozen=True):
 
 def topology_of(spec: Any) -> Topology | None:
     """What a serialized RequestSpec asks for; None: nothing that has limits."""
-    data = spec.get('nova_object.data') if isinstance(spec, dict) else None
-    if not isinstance(data, dict) or data.get('numa_topology') is None:
+    data = data_of(spec)
+    if data.get('numa_topology') is None:
         return None
     return Topology(data.get('network_metadata'))
 
