@@ -142,8 +142,8 @@ def incoming(listener: Any, body: bytes | str) -> Incoming:
         # JSON as Python writes it: numbers that are none, half characters, no envelope.
         is_strict = False
         message = json.loads(body)
-        if isinstance(message, dict) and 'oslo.message' in message and 'oslo.version' in message:
-            if message['oslo.version'] != VERSION:
+        if isinstance(message, dict) and 'oslo.message' in message:
+            if message.get('oslo.version', VERSION) != VERSION:
                 raise _undecodable(f'it is no envelope of version {VERSION!r}') from None
             message = json.loads(message['oslo.message'])
     if not isinstance(message, dict):
