@@ -83,6 +83,11 @@ class InvalidMessage(Refused):
     template = '{field}: {problem}'
 
 
+def invalid(field: str, problem: str) -> InvalidMessage:
+    """The error of one field of a message."""
+    return InvalidMessage(field=field, problem=problem)
+
+
 class UnknownResourceClass(InvalidMessage):
     """A resource class that is neither standard nor declared."""
 

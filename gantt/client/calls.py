@@ -26,6 +26,9 @@ _FIRST_LEAST, _FIRST_MOST = 0.5, 2.0
 #: What is left after a try is added to it where that is too short for one of its own.
 _TRY_LEAST = 0.4
 
+#: Of tries of one call, whatever time is left.
+TRIES_MOST = 100
+
 #: Longest pause between two tries.
 _PAUSE_MOST = 5.0
 
@@ -149,6 +152,33 @@ class Caller:
         :raises Unavailable: no answer within ``timeout``, or nobody listens
         """
         return self._sent(method, timeout, context_id, topic, args, publish_tries, version)
+
+    def call_again(
+        self,
+        method: str,
+        timeout: float,
+        passing: tuple[type[Exception], ...],
+        *,
+        context_id: str,
+        most: int = TRIES_MOST,
+        version: str = wire.SENT,
+        **args: Any,
+    ) -> Any:
+        """Call a method that has the effect of one, again and again within ``timeout``.
+
+        :param passing: errors after which another try makes sense
+        :raises GanttError: the final answer, or what the last try met
+        """
+        patience = Patience(timeout)
+        return again(
+            lambda left: self.call(
+                method, patience.next(left), context_id=context_id, version=version, **args
+            ),
+            timeout,
+            most=most,
+            passing=passing,
+            what=f'{method} of {context_id}',
+        )
 
     def cast(
         self, method: str, *, context_id: str = '', topic: str | None = None, **args: Any

@@ -7,7 +7,7 @@ import msgspec
 import oslo_messaging as om
 
 from gantt import exceptions
-from gantt.client.calls import Caller, Patience, again
+from gantt.client.calls import Caller
 from gantt.client.signing import Signer
 from gantt.core.messages import base
 from gantt.core.messages.report import ClaimWords, HostReport, Registered, RegisterHost
@@ -117,15 +117,8 @@ class ClaimsClient:
         return base.decode(found, list[ClaimFate], inside='fates')
 
     def _call(self, method: str, context_id: str, **args: Any) -> Any:
-        patience = Patience(self._timeout)
-        return again(
-            lambda left: self._caller.call(
-                method, patience.next(left), context_id=context_id, **args
-            ),
-            self._timeout,
-            most=_TRIES_MOST,
-            passing=_PASSING,
-            what=f'{method} of {context_id}',
+        return self._caller.call_again(
+            method, self._timeout, _PASSING, context_id=context_id, most=_TRIES_MOST, **args
         )
 
 
@@ -162,14 +155,7 @@ class StatsClient:
         if self._signer is not None:
             body = self._signer.message('update_resource_stats', body)
         if report.full if wait is None else wait:
-            found = self._caller.call(
-                'update_resource_stats',
-                self._timeout,
-                context_id=report.name,
-                name=report.name,
-                stats=body,
-            )
-            return base.decode(found, ReportFate, inside='fate')
+            return self.send_foreign(report.name, body)
         self._caller.cast(
             'update_resource_stats', context_id=report.name, name=report.name, stats=body
         )

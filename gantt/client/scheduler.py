@@ -9,7 +9,7 @@ import msgspec
 import oslo_messaging as om
 
 from gantt import exceptions
-from gantt.client.calls import Caller, NoAnswer, Patience, again
+from gantt.client.calls import TRIES_MOST, Caller, NoAnswer, Patience, again
 from gantt.client.hosts import ClaimsClient
 from gantt.core.messages import base
 from gantt.core.messages.request import (
@@ -27,8 +27,6 @@ _PASSING = (exceptions.Busy, exceptions.BrokerUnavailable, exceptions.DatabaseUn
 
 #: The answer needs some time on its way back after the budget was spent there.
 _GRACE_SECONDS = 2.0
-
-_TRIES_MOST = 100
 
 
 class SchedulerClient:
@@ -79,7 +77,7 @@ class SchedulerClient:
                 request, left, patience, repeat=next(sent) > 0 or request.repeat
             ),
             seconds,
-            most=_TRIES_MOST,
+            most=TRIES_MOST,
             passing=(*_PASSING, NoAnswer),
             what=f'request {request.request_id}',
         )
@@ -115,19 +113,13 @@ class SchedulerClient:
         :raises NotFound: it was never placed, or is no longer kept
         :raises Busy: it is being placed
         """
-        patience, body = Patience(timeout), base.to_builtins(GetRequest(request_id=request_id))
-        found = again(
-            lambda left: self._caller.call(
-                'get_request',
-                patience.next(left),
-                context_id=request_id,
-                version=version,
-                request=body,
-            ),
+        found = self._caller.call_again(
+            'get_request',
             timeout,
-            most=_TRIES_MOST,
-            passing=(exceptions.BrokerUnavailable, NoAnswer),
-            what=f'look at {request_id}',
+            (exceptions.BrokerUnavailable, NoAnswer),
+            context_id=request_id,
+            version=version,
+            request=base.to_builtins(GetRequest(request_id=request_id)),
         )
         return base.decode(found, Answer, inside='answer')
 
@@ -142,14 +134,10 @@ class SchedulerClient:
         self, request_id: str, reason: str = '', *, timeout: float = 10.0
     ) -> dict[str, Any]:
         """Take a request back: what it claimed and nobody confirmed is released."""
-        body = base.to_builtins(CancelClaims(request_id=request_id, reason=reason))
-        patience = Patience(timeout)
-        return again(
-            lambda left: self._caller.call(
-                'cancel_claims', patience.next(left), context_id=request_id, request=body
-            ),
+        return self._caller.call_again(
+            'cancel_claims',
             timeout,
-            most=_TRIES_MOST,
-            passing=(*_PASSING, NoAnswer),
-            what=f'cancel of {request_id}',
+            (*_PASSING, NoAnswer),
+            context_id=request_id,
+            request=base.to_builtins(CancelClaims(request_id=request_id, reason=reason)),
         )

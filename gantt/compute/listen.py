@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds and deletes as they come over the message broker."""
 
+import functools
 import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import oslo_messaging as om
 
-from gantt.compute.agent.agent import Halted, Outcome
+from gantt.compute.agent.agent import Agent, Halted, Outcome
+from gantt.compute.farm.farm import Farm
 from gantt.compute.farm.faults import Order
 from gantt.core.messages import base
 from gantt.core.messages.base import topic_of
@@ -91,16 +93,6 @@ REPLY_SECONDS = 10.0
 REPLY_BACKLOG = 1000
 
 
-class Builder(Protocol):
-    """Who builds: an agent, or a farm of them."""
-
-    def build(self, build: Build) -> Outcome:
-        """As ``Agent.build``."""
-
-    def delete(self, delete: Delete) -> Outcome:
-        """As ``Agent.delete``."""
-
-
 class Methods:
     """The methods of a host's topic.
 
@@ -110,16 +102,19 @@ class Methods:
 
     def __init__(
         self,
-        builder: Builder,
+        builder: Agent | Farm,
         command: Callable[[Order], dict[str, object]] | None = None,
         level: int = logging.INFO,
     ) -> None:
         self._level = level
-        self._builder = builder
         self._command = command
         methods = {
-            'build': Method(self.build, takes={'build': Build}, bytes_max=None),
-            'delete': Method(self.delete, takes={'delete': Delete}),
+            'build': Method(
+                functools.partial(self._run, builder.build), takes={'build': Build}, bytes_max=None
+            ),
+            'delete': Method(
+                functools.partial(self._run, builder.delete), takes={'delete': Delete}
+            ),
         }
         if command is not None:
             methods['farm_command'] = Method(
@@ -127,22 +122,14 @@ class Methods:
             )
         self.interface = Interface(methods)
 
-    def build(self, call: Call) -> Any:
-        build: Build = wire.argument(call)
-        return self._told(lambda: self._builder.build(build))
-
-    def delete(self, call: Call) -> Any:
-        delete: Delete = wire.argument(call)
-        return self._told(lambda: self._builder.delete(delete))
-
     def farm_command(self, call: Call) -> Any:
         order: Order = wire.argument(call)
         assert self._command is not None
         return self._command(order)
 
-    def _told(self, act: Callable[[], Outcome]) -> Any:
+    def _run(self, act: Callable[[Any], Outcome], call: Call) -> Any:
         try:
-            outcome = act()
+            outcome = act(wire.argument(call))
         except Halted:
             return DEFERRED  # a dead host answers nothing
         LOG.log(self._level, 'Guest %s: %s %s', outcome.consumer, outcome.outcome, outcome.reason)

@@ -49,6 +49,11 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
     cells: list[CellLayout] = []
     devices: list[str] = []
 
+    @classmethod
+    def of(cls, build: Build) -> 'Guest':
+        """The guest that a build makes."""
+        return cls(consumer=build.consumer, claim_id=build.claim_id, resources=build.resources)
+
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What a host is, in the fields of a report; UNSET is left out of it."""

@@ -7,6 +7,7 @@ has a bound as a whole, and so has all that is asked in one pass: libraries boun
 the time between two bytes only.
 """
 
+import functools
 import logging
 import math
 import threading
@@ -21,6 +22,7 @@ from keystoneauth1.adapter import Adapter
 
 from gantt import exceptions
 from gantt.core.messages import base
+from gantt.rpc.amqp.timers import in_thread
 
 LOG = logging.getLogger(__name__)
 
@@ -89,7 +91,7 @@ class Api:
         self._answer_seconds = ANSWER_TIMES * float(adapter.session.timeout or 30.0)
         self._end = math.inf
         self._lock = threading.Lock()
-        self._given_up: list[threading.Thread] = []
+        self._given_up: list[futures.Future[Any]] = []
         self._page_sizes: dict[str, int] = {}
 
     def begin(self, seconds: float) -> None:
@@ -116,7 +118,7 @@ class Api:
         body = self._tried(path, params, smaller)
         where = f'{self.name}: GET {path}'
         if not isinstance(body, dict) or key not in body:
-            raise exceptions.InvalidMessage(field=where, problem=f'expected an object with {key!r}')
+            raise exceptions.invalid(where, f'expected an object with {key!r}')
         return base.decode(body[key], tp, inside=f'{where}: {key}')
 
     def entries(
@@ -182,8 +184,8 @@ class Api:
     def _marker(self, entry: Any, by: str, path: str) -> str:
         found = entry.get(by) if isinstance(entry, dict) else None
         if found is None:
-            raise exceptions.InvalidMessage(
-                field=f'{self.name}: GET {path}', problem=f'expected {by!r} in the last entry'
+            raise exceptions.invalid(
+                f'{self.name}: GET {path}', f'expected {by!r} in the last entry'
             )
         return str(found)
 
@@ -208,26 +210,17 @@ class Api:
 
     def _in_time(self, path: str, params: dict[str, Any]) -> Any:
         """In a thread of its own, which nobody waits for when it is too late."""
-        answer: futures.Future[Any] = futures.Future()
-
-        def run() -> None:
-            try:
-                answer.set_result(self._once(path, params))
-            except BaseException as e:
-                answer.set_exception(e)
-
         seconds = min(self._answer_seconds, self._end - time.monotonic())
         if seconds <= 0:
             raise exceptions.Unavailable(f'{self.name}: GET {path}: the pass takes too long')
         with self._lock:
-            self._given_up = [one for one in self._given_up if one.is_alive()]
+            self._given_up = [one for one in self._given_up if not one.done()]
             late = len(self._given_up)
         if late >= GIVEN_UP_MOST:
             raise exceptions.Unavailable(
                 f'{self.name}: GET {path}: not asked: {late} answers still arrive'
             )
-        thread = threading.Thread(target=run, name=f'GET {path}', daemon=True)
-        thread.start()
+        answer = in_thread(functools.partial(self._once, path, params), f'GET {path}')
         end = time.monotonic() + seconds
         while not self._stopping.is_set():
             left = end - time.monotonic()
@@ -236,7 +229,7 @@ class Api:
             if left <= 0:
                 break
         with self._lock:
-            self._given_up.append(thread)
+            self._given_up.append(answer)
         said = f'{self.name}: GET {path}: no whole answer in {seconds:.1f} s'
         raise exceptions.Unavailable(said) if self._stopping.is_set() else _Late(said)
 
@@ -245,9 +238,7 @@ class Api:
             answer = self._adapter.get(path, params=params, microversion=self._version)
             return msgspec.json.decode(answer.content)
         except msgspec.DecodeError:
-            raise exceptions.InvalidMessage(
-                field=f'{self.name}: GET {path}', problem='expected JSON'
-            ) from None
+            raise exceptions.invalid(f'{self.name}: GET {path}', 'expected JSON') from None
         except _PASSING:
             raise
         except ks.NotFound:

@@ -48,13 +48,9 @@ def parse(text: str, path: str) -> dict[str, str]:
         if found.setdefault(host, cell.lower()) != cell.lower():
             raise _wrong(path, number, f'host {host!r} is in two cells')
     if not found:
-        raise exceptions.InvalidMessage(
-            field=path, problem='expected the output of nova-manage cell_v2 list_hosts'
-        )
+        raise exceptions.invalid(path, 'expected the output of nova-manage cell_v2 list_hosts')
     if not is_closed:
-        raise exceptions.InvalidMessage(
-            field=path, problem=f'expected {border} as the last line: is it written whole?'
-        )
+        raise exceptions.invalid(path, f'expected {border} as the last line: is it written whole?')
     return found
 
 
@@ -66,7 +62,7 @@ def _columns(line: str, path: str, number: int) -> list[str]:
 
 
 def _wrong(path: str, number: int, problem: str) -> exceptions.InvalidMessage:
-    return exceptions.InvalidMessage(field=f'{path}: line {number}', problem=problem)
+    return exceptions.invalid(f'{path}: line {number}', problem)
 
 
 class Cells:
@@ -109,9 +105,7 @@ class Cells:
             if mark == self._seen:
                 return self._of
             if stat.st_size > BYTES_MOST:
-                raise exceptions.InvalidMessage(
-                    field=self.path, problem=f'expected at most {BYTES_MOST} bytes'
-                )
+                raise exceptions.invalid(self.path, f'expected at most {BYTES_MOST} bytes')
             with open(self.path, encoding='utf-8', errors='replace') as file:
                 text = file.read()
         except OSError as e:

@@ -58,9 +58,9 @@ class Odd:
         else:
             LOG.warning('Passed over, and nobody knows whom it is about: %s', error)
 
-    def service(self, entry: Any, error: exceptions.InvalidMessage) -> None:
-        """Of ``os-services``."""
-        self.note(_text(entry, 'host'), error)
+    def about_field(self, key: str) -> OddEntry:
+        """Of entries that name in one field whom they are about."""
+        return lambda entry, error: self.note(_text(entry, key), error)
 
     def hypervisor(self, entry: Any, error: exceptions.InvalidMessage) -> None:
         """Of ``os-hypervisors``."""
@@ -96,17 +96,13 @@ class Odd:
         for host in (source, _text(entry, 'dest_compute')):
             self.note(host or source, error)
 
-    def aggregate(self, entry: Any, error: exceptions.InvalidMessage) -> None:
-        """Of ``os-aggregates``: it is no aggregate that is gone."""
-        self.aggregates[(_text(entry, 'uuid') or '').lower()] = str(error)
+    def left_as_is(self, found: dict[str, str], key: str) -> OddEntry:
+        """Of aggregates and groups: one that cannot be read is none that is gone."""
 
-    def group(self, entry: Any, error: exceptions.InvalidMessage) -> None:
-        """Of ``os-server-groups``."""
-        self.groups[(_text(entry, 'id') or '').lower()] = str(error)
+        def note(entry: Any, error: exceptions.InvalidMessage) -> None:
+            found[(_text(entry, key) or '').lower()] = str(error)
 
-    def provider(self, entry: Any, error: exceptions.InvalidMessage) -> None:
-        """Of ``resource_providers``."""
-        self.note(_text(entry, 'uuid'), error)
+        return note
 
 
 def _text(entry: Any, *keys: str) -> str | None:
@@ -224,14 +220,16 @@ class Reader:
                 '/os-hypervisors/detail', Hypervisor, 'hypervisors', self._size, odd=odd.hypervisor
             )
         )
-        aggregates = nova.entries('/os-aggregates', Aggregate, 'aggregates', odd.aggregate)
+        aggregates = nova.entries(
+            '/os-aggregates', Aggregate, 'aggregates', odd.left_as_is(odd.aggregates, 'uuid')
+        )
         groups = nova.pages(
             '/os-server-groups',
             ServerGroup,
             'server_groups',
             self._size,
             by='',
-            odd=odd.group,
+            odd=odd.left_as_is(odd.groups, 'id'),
             all_projects='True',
         )
         servers = list(
@@ -275,7 +273,7 @@ class Reader:
         path = '/os-services'
         try:
             found = self._nova.entries(
-                path, Service, 'services', odd.service, binary='nova-compute'
+                path, Service, 'services', odd.about_field('host'), binary='nova-compute'
             )
         except exceptions.NotFound:
             raise self._nova.misplaced(path) from None
@@ -371,7 +369,7 @@ class Reader:
         providers = {
             one.uuid: one
             for one in self._placement.entries(
-                '/resource_providers', Provider, 'resource_providers', odd.provider
+                '/resource_providers', Provider, 'resource_providers', odd.about_field('uuid')
             )
         }
         on: dict[str, set[str]] = defaultdict(set)

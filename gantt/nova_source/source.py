@@ -11,11 +11,12 @@ import logging
 import random
 import time
 from collections.abc import Iterator, Mapping
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from gantt import exceptions
+from gantt.client import NovaClient
 from gantt.compute.agent.agent import Halted
 from gantt.compute.agent.running_guests import Census
 from gantt.compute.agent.session import Session
@@ -31,11 +32,8 @@ from gantt.core.nova.source import (
     AggregatesTold,
     AskMoves,
     GroupsTold,
-    GuestList,
-    GuestsHeard,
     GuestsSettled,
     MoveAsked,
-    Moves,
 )
 from gantt.nova_source import facts, groups, lists
 from gantt.nova_source.cells import Cells
@@ -121,20 +119,6 @@ SHOWN = 5
 T = TypeVar('T')
 
 
-class NovaPort(Protocol):
-    """The scheduler's side, beside reports; ``gantt.client.NovaClient`` is one."""
-
-    def list_guests(self, listed: GuestList) -> GuestsHeard: ...
-
-    def tell_aggregates(self, told: AggregatesTold) -> None: ...
-
-    def tell_groups(self, told: GroupsTold) -> int: ...
-
-    def open_moves(self, asked: AskMoves) -> Moves: ...
-
-    def settle_guests(self, told: GuestsSettled) -> None: ...
-
-
 class Source:
     """Reads and tells; ``step`` is called by one thread.
 
@@ -149,7 +133,7 @@ class Source:
         reader: Reader,
         cells: Cells,
         port: SchedulerPort,
-        nova: NovaPort,
+        nova: NovaClient,
         runner: Runner,
         settle_seconds: float,
         count: Count,

@@ -23,7 +23,7 @@ from gantt.rpc.amqp import driver, refusals, transport
 from gantt.rpc.amqp.dead_letters import DeadLetters
 from gantt.rpc.amqp.replies import CHANNELS, Count
 from gantt.rpc.amqp.self_ping import SelfPing
-from gantt.rpc.amqp.timers import Later
+from gantt.rpc.amqp.timers import Later, in_thread
 from gantt.rpc.api.endpoints import ClaimsMethods, SchedulerMethods, StatsMethods
 from gantt.rpc.api.stats import Ratios
 from gantt.rpc.call import Call
@@ -83,24 +83,16 @@ class RpcService:
         transport.service_defaults(conf)
         driver.wake_often()
         self._letters = DeadLetters(self._own, conf.rpc, self._server, count)
-        self._nova = self._nova_transport(conf, url)
+        self._nova: Any = transport.nova_transport(conf, url) if conf.rpc.nova_enabled else None
         self._nova_methods: NovaMethods | None = None
-        self._notifier = self._made_notifier(conf, url)
+        self._notifier: NovaNotifier | None = None
+        if self._nova is not None:
+            where = transport.nova_url(conf, url)
+            self._notifier = NovaNotifier(conf, where, conf.host, count)
         self._topics = self._wired(scheduler)
         self._running: list[Topic] = []
         self._self_ping = SelfPing(self._conf, lambda: self._running, on_stuck, count)
         self._pausing = Pausing(scheduler, lambda: self._running, count)
-
-    @staticmethod
-    def _nova_transport(conf: Any, url: str | None) -> Any:
-        if not conf.rpc.nova_enabled:
-            return None
-        return transport.nova_transport(conf, url)
-
-    def _made_notifier(self, conf: Any, url: str | None) -> NovaNotifier | None:
-        if self._nova is None:
-            return None
-        return NovaNotifier(conf, transport.nova_url(conf, url), conf.host, self._count)
 
     def _wired(self, scheduler: Any) -> list[Topic]:
         """The topics, which share what they are connected to."""
@@ -209,24 +201,14 @@ class RpcService:
     @staticmethod
     def _started(topic: Topic) -> None:
         """Start a topic; the library would try for ever to declare what the broker refuses."""
-        errors: list[Exception] = []
-
-        def start() -> None:
-            try:
-                topic.start()
-            except Exception as e:
-                errors.append(e)
-
-        thread = threading.Thread(target=start, name=f'start-{topic.name}', daemon=True)
-        thread.start()
-        thread.join(_DECLARE_SECONDS)
-        if not errors and not thread.is_alive():
-            return
-        if errors and isinstance(errors[0], exceptions.GanttError):
-            raise errors[0]
-        raise topic.undeclared(
-            refusals.said(errors[0]) if errors else f'no answer within {_DECLARE_SECONDS:.0f} s'
-        ) from None
+        started = in_thread(topic.start, f'start-{topic.name}')
+        try:
+            started.result(_DECLARE_SECONDS)
+        except exceptions.GanttError:
+            raise
+        except Exception as e:
+            no_answer = f'no answer within {_DECLARE_SECONDS:.0f} s'
+            raise topic.undeclared(refusals.said(e) if started.done() else no_answer) from None
 
     @property
     def address(self) -> str:

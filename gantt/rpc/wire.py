@@ -59,8 +59,8 @@ def newer_minor(
     """
     found = _VERSION.match(version) if isinstance(version, str) else None
     if found is None:
-        raise exceptions.InvalidMessage(
-            field='version', problem=f'expected text like {VERSION!r}, got {quoting.short(version)}'
+        raise exceptions.invalid(
+            'version', f'expected text like {VERSION!r}, got {quoting.short(version)}'
         )
     theirs = int(found[1]), int(found[2])
     if theirs[0] != major or (exact and theirs[1] > minor):
@@ -87,14 +87,11 @@ def only(args: dict[str, Any], names: tuple[str, ...], *, newer: bool = False) -
     """
     for name in names:
         if name not in args:
-            raise exceptions.InvalidMessage(
-                field=f'args.{name}', problem='required argument is missing'
-            )
+            raise exceptions.invalid(f'args.{name}', 'required argument is missing')
     for name in args:
         if name not in names and not newer:
-            raise exceptions.InvalidMessage(
-                field=f'args.{quoting.short(name)}',
-                problem=f'unknown argument; expected {", ".join(names)}',
+            raise exceptions.invalid(
+                f'args.{quoting.short(name)}', f'unknown argument; expected {", ".join(names)}'
             )
 
 
@@ -104,11 +101,9 @@ def finite(body: Any, path: str, depth: int = 0) -> None:
     :raises InvalidMessage: names the field
     """
     if isinstance(body, float) and not math.isfinite(body):
-        raise exceptions.InvalidMessage(
-            field=_shown(path), problem=f'expected a finite number, got {body}'
-        )
+        raise exceptions.invalid(_shown(path), f'expected a finite number, got {body}')
     if depth > 64:
-        raise exceptions.InvalidMessage(field=_shown(path), problem='nested too deeply')
+        raise exceptions.invalid(_shown(path), 'nested too deeply')
     if isinstance(body, dict):
         for key, value in body.items():
             finite(value, f'{path}.{key}', depth + 1)
@@ -129,9 +124,8 @@ def whole_text(body: Any, path: str) -> None:
     """
     if isinstance(body, str):
         if _HALF.search(body):
-            raise exceptions.InvalidMessage(
-                field=_shown(path),
-                problem=f'expected text, got a lone surrogate in {quoting.short(body)}',
+            raise exceptions.invalid(
+                _shown(path), f'expected text, got a lone surrogate in {quoting.short(body)}'
             )
     elif isinstance(body, dict):
         for key, value in body.items():

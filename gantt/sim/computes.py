@@ -13,9 +13,9 @@ from typing import Any, cast
 
 from gantt.compute.agent import running_guests
 from gantt.compute.agent.agent import Agent, Halted, Terms
-from gantt.compute.agent.journal import Entry, MemoryJournal
+from gantt.compute.agent.journal import Entry, Journal, Stamp
 from gantt.compute.agent.running_guests import Census
-from gantt.compute.agent.session import Fenced, Session, Stamp
+from gantt.compute.agent.session import Fenced, Session
 from gantt.compute.farm.host_agent import Member, Settings
 from gantt.compute.farm.runner import Runner, Turns
 from gantt.compute.ports import Facts, Guest, GuestError
@@ -61,7 +61,7 @@ class Port:
         return self._network.call(self._name, method, message, plan.CALL_SECONDS)
 
 
-class File(MemoryJournal):
+class File(Journal):
     """A journal on a disk that survives its process.
 
     :ivar process: who writes it now

@@ -14,10 +14,10 @@ from gantt.compute.agent.journal import (
     RUNNING,
     STARTING,
     Entry,
-    MemoryJournal,
+    Journal,
     SqliteJournal,
+    Stamp,
 )
-from gantt.compute.agent.session import Stamp
 from gantt.core.messages.build import Build
 from gantt.scheduler.clock import ManualClock
 from tests.compute.town import new_uuid
@@ -45,7 +45,7 @@ def clock():
 @pytest.fixture(params=['sqlite', 'memory'])
 def journal(request, tmp_path, clock):
     if request.param == 'memory':
-        made = MemoryJournal(wall=clock.wall)
+        made = Journal(wall=clock.wall)
     else:
         made = SqliteJournal(tmp_path / 'deep' / 'journal', wall=clock.wall)
     yield made
@@ -113,7 +113,7 @@ def test_a_purge_is_bounded_and_spares_the_young_and_the_live(journal, clock):
 
 
 def test_memory_keeps_a_bounded_number_of_tombstones():
-    journal = MemoryJournal(finished_max=3)
+    journal = Journal(finished_max=3)
     entries = [an_entry() for _ in range(5)]
     for entry in entries:
         journal.add(entry)
@@ -144,7 +144,7 @@ def test_registrations_are_counted(journal):
 
 def test_each_journal_has_a_name_of_its_own(tmp_path, clock):
     files = [SqliteJournal(tmp_path / name, wall=clock.wall) for name in ('one', 'other')]
-    names = {made.identity for made in (*files, MemoryJournal(), MemoryJournal())}
+    names = {made.identity for made in (*files, Journal(), Journal())}
     assert len(names) == 4
     assert all(str(uuid.UUID(name)) == name for name in names)
     for made in files:

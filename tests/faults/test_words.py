@@ -16,7 +16,7 @@ import time
 import pytest
 
 from gantt.compute.agent.agent import Terms
-from gantt.compute.agent.journal import MemoryJournal
+from gantt.compute.agent.journal import Journal
 from gantt.compute.farm.host_agent import Settings, with_agent
 from gantt.core.claims.claim import State
 from gantt.core.claims.commit import Fate
@@ -355,7 +355,7 @@ class Crowd:
             RegisterHost(name='cmp-1', boot_nonce='-'),
             self.port,
             self.machine,
-            MemoryJournal(),
+            Journal(),
             Settings(full_every=3, terms=Terms(confirm_seconds=5.0)),
             random.Random(1),
         )

@@ -15,7 +15,7 @@ import pytest
 from msgspec import UNSET
 
 from gantt.compute.agent.agent import Terms
-from gantt.compute.agent.journal import PENDING, Entry, MemoryJournal, SqliteJournal
+from gantt.compute.agent.journal import PENDING, Entry, Journal, SqliteJournal
 from gantt.compute.agent.trust import Trust
 from gantt.compute.drivers.machine import parse_cpus
 from gantt.compute.drivers.qemu import Qemu
@@ -420,7 +420,7 @@ def test_a_disagreement_begins_the_time_anew_and_nothing_is_left_out_unasked(tow
 )
 def test_the_time_begins_once_the_clock_is_set():
     clock = ManualClock(1000.0)  # a machine that forgets the time starts in 1970
-    journal = MemoryJournal(wall=clock.wall)
+    journal = Journal(wall=clock.wall)
     trust = Trust('cmp-1', journal, 30 * 86_400.0, clock.wall)
     assert not trust.check_is_off
     clock.advance(1_790_000_000.0)

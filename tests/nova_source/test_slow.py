@@ -87,7 +87,7 @@ def test_what_still_arrives_is_bounded_and_does_not_last(nova, dripping, monkeyp
     assert dripping.asked == 2
     dripping.over.set()
     end = time.monotonic() + 10
-    while any(one.is_alive() for one in nova._given_up) and time.monotonic() < end:
+    while not all(one.done() for one in nova._given_up) and time.monotonic() < end:
         time.sleep(0.05)
     with pytest.raises(exceptions.GanttError) as caught:
         nova.get('/os-services', list, 'services')

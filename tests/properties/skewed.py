@@ -11,7 +11,7 @@ import random
 from gantt import exceptions
 from gantt.compute.agent import running_guests
 from gantt.compute.agent.agent import Agent, Terms
-from gantt.compute.agent.journal import MemoryJournal
+from gantt.compute.agent.journal import Journal
 from gantt.compute.agent.session import Session
 from gantt.compute.farm.host_agent import Member, Settings
 from gantt.core.claims.claim import Claim
@@ -121,7 +121,7 @@ class House:
         self.world, self.name = world, name
         self.clock = Wrong(world.clock, world.rng)
         self.machine = Machine(lambda build: world.state(build.claim_id) == 'confirmed')
-        self.journal = MemoryJournal(wall=self.clock.wall)
+        self.journal = Journal(wall=self.clock.wall)
         self.boot()
 
     def boot(self) -> None:

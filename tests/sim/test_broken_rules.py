@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from gantt.compute.agent import running_guests
-from gantt.compute.agent.journal import PENDING, MemoryJournal
+from gantt.compute.agent.journal import PENDING, Journal
 from gantt.compute.agent.session import Words
 from gantt.core.claims import claim, reconcile
 from gantt.core.claims.claim import Event, State
@@ -109,8 +109,8 @@ def test_a_confirmation_that_revives_an_expired_claim_is_found(monkeypatch):
 
 
 def test_a_host_that_forgets_what_it_built_is_found(monkeypatch):
-    monkeypatch.setattr(MemoryJournal, 'get', _only_pending)
-    monkeypatch.setattr(MemoryJournal, 'add', _over_again)
+    monkeypatch.setattr(Journal, 'get', _only_pending)
+    monkeypatch.setattr(Journal, 'add', _over_again)
     assert finds('it runs already')
 
 

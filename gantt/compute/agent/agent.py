@@ -27,8 +27,9 @@ from gantt.compute.agent.journal import (
     STOPPING,
     Entry,
     Journal,
+    Stamp,
 )
-from gantt.compute.agent.session import Fenced, Session, Stamp, Words
+from gantt.compute.agent.session import Fenced, Session, Words
 from gantt.compute.agent.trust import Trust
 from gantt.compute.ports import Guest, GuestDriver, GuestError, SchedulerPort
 from gantt.core.messages.build import Build, Delete
@@ -321,7 +322,7 @@ class Agent:
     def _failed(self, build: Build, error: GuestError) -> Outcome:
         LOG.error('Host %s: %s', self.name, error)
         self.failed_builds += 1
-        guest = _guest(build)
+        guest = Guest.of(build)
         self._journal.move(build.claim_id, (STARTING,), STOPPING, str(error))
         try:
             self._driver.stop(guest)  # whatever is left of it
@@ -364,7 +365,7 @@ class Agent:
     def _targets(self, delete: Delete) -> list[Guest]:
         """The guests of the consumer that are here or on their way."""
         found: dict[str | None, Guest] = {
-            e.claim_id: running_guests.guest_of(e)
+            e.claim_id: Guest.of(e.build)
             for e in self._journal.of_consumer(delete.consumer)
             if e.state != FINISHED
         }
@@ -449,9 +450,7 @@ class Agent:
 
     def _for_us(self, host: str) -> None:
         if host != self.name:
-            raise exceptions.InvalidMessage(
-                field='host', problem=f'expected {self.name!r}, which this agent speaks for'
-            )
+            raise exceptions.invalid('host', f'expected {self.name!r}, which this agent speaks for')
 
     @contextlib.contextmanager
     def _alone(self, claim_id: str) -> Iterator[bool]:
@@ -466,10 +465,6 @@ class Agent:
             self._starting.discard(claim_id)
             del self._working[claim_id]
             mine.set()
-
-
-def _guest(build: Build) -> Guest:
-    return Guest(consumer=build.consumer, claim_id=build.claim_id, resources=build.resources)
 
 
 def _of(build: Build, outcome: str, reason: str = '') -> Outcome:

@@ -22,12 +22,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 import msgspec
 
 from gantt import exceptions
-from gantt.compute.agent.session import Stamp
 from gantt.core.messages.build import Build
 
 PENDING, STARTING, RUNNING, STOPPING, FINISHED = (
@@ -71,9 +69,30 @@ CREATE TABLE IF NOT EXISTS epochs (
 );
 """
 _SELECT = (
-    'SELECT body, state, asked_epoch, asked_sequence, lease_until, reason, updated_at FROM builds '
+    'SELECT body, state, asked_epoch, asked_sequence, lease_until, reason, updated_at FROM builds'
+    ' ORDER BY created_at, claim_id'
 )
+_WRITE = (
+    'INSERT INTO builds (claim_id, consumer, state, asked_epoch, asked_sequence, lease_until,'
+    ' reason, body, created_at, updated_at) VALUES (?,?,?,?,?,?,?,?,?,?)'
+    ' ON CONFLICT (claim_id) DO UPDATE SET state = excluded.state,'
+    ' asked_epoch = excluded.asked_epoch, asked_sequence = excluded.asked_sequence,'
+    ' reason = excluded.reason, updated_at = excluded.updated_at'
+)
+#: Table of one row -> how its number is written.
+_WRITE_NUMBER = {
+    'identity': 'UPDATE identity SET registrations = ?',
+    'agreement': 'UPDATE agreement SET since = ?',
+    'epochs': 'INSERT OR REPLACE INTO epochs VALUES (1, ?)',
+}
 _VERSION = 1
+
+
+class Stamp(msgspec.Struct, frozen=True):
+    """The place of one message in the order of a host's messages."""
+
+    epoch: int
+    sequence: int
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,226 +118,18 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return self.build.consumer
 
 
-class Journal(Protocol):
-    """Where a host remembers; all methods may be called from any thread."""
+class Journal:
+    """Where a host remembers; here in memory, for hosts whose disk may go with the process.
 
-    @property
-    def identity(self) -> str:
-        """A uuid, chosen when the journal was made; another journal has another one."""
+    All methods may be called from any thread.
 
-    def count_registration(self) -> int:
-        """One more than ever before out of this journal; it is on disk when this returns."""
-
-    @property
-    def last_epoch(self) -> int:
-        """The highest epoch ever noted; 0: none."""
-
-    def note_epoch(self, epoch: int) -> None:
-        """An epoch that the host was given; it is on disk when this returns."""
-
-    def get(self, claim_id: str) -> Entry | None:
-        """What is remembered of a claim."""
-
-    def add(self, entry: Entry) -> bool:
-        """Remember a claim; False where it was known already (nothing changes)."""
-
-    def ask(self, claim_id: str, asked: Stamp) -> bool:
-        """Note the question about a pending claim; False where it is not pending."""
-
-    def move(
-        self,
-        claim_id: str,
-        states: Iterable[str],
-        to: str,
-        reason: str = '',
-        asked: Stamp | None = None,
-    ) -> bool:
-        """From one of ``states`` to ``to``, if ``asked`` is still the question; whether it did."""
-
-    def live(self) -> list[Entry]:
-        """All that is not finished."""
-
-    def of_consumer(self, consumer: str) -> list[Entry]:
-        """All claims of a consumer, finished ones too."""
-
-    def agreed_since(self) -> float:
-        """Since when the host's own check has not disagreed, by the wall clock."""
-
-    def note_disagreement(self) -> None:
-        """It disagreed just now."""
-
-    def purge(self, older_than_seconds: float) -> int:
-        """Forget finished claims, at most 1000 and none younger than a day; how many."""
-
-    def close(self) -> None:
-        """Let go of it."""
-
-
-class SqliteJournal:
-    """A journal in a file of its own; one process at a time.
-
-    :param path: of the file; its folder is made where it is missing
-    :raises Misconfigured: the file cannot be used, or another process does
-    """
-
-    def __init__(self, path: pathlib.Path, wall: Callable[[], float] = time.time) -> None:
-        self._wall = wall
-        self._lock = threading.Lock()
-        self._guard = _only_us(path)
-        try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._db.execute('PRAGMA journal_mode = WAL')
-            # A commit must survive the power: a guest may start right after it.
-            self._db.execute('PRAGMA synchronous = FULL')
-            (version,) = self._db.execute('PRAGMA user_version').fetchone()
-            if version not in (0, _VERSION):
-                raise sqlite3.DatabaseError(f'its version is {version}, expected {_VERSION}')
-            self._db.executescript(_SCHEMA)
-            # Journals of older agents have none yet.
-            self._db.execute(
-                'INSERT OR IGNORE INTO identity VALUES (1, ?, 0)', (str(uuid.uuid4()),)
-            )
-            self._db.execute('INSERT OR IGNORE INTO agreement VALUES (1, ?)', (wall(),))
-            (self.identity,) = self._db.execute('SELECT uuid FROM identity').fetchone()
-            self._db.execute(f'PRAGMA user_version = {_VERSION}')
-        except sqlite3.Error as e:
-            os.close(self._guard)
-            raise _unusable(path, str(e)) from None
-
-    def count_registration(self) -> int:
-        with self._lock:
-            self._db.execute('UPDATE identity SET registrations = registrations + 1')
-            (count,) = self._db.execute('SELECT registrations FROM identity').fetchone()
-        return int(count)
-
-    @property
-    def last_epoch(self) -> int:
-        with self._lock:
-            found = self._db.execute('SELECT last FROM epochs').fetchone()
-        return int(found[0]) if found else 0
-
-    def note_epoch(self, epoch: int) -> None:
-        with self._lock:
-            self._db.execute(
-                'INSERT INTO epochs VALUES (1, ?) ON CONFLICT (id) DO UPDATE'
-                ' SET last = max(last, excluded.last)',
-                (epoch,),
-            )
-
-    def get(self, claim_id: str) -> Entry | None:
-        rows = self._select(_SELECT + 'WHERE claim_id = ?', claim_id)
-        return rows[0] if rows else None
-
-    def add(self, entry: Entry) -> bool:
-        now = self._wall()
-        return self._changed(
-            'INSERT OR IGNORE INTO builds (claim_id, consumer, state, asked_epoch, asked_sequence,'
-            ' lease_until, reason, body, created_at, updated_at) VALUES (?,?,?,?,?,?,?,?,?,?)',
-            entry.claim_id,
-            entry.consumer,
-            entry.state,
-            entry.asked.epoch,
-            entry.asked.sequence,
-            entry.lease_until,
-            entry.reason,
-            msgspec.msgpack.encode(entry.build),
-            now,
-            now,
-        )
-
-    def ask(self, claim_id: str, asked: Stamp) -> bool:
-        return self._changed(
-            'UPDATE builds SET asked_epoch = ?, asked_sequence = ?, updated_at = ?'
-            ' WHERE claim_id = ? AND state = ?',
-            asked.epoch,
-            asked.sequence,
-            self._wall(),
-            claim_id,
-            PENDING,
-        )
-
-    def move(
-        self,
-        claim_id: str,
-        states: Iterable[str],
-        to: str,
-        reason: str = '',
-        asked: Stamp | None = None,
-    ) -> bool:
-        sql = (
-            'UPDATE builds SET state = ?, reason = ?, updated_at = ? WHERE claim_id = ?'
-            ' AND state IN (SELECT value FROM json_each(?))'
-        )
-        allowed = json.dumps(list(states))
-        values: list[object] = [to, reason, self._wall(), claim_id, allowed]
-        if asked is not None:
-            sql += ' AND asked_epoch = ? AND asked_sequence = ?'
-            values += [asked.epoch, asked.sequence]
-        return self._changed(sql, *values)
-
-    def live(self) -> list[Entry]:
-        return self._select(
-            _SELECT + 'WHERE state IN (?, ?, ?, ?) ORDER BY created_at, claim_id',
-            PENDING,
-            STARTING,
-            RUNNING,
-            STOPPING,
-        )
-
-    def of_consumer(self, consumer: str) -> list[Entry]:
-        return self._select(_SELECT + 'WHERE consumer = ? ORDER BY created_at', consumer)
-
-    def agreed_since(self) -> float:
-        with self._lock:
-            (since,) = self._db.execute('SELECT since FROM agreement').fetchone()
-        return float(since)
-
-    def note_disagreement(self) -> None:
-        with self._lock:
-            self._db.execute('UPDATE agreement SET since = ?', (self._wall(),))
-
-    def purge(self, older_than_seconds: float) -> int:
-        before = self._wall() - max(older_than_seconds, TOMBSTONE_SECONDS_MIN)
-        with self._lock:
-            return self._db.execute(
-                'DELETE FROM builds WHERE claim_id IN (SELECT claim_id FROM builds'
-                ' WHERE state = ? AND updated_at < ? ORDER BY updated_at LIMIT ?)',
-                (FINISHED, before, PURGE_ROWS),
-            ).rowcount
-
-    def close(self) -> None:
-        with self._lock:
-            self._db.close()
-            os.close(self._guard)
-
-    def _changed(self, sql: str, *values: object) -> bool:
-        with self._lock:
-            return self._db.execute(sql, values).rowcount == 1
-
-    def _select(self, sql: str, *values: object) -> list[Entry]:
-        with self._lock:
-            rows = self._db.execute(sql, values).fetchall()
-        return [
-            Entry(
-                build=msgspec.msgpack.decode(body, type=Build),
-                state=state,
-                asked=Stamp(epoch, sequence),
-                lease_until=until,
-                reason=reason,
-                updated_at=updated,
-            )
-            for body, state, epoch, sequence, until, reason, updated in rows
-        ]
-
-
-class MemoryJournal:
-    """The same in memory, for hosts whose disk may go with the process.
-
-    :param finished_max: tombstones that are kept; the oldest go first
+    :param finished_max: tombstones that are kept, the oldest go first; None: all
+    :ivar identity: a uuid, chosen when the journal was made; another journal has another one
+    :ivar last_epoch: the highest epoch ever noted; 0: none
     """
 
     def __init__(
-        self, wall: Callable[[], float] = time.time, finished_max: int = 2 * PURGE_ROWS
+        self, wall: Callable[[], float] = time.time, finished_max: int | None = 2 * PURGE_ROWS
     ) -> None:
         self._wall = wall
         self._finished_max = finished_max
@@ -332,18 +143,25 @@ class MemoryJournal:
         self.last_epoch = 0
 
     def count_registration(self) -> int:
+        """One more than ever before out of this journal; it is on disk when this returns."""
         with self._lock:
+            self._write_number('identity', self._registrations + 1)
             self._registrations += 1
             return self._registrations
 
     def note_epoch(self, epoch: int) -> None:
+        """An epoch that the host was given; it is on disk when this returns."""
         with self._lock:
-            self.last_epoch = max(self.last_epoch, epoch)
+            last = max(self.last_epoch, epoch)
+            self._write_number('epochs', last)
+            self.last_epoch = last
 
     def get(self, claim_id: str) -> Entry | None:
+        """What is remembered of a claim."""
         return self._entries.get(claim_id)
 
     def add(self, entry: Entry) -> bool:
+        """Remember a claim; False where it was known already (nothing changes)."""
         with self._lock:
             if entry.claim_id in self._entries:
                 return False
@@ -351,6 +169,7 @@ class MemoryJournal:
         return True
 
     def ask(self, claim_id: str, asked: Stamp) -> bool:
+        """Note the question about a pending claim; False where it is not pending."""
         with self._lock:
             entry = self._entries.get(claim_id)
             if entry is None or entry.state != PENDING:
@@ -366,6 +185,7 @@ class MemoryJournal:
         reason: str = '',
         asked: Stamp | None = None,
     ) -> bool:
+        """From one of ``states`` to ``to``, if ``asked`` is still the question; whether it did."""
         with self._lock:
             entry = self._entries.get(claim_id)
             if entry is None or entry.state not in states:
@@ -378,42 +198,136 @@ class MemoryJournal:
         return True
 
     def live(self) -> list[Entry]:
+        """All that is not finished."""
         with self._lock:
             return [self._entries[claim_id] for claim_id in self._live]
 
     def of_consumer(self, consumer: str) -> list[Entry]:
+        """All claims of a consumer, finished ones too."""
         with self._lock:
             return [e for e in self._entries.values() if e.consumer == consumer]
 
     def agreed_since(self) -> float:
+        """Since when the host's own check has not disagreed, by the wall clock."""
         return self._agreed_since
 
     def note_disagreement(self) -> None:
-        self._agreed_since = self._wall()
+        """It disagreed just now."""
+        with self._lock:
+            now = self._wall()
+            self._write_number('agreement', now)
+            self._agreed_since = now
 
     def purge(self, older_than_seconds: float) -> int:
+        """Forget finished claims, at most 1000 and none younger than a day; how many."""
         before = self._wall() - max(older_than_seconds, TOMBSTONE_SECONDS_MIN)
         with self._lock:
-            old = [
-                c for c, e in self._entries.items() if e.state == FINISHED and e.updated_at < before
-            ][:PURGE_ROWS]
+            old = [c for c in self._finished if self._entries[c].updated_at < before][:PURGE_ROWS]
+            self._erase(old)
             for claim_id in old:
                 del self._entries[claim_id], self._finished[claim_id]
         return len(old)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Let go of it."""
 
     def _put(self, entry: Entry) -> None:
+        self._write(entry)
+        self._remember(entry)
+
+    def _remember(self, entry: Entry) -> None:
         self._entries[entry.claim_id] = entry
-        if entry.state == FINISHED:
-            self._live.pop(entry.claim_id, None)
-            self._finished[entry.claim_id] = None
-            if len(self._finished) > self._finished_max:
-                oldest = next(iter(self._finished))
-                del self._entries[oldest], self._finished[oldest]
-        else:
+        if entry.state != FINISHED:
             self._live[entry.claim_id] = None
+            return
+        self._live.pop(entry.claim_id, None)
+        self._finished[entry.claim_id] = None
+        if self._finished_max is not None and len(self._finished) > self._finished_max:
+            oldest = next(iter(self._finished))
+            del self._entries[oldest], self._finished[oldest]
+
+    # -- What must be on disk before it is remembered; nothing is here.
+    def _write(self, entry: Entry) -> None: ...
+
+    def _write_number(self, table: str, number: float) -> None: ...
+
+    def _erase(self, claim_ids: list[str]) -> None: ...
+
+
+class SqliteJournal(Journal):
+    """A journal in a file of its own; one process at a time, which reads it once.
+
+    :param path: of the file; its folder is made where it is missing
+    :raises Misconfigured: the file cannot be used, or another process does
+    """
+
+    def __init__(self, path: pathlib.Path, wall: Callable[[], float] = time.time) -> None:
+        super().__init__(wall, finished_max=None)
+        self._guard = _only_us(path)
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db.execute('PRAGMA journal_mode = WAL')
+            # A commit must survive the power: a guest may start right after it.
+            self._db.execute('PRAGMA synchronous = FULL')
+            (version,) = self._db.execute('PRAGMA user_version').fetchone()
+            if version not in (0, _VERSION):
+                raise sqlite3.DatabaseError(f'its version is {version}, expected {_VERSION}')
+            self._db.executescript(_SCHEMA)
+            # Journals of older agents have none yet.
+            self._db.execute('INSERT OR IGNORE INTO identity VALUES (1, ?, 0)', (self.identity,))
+            self._db.execute('INSERT OR IGNORE INTO agreement VALUES (1, ?)', (wall(),))
+            self._read()
+            self._db.execute(f'PRAGMA user_version = {_VERSION}')
+        except (sqlite3.Error, msgspec.MsgspecError) as e:
+            os.close(self._guard)
+            raise _unusable(path, str(e)) from None
+
+    def _read(self) -> None:
+        self.identity, self._registrations = self._db.execute(
+            'SELECT uuid, registrations FROM identity'
+        ).fetchone()
+        (self._agreed_since,) = self._db.execute('SELECT since FROM agreement').fetchone()
+        (self.last_epoch,) = self._db.execute('SELECT ifnull(max(last), 0) FROM epochs').fetchone()
+        for body, state, epoch, sequence, until, reason, updated in self._db.execute(_SELECT):
+            self._remember(
+                Entry(
+                    build=msgspec.msgpack.decode(body, type=Build),
+                    state=state,
+                    asked=Stamp(epoch, sequence),
+                    lease_until=until,
+                    reason=reason,
+                    updated_at=updated,
+                )
+            )
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+            os.close(self._guard)
+
+    def _write(self, entry: Entry) -> None:
+        row = (
+            entry.claim_id,
+            entry.consumer,
+            entry.state,
+            entry.asked.epoch,
+            entry.asked.sequence,
+            entry.lease_until,
+            entry.reason,
+            msgspec.msgpack.encode(entry.build),
+            entry.updated_at,
+            entry.updated_at,
+        )
+        self._db.execute(_WRITE, row)
+
+    def _write_number(self, table: str, number: float) -> None:
+        self._db.execute(_WRITE_NUMBER[table], (number,))
+
+    def _erase(self, claim_ids: list[str]) -> None:
+        self._db.execute(
+            'DELETE FROM builds WHERE claim_id IN (SELECT value FROM json_each(?))',
+            (json.dumps(claim_ids),),
+        )
 
 
 def _only_us(path: pathlib.Path) -> int:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import pathlib
 import secrets
+from collections.abc import Generator
 
 import msgspec
 
@@ -42,18 +43,13 @@ def load_or_make(path: pathlib.Path, option: str = '[compute] key_file') -> Sign
     :param option: that names the file, for the refusal
     :raises Misconfigured: the file cannot be used, or others may read it
     """
-    try:
+    with _usable(path, option):
         with contextlib.suppress(FileExistsError):
             if not path.exists():
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 made = PrivateKey()
                 _write(path, _Content(private=host_keys.text(made.raw)), anew=True)
         return _signer(_read(path))
-    except OSError as e:
-        problem = e.strerror or str(e)
-    except _Unusable as e:
-        problem = str(e)
-    raise _misconfigured(path, problem, option)
 
 
 def rotate(path: pathlib.Path) -> str:
@@ -63,7 +59,7 @@ def rotate(path: pathlib.Path) -> str:
 
     :raises Misconfigured: there is no file, or it cannot be used
     """
-    try:
+    with _usable(path, '[compute] key_file'):
         content = _read(path)
         old, new = _private(content), PrivateKey()
         passed_on = _Older(
@@ -74,11 +70,6 @@ def rotate(path: pathlib.Path) -> str:
         after = _Content(private=host_keys.text(new.raw), older=older)
         _write(path, after, anew=False)
         return _signer(after).fingerprint
-    except OSError as e:
-        problem = e.strerror or str(e)
-    except _Unusable as e:
-        problem = str(e)
-    raise _misconfigured(path, problem)
 
 
 def _read(path: pathlib.Path) -> _Content:
@@ -135,11 +126,15 @@ def _write(path: pathlib.Path, content: _Content, *, anew: bool) -> None:
         os.close(folder)
 
 
-def _misconfigured(
-    path: pathlib.Path, problem: str, option: str = '[compute] key_file'
-) -> exceptions.Misconfigured:
-    return exceptions.Misconfigured(
-        option=option,
-        problem=f'{path} cannot be used: {problem}',
-        fix='Name a file on a disk that survives a restart, for this process alone',
-    )
+@contextlib.contextmanager
+def _usable(path: pathlib.Path, option: str) -> Generator[None]:
+    """Have what a file is found wrong for name the option that it comes from."""
+    try:
+        yield
+    except (OSError, _Unusable) as e:
+        problem = getattr(e, 'strerror', None) or str(e)
+        raise exceptions.Misconfigured(
+            option=option,
+            problem=f'{path} cannot be used: {problem}',
+            fix='Name a file on a disk that survives a restart, for this process alone',
+        ) from None

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from msgspec import UNSET
 
 from gantt import exceptions
+from gantt.compute.agent.journal import Stamp
 from gantt.compute.agent.running_guests import Census
-from gantt.compute.agent.session import Session, Stamp
+from gantt.compute.agent.session import REJECTED, Session
 from gantt.compute.ports import Facts, SchedulerPort
 from gantt.core.messages.report import HostReport
 
@@ -111,14 +112,10 @@ class Reporter:
             self._base = None
         try:
             fate = self._port.report(report)
-        except (exceptions.StaleEpoch, exceptions.NotFound) as e:
+        except REJECTED as e:
             self._base = None
-            self._session.refused(stamp, e)
-            return not self._session.is_fenced
-        except exceptions.NotProven as e:
-            self._base = None
-            self._session.unproven(stamp, e)
-            return False
+            self._session.rejected(stamp, e)
+            return not (self._session.is_fenced or isinstance(e, exceptions.NotProven))
         except exceptions.Refused as e:
             self._base = None
             self._complain(e)

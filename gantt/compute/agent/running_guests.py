@@ -132,7 +132,7 @@ def _ended(
         return journal.move(entry.claim_id, (RUNNING,), FINISHED, 'not there after a restart')
     try:
         # Half started or half stopped: make sure of its end before its place is given back.
-        driver.stop(guest_of(entry))
+        driver.stop(Guest.of(entry.build))
     except GuestError as e:
         LOG.error('A guest that was being started or stopped when the agent ended: %s', e)
         if runs is not False:
@@ -167,11 +167,6 @@ def _distinct(guests: Iterable[Guest]) -> list[Guest]:
     return list({(g.consumer, g.claim_id): g for g in guests}.values())
 
 
-def guest_of(entry: Entry) -> Guest:
-    """The guest that an entry of the journal is about."""
-    return Guest(consumer=entry.consumer, claim_id=entry.claim_id, resources=entry.build.resources)
-
-
 def _of_entry(entry: Entry) -> Running:
     return Running(
         consumer=entry.consumer, claim_id=entry.claim_id, resources=entry.build.resources
@@ -180,13 +175,12 @@ def _of_entry(entry: Entry) -> Running:
 
 def _of_guest(guest: Guest, entries: Iterable[Entry]) -> Running:
     """A listed guest, completed from the journal where the lister does not know it all."""
-    if guest.claim_id is not None and guest.resources:
-        return Running(consumer=guest.consumer, claim_id=guest.claim_id, resources=guest.resources)
-    for entry in entries:
-        if entry.consumer == guest.consumer and guest.claim_id in (None, entry.claim_id):
-            return Running(
-                consumer=guest.consumer,
-                claim_id=entry.claim_id,
-                resources=guest.resources or entry.build.resources,
-            )
-    return Running(consumer=guest.consumer, claim_id=guest.claim_id, resources=guest.resources)
+    entry = None
+    if guest.claim_id is None or not guest.resources:
+        ours = (e for e in entries if e.consumer == guest.consumer)
+        entry = next((e for e in ours if guest.claim_id in (None, e.claim_id)), None)
+    return Running(
+        consumer=guest.consumer,
+        claim_id=guest.claim_id if entry is None else entry.claim_id,
+        resources=guest.resources or ({} if entry is None else entry.build.resources),
+    )

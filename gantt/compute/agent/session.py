@@ -16,15 +16,18 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
 from gantt import exceptions
+from gantt.compute.agent.journal import Journal, Stamp
 from gantt.compute.ports import SchedulerPort
 from gantt.core.messages.report import ClaimWords, Registered, RegisterHost
 
 LOG = logging.getLogger(__name__)
+
+#: The scheduler does not know the epoch, the host or its key: see ``Session.rejected``.
+REJECTED = (exceptions.StaleEpoch, exceptions.NotFound, exceptions.NotProven)
 
 
 class Fenced(exceptions.Unavailable):
@@ -57,31 +60,6 @@ class NotRegistered(exceptions.Unavailable):
     template = 'host {host!r} is not registered with the scheduler yet'
 
 
-class Stamp(msgspec.Struct, frozen=True):
-    """The place of one message in the order of a host's words."""
-
-    epoch: int
-    sequence: int
-
-
-class Counted(Protocol):
-    """What counts the registrations of a host; a journal does."""
-
-    @property
-    def identity(self) -> str:
-        """A uuid; another journal has another one."""
-
-    def count_registration(self) -> int:
-        """One more than ever before out of this journal; it is on disk when this returns."""
-
-    @property
-    def last_epoch(self) -> int:
-        """The highest epoch ever noted; 0: none."""
-
-    def note_epoch(self, epoch: int) -> None:
-        """An epoch that the host was given; it is on disk when this returns."""
-
-
 class Session:
     """Epoch and sequence of one host.
 
@@ -90,7 +68,7 @@ class Session:
     """
 
     def __init__(
-        self, announcement: RegisterHost, port: SchedulerPort, journal: Counted | None = None
+        self, announcement: RegisterHost, port: SchedulerPort, journal: Journal | None = None
     ) -> None:
         self.name = announcement.name
         self._announcement = announcement
@@ -190,50 +168,49 @@ class Session:
         return stamp == Stamp(self._epoch, self._sequence)
 
     def begin_anew(self, stamp: Stamp) -> None:
-        """Register again: what is said in the epoch of ``stamp`` is not taken, and nobody says why.
+        """Register again: what is sent in the epoch of ``stamp`` is not taken, for no known reason.
 
         Whatever came to be there, a message of an earlier life or a number that was put
         back, another epoch is free of it.
         """
-        with self._lock:
-            if stamp.epoch != self._epoch:
-                return
-            self._epoch = 0
-        LOG.warning(
-            'Host %s: the scheduler takes reports of epoch %d for old ones, and nothing was said '
-            'after them; registering again',
-            self.name,
-            stamp.epoch,
-        )
+        if self._leave(stamp):
+            LOG.warning(
+                'Host %s: the scheduler takes reports of epoch %d for old ones, and nothing was '
+                'said after them; registering again',
+                self.name,
+                stamp.epoch,
+            )
 
-    def unproven(self, stamp: Stamp, error: exceptions.NotProven) -> None:
-        """The scheduler does not know our key: registering proves it, and what came before it."""
+    def _leave(self, stamp: Stamp) -> bool:
+        """Have no epoch any more; False where that of ``stamp`` was left before."""
         with self._lock:
             if stamp.epoch != self._epoch:
-                return
+                return False
             self._epoch = 0
-        LOG.error('%s; registering again', error)
+        return True
 
     def is_current(self, stamp: Stamp) -> bool:
         """Whether an answer to ``stamp`` still means anything."""
         return stamp.epoch == self._epoch and self.fence is None
 
-    def refused(self, stamp: Stamp, error: exceptions.GanttError) -> None:
-        """The scheduler does not take our epoch: fenced, or register again.
+    def rejected(self, stamp: Stamp, error: exceptions.GanttError) -> None:
+        """The scheduler does not take our epoch or our key: fenced, or register again.
 
-        :param error: StaleEpoch or NotFound, as the answer to ``stamp``
+        :param error: one of ``REJECTED``, as the answer to ``stamp``
         """
-        current = error.kwargs.get('current', 0)
-        newest = current if isinstance(current, int) else 0
-        with self._lock:
-            if stamp.epoch != self._epoch:
-                return  # an answer to an older registration of our own
-            if newest > self._epoch:
+        # Registering proves the key, and what came before it.
+        is_unproven = isinstance(error, exceptions.NotProven)
+        newest = 0 if is_unproven else error.kwargs.get('current', 0)
+        if isinstance(newest, int) and newest > stamp.epoch:
+            with self._lock:
+                if stamp.epoch != self._epoch:
+                    return  # an answer to an older registration of our own
                 self.fence = Fenced(host=self.name, current=newest, epoch=stamp.epoch)
-            else:
-                self._epoch = 0
-        if self.fence is not None:
             LOG.error('%s', self.fence)
+        elif not self._leave(stamp):
+            return
+        elif is_unproven:
+            LOG.error('%s; registering again', error)
         else:
             LOG.warning(
                 'Host %s is not known to the scheduler any more (%s); registering again',
@@ -265,11 +242,8 @@ class Words:
         """
         try:
             fates = self._port.confirm(self._words(stamp, [claim_id], ''))
-        except (exceptions.StaleEpoch, exceptions.NotFound) as e:
-            self._session.refused(stamp, e)
-            return ''
-        except exceptions.NotProven as e:
-            self._session.unproven(stamp, e)
+        except REJECTED as e:
+            self._session.rejected(stamp, e)
             return ''
         if not self._session.is_current(stamp):
             return ''
@@ -291,16 +265,12 @@ class Words:
         reason: str,
     ) -> None:
         """Say it once; a lost word does no harm, as reports and leases say it again."""
-        stamp = None
         try:
             stamp = self._session.stamp()
-            say(self._words(stamp, claim_ids, reason))
-        except (exceptions.StaleEpoch, exceptions.NotFound) as e:
-            if stamp is not None:
-                self._session.refused(stamp, e)
-        except exceptions.NotProven as e:
-            if stamp is not None:
-                self._session.unproven(stamp, e)
+            try:
+                say(self._words(stamp, claim_ids, reason))
+            except REJECTED as e:
+                self._session.rejected(stamp, e)
         except (exceptions.Unavailable, exceptions.Refused) as e:
             LOG.info(
                 'Host %s: the scheduler was not told to %s %s: %s',

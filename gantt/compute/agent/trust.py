@@ -85,11 +85,7 @@ class Trust:
         if not self.check_is_off:
             return
         foreign: Mapping[str, int] = facts.foreign if isinstance(facts.foreign, dict) else {}
-        used: dict[str, int] = {}
-        for one in seen.running or ():
-            for name, amount in one.resources.items():
-                used[name] = used.get(name, 0) + amount
-        for name, amount in used.items():
+        for name, amount in Census(seen.running, None).used().items():
             inventory = facts.inventories.get(name)
             cap = 0 if inventory is None else inventory.cap
             if amount + foreign.get(name, 0) > cap:

@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Sequence
 
+import msgspec
+
 from gantt.compute.farm.shapes import Shape
 from gantt.compute.ports import Facts, Guest, GuestError
 from gantt.core.messages.build import Build
@@ -50,19 +52,7 @@ class FakeDriver:
         inventory = self._facts.inventories.get('VCPU')
         load = taken / max(1, inventory.cap if inventory else 1)
         measured = Metric(value=round(load * self._rng.uniform(0.6, 1.0), 3), source='fake')
-        return Facts(
-            inventories=self._facts.inventories,
-            foreign=self._facts.foreign,
-            node=self._facts.node,
-            zone=self._facts.zone,
-            location=self._facts.location,
-            traits=self._facts.traits,
-            aggregates=self._facts.aggregates,
-            numa=self._facts.numa,
-            devices=self._facts.devices,
-            hypervisor=self._facts.hypervisor,
-            metrics={'load': measured},
-        )
+        return msgspec.structs.replace(self._facts, metrics={'load': measured})
 
     def guests(self) -> list[Guest] | None:
         with self._lock:
@@ -78,7 +68,7 @@ class FakeDriver:
             raise GuestError(consumer=build.consumer, problem='a failure that was asked for')
         if self._start_seconds:
             time.sleep(self._start_seconds)
-        guest = Guest(consumer=build.consumer, claim_id=build.claim_id, resources=build.resources)
+        guest = Guest.of(build)
         with self._lock:
             self._guests[build.consumer, build.claim_id] = guest
             self.started += 1

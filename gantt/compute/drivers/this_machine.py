@@ -251,8 +251,7 @@ class ThisMachine:
         return 'this host starts no guests: set [compute] guest_start_command'
 
     def start(self, build: Build) -> None:
-        guest = Guest(consumer=build.consumer, claim_id=build.claim_id, resources=build.resources)
-        environment = _environment(guest) | {
+        environment = _environment(Guest.of(build)) | {
             'GANTT_LAYOUT': json.dumps(build.layout),
             'GANTT_GUEST': json.dumps(build.guest),
         }

@@ -13,13 +13,12 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 import msgspec
 
 from gantt import exceptions
 from gantt.compute.agent.agent import Agent, Halted, Outcome
-from gantt.compute.agent.journal import Journal, MemoryJournal
+from gantt.compute.agent.journal import Journal
 from gantt.compute.agent.session import Fenced
 from gantt.compute.drivers.fake import FakeDriver
 from gantt.compute.farm.faults import Order, choose
@@ -70,7 +69,7 @@ class FakeHost:
             plan.start_seconds,
             plan.start_failures,
         )
-        self.journal: Journal = MemoryJournal()
+        self.journal: Journal = Journal()
         self.member: Member | None = None  # None: dead
 
     @property
@@ -168,9 +167,7 @@ class Farm:
     def _agent(self, name: str) -> Agent:
         host = self.hosts.get(name)
         if host is None:
-            raise exceptions.InvalidMessage(
-                field='host', problem=f'{name!r} is not one of the hosts played here'
-            )
+            raise exceptions.invalid('host', f'{name!r} is not one of the hosts played here')
         member = host.member
         if member is None or member.agent is None:
             raise Halted
@@ -213,7 +210,7 @@ class Farm:
         if order.guests == 'gone':
             host.driver.lose_guests()
         if order.do == 'lose_disk':
-            host.journal = MemoryJournal()
+            host.journal = Journal()
         self._boot(host)
 
     def status(self) -> dict[str, object]:
@@ -259,29 +256,18 @@ class Script(Turns):
 LOOK_SECONDS, RETRY_SECONDS = 1.0, 5.0
 
 
-class Builders(Protocol):
-    """The hosts that build."""
-
-    def is_ready(self, host: str) -> bool:
-        """Whether this host is one of them, and can build now."""
-
-    def build(self, build: Build) -> Outcome:
-        """As ``Agent.build``."""
-
-
 class Claimed(Turns):
     """Looks again and again at what is reserved, and has each claim built once.
 
-    :param hosts: a farm
     :param reserved: the claims that are reserved now, each as its build; raises
         ``Unavailable`` where that cannot be said
     """
 
     name = '(what is claimed)'
 
-    def __init__(self, hosts: Builders, reserved: Callable[[], Iterable[Build]]) -> None:
+    def __init__(self, farm: Farm, reserved: Callable[[], Iterable[Build]]) -> None:
         self.started = 0
-        self._hosts = hosts
+        self._farm = farm
         self._reserved = reserved
         self._begun: set[str] = set()
         self._is_away = False
@@ -302,14 +288,14 @@ class Claimed(Turns):
         self._is_away = False
         self._begun &= builds.keys()
         for claim_id, build in builds.items():
-            if claim_id not in self._begun and self._hosts.is_ready(build.host):
+            if claim_id not in self._begun and self._farm.is_ready(build.host):
                 self._begun.add(claim_id)
                 self.aside(functools.partial(self._build, build))
         return LOOK_SECONDS
 
     def _build(self, build: Build) -> None:
         try:
-            outcome = self._hosts.build(build)
+            outcome = self._farm.build(build)
         except (Halted, Fenced, exceptions.InvalidMessage) as e:
             LOG.info('Claim %s is not built on %s: %s', build.claim_id, build.host, e)
             return

@@ -88,8 +88,8 @@ def load_events(path: str) -> list[Order]:
     content = load_yaml(path, '--events')
     events = content.get('events') if isinstance(content, dict) else None
     if not isinstance(events, list) or len(events) > EVENTS_MAX or set(content) != {'events'}:
-        raise exceptions.InvalidMessage(
-            field=path, problem=f'expected one key, events, with a list of at most {EVENTS_MAX}'
+        raise exceptions.invalid(
+            path, f'expected one key, events, with a list of at most {EVENTS_MAX}'
         )
     orders = [
         base.decode(event, Order, inside=f'{path}: events[{index}]')

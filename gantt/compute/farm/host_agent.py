@@ -35,26 +35,18 @@ LOG = logging.getLogger(__name__)
 RETRY_FIRST, RETRY_MOST = 1.0, 30.0
 
 
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How a member behaves.
 
     :ivar report_seconds: 0: as the scheduler says
     :ivar level: of the line that says that a host registered
     """
 
-    def __init__(
-        self,
-        report_seconds: float = 0.0,
-        full_every: int = 10,
-        change_seconds: float = 1.0,
-        terms: Terms | None = None,
-        level: int = logging.INFO,
-    ) -> None:
-        self.level = level
-        self.report_seconds = report_seconds
-        self.full_every = full_every
-        self.change_seconds = change_seconds
-        self.terms = terms or Terms()
+    report_seconds: float = 0.0
+    full_every: int = 10
+    change_seconds: float = 1.0
+    terms: Terms = Terms()
+    level: int = logging.INFO
 
 
 class Member(Turns):

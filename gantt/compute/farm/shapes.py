@@ -193,13 +193,11 @@ def load_shapes(path: str) -> list[Shape]:
             problem = inventory.problem()
             if problem:
                 field = f'{path}.shapes[{index}].inventories.{name}.{problem[0]}'
-                raise exceptions.InvalidMessage(field=field, problem=problem[1])
+                raise exceptions.invalid(field, problem[1])
         for size in shape.pages:
             if not size.isdigit():
                 field = f'{path}.shapes[{index}].pages.{size}'
-                raise exceptions.InvalidMessage(
-                    field=field, problem='expected a size in KiB as the key'
-                )
+                raise exceptions.invalid(field, 'expected a size in KiB as the key')
     return shapes
 
 

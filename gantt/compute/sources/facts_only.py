@@ -10,9 +10,9 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from gantt import exceptions
+from gantt.client import NovaClient
 from gantt.compute.agent.reporter import OVERTAKEN_MAX, jittered
 from gantt.compute.drivers.beside_nova import Seen
 from gantt.compute.farm.host_agent import RETRY_FIRST, RETRY_MOST
@@ -23,12 +23,6 @@ LOG = logging.getLogger(__name__)
 
 #: Until a scheduler has said how often.
 FIRST_SECONDS = 60
-
-
-class FactsPort(Protocol):
-    """The scheduler's side; ``gantt.client.NovaClient`` is one."""
-
-    def tell_facts(self, told: TellFacts) -> FactsHeard: ...
 
 
 class FactsOnly(Turns):
@@ -43,7 +37,7 @@ class FactsOnly(Turns):
         self,
         name: str,
         look: Callable[[], Seen],
-        port: FactsPort,
+        port: NovaClient,
         report_seconds: float,
         rng: random.Random,
         wall: Callable[[], float] = time.time,

@@ -52,6 +52,8 @@ LOG = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
 HOSTS_MAX = 100_000
+#: Facts that a host has by its shape where its own entry leaves them out.
+_OVER = ('foreign', 'traits', 'aggregates', 'numa', 'devices', 'hypervisor')
 
 
 class Entry(Message, frozen=True, kw_only=True):
@@ -93,7 +95,7 @@ def load(path: str) -> dict[str, Said]:
     """
     content = load_yaml(path, '--report-only')
     if not isinstance(content, dict) or not content.keys() <= {'hosts', 'shapes'}:
-        raise exceptions.InvalidMessage(field=path, problem='expected the keys hosts and shapes')
+        raise exceptions.invalid(path, 'expected the keys hosts and shapes')
     shapes = {
         shape.name: shape
         for index, body in enumerate(_list(path, content, 'shapes'))
@@ -105,21 +107,17 @@ def load(path: str) -> dict[str, Said]:
         inside = f'{path}: hosts[{index}]' + (f' ({name})' if isinstance(name, str) else '')
         entry = message.decode(body, Entry, inside=inside)
         if entry.name in found:
-            raise exceptions.InvalidMessage(
-                field=f'{inside}.name', problem=f'{entry.name!r} is listed twice'
-            )
+            raise exceptions.invalid(f'{inside}.name', f'{entry.name!r} is listed twice')
         found[entry.name] = _said(entry, shapes, inside)
     if not found:
-        raise exceptions.InvalidMessage(field=f'{path}: hosts', problem='expected at least one')
+        raise exceptions.invalid(f'{path}: hosts', 'expected at least one')
     return found
 
 
 def _list(path: str, content: dict[str, Any], key: str) -> list[Any]:
     value = content.get(key) or []
     if not isinstance(value, list) or len(value) > HOSTS_MAX:
-        raise exceptions.InvalidMessage(
-            field=f'{path}: {key}', problem=f'expected a list of at most {HOSTS_MAX}'
-        )
+        raise exceptions.invalid(f'{path}: {key}', f'expected a list of at most {HOSTS_MAX}')
     return value
 
 
@@ -128,9 +126,8 @@ def _said(entry: Entry, shapes: dict[str, Shape], inside: str) -> Said:
     if entry.shape is not None:
         if entry.shape not in shapes:
             known = ', '.join(sorted(shapes)) or 'none'
-            raise exceptions.InvalidMessage(
-                field=f'{inside}.shape',
-                problem=f'{entry.shape!r} is not among the shapes of this file ({known})',
+            raise exceptions.invalid(
+                f'{inside}.shape', f'{entry.shape!r} is not among the shapes of this file ({known})'
             )
         base = shapes[entry.shape].facts(entry.name, entry.zone)
     facts = _facts(entry, base, inside)
@@ -147,44 +144,35 @@ def _said(entry: Entry, shapes: dict[str, Shape], inside: str) -> Said:
     return Said(announcement, facts, entry.running)
 
 
-def _facts(entry: Entry, base: Facts | None, inside: str) -> Facts:
-    def over(field: str, unsaid: Any) -> Any:
-        said = getattr(entry, field)
-        if said is not UNSET:
-            return said
-        return getattr(base, field) if base is not None else unsaid
-
-    inventories = dict(base.inventories) if base is not None else {}
-    for name, said in entry.inventories.items():
-        inventories[name] = said if isinstance(said, Inventory) else Inventory(total=said)
+def _facts(entry: Entry, shape: Facts | None, inside: str) -> Facts:
+    base = shape or Facts(inventories={})
+    inventories = base.inventories | {
+        name: said if isinstance(said, Inventory) else Inventory(total=said)
+        for name, said in entry.inventories.items()
+    }
     if not inventories:
-        raise exceptions.InvalidMessage(
-            field=f'{inside}.inventories', problem='expected at least one class, or a shape'
-        )
-    return Facts(
+        raise exceptions.invalid(f'{inside}.inventories', 'expected at least one class, or a shape')
+    over = {field: said for field in _OVER if (said := getattr(entry, field)) is not UNSET}
+    if entry.used is not UNSET:
+        over['foreign'] = UNSET
+    return msgspec.structs.replace(
+        base,
         inventories=inventories,
-        foreign=UNSET if entry.used is not UNSET else over('foreign', {}),
         used=entry.used,
         node=entry.node or entry.name,
         cell=entry.cell,
         zone=entry.zone,
         location=entry.location,
-        traits=over('traits', []),
-        aggregates=over('aggregates', UNSET),
-        numa=over('numa', []),
-        devices=over('devices', []),
-        hypervisor=over('hypervisor', UNSET),
         metrics=entry.metrics,
         disabled=entry.disabled,
+        **over,
     )
 
 
 def _check(entry: Entry, facts: Facts, inside: str) -> None:
     """What types cannot say: by the very check that the scheduler makes."""
     if entry.used is not UNSET and entry.foreign is not UNSET:
-        raise exceptions.InvalidMessage(
-            field=f'{inside}.used', problem='only one of foreign and used may be given'
-        )
+        raise exceptions.invalid(f'{inside}.used', 'only one of foreign and used may be given')
     custom = {name for name in facts.inventories if resource_classes.CUSTOM.match(name)}
     try:
         reports.check(
@@ -208,9 +196,7 @@ def _check(entry: Entry, facts: Facts, inside: str) -> None:
         ) from None
     except exceptions.InvalidMessage as e:
         field = str(e.kwargs['field']).removeprefix('stats')
-        raise exceptions.InvalidMessage(
-            field=f'{inside}{field}', problem=e.kwargs['problem']
-        ) from None
+        raise exceptions.invalid(f'{inside}{field}', str(e.kwargs['problem'])) from None
 
 
 class ReportOnly(Turns):

@@ -142,8 +142,8 @@ def incoming(listener: Any, body: bytes | str) -> Incoming:
         # JSON as Python writes it: numbers that are none, half characters, no envelope.
         is_strict = False
         message = json.loads(body)
-        if isinstance(message, dict) and 'oslo.message' in message and 'oslo.version' in message:
-            if message['oslo.version'] != VERSION:
+        if isinstance(message, dict) and 'oslo.message' in message:
+            if message.get('oslo.version', VERSION) != VERSION:
                 raise _undecodable(f'it is no envelope of version {VERSION!r}') from None
             message = json.loads(message['oslo.message'])
     if not isinstance(message, dict):
@@ -193,7 +193,7 @@ def as_bytes(body: bytes | str) -> bytes:
 
 
 def _undecodable(why: str) -> exceptions.InvalidMessage:
-    return exceptions.InvalidMessage(field='message', problem=f'cannot be decoded: {why}')
+    return exceptions.invalid('message', f'cannot be decoded: {why}')
 
 
 def _give_memory_back() -> None:
@@ -210,8 +210,8 @@ def _unpacked(body: bytes, kind: object, limit: int) -> bytes:
     make = _UNPACKERS.get(kind) if isinstance(kind, str) else None
     if make is None:
         known = ', '.join(_UNPACKERS)
-        raise exceptions.InvalidMessage(
-            field='compression', problem=f'{str(kind)[:50]!r} is not known here; known: {known}'
+        raise exceptions.invalid(
+            'compression', f'{str(kind)[:50]!r} is not known here; known: {known}'
         )
     unpacker = make()
     # One byte more than allowed.
@@ -222,7 +222,7 @@ def _unpacked(body: bytes, kind: object, limit: int) -> bytes:
             limit=limit,
         )
     if not unpacker.eof:
-        raise exceptions.InvalidMessage(field='message', problem='ends in the middle')
+        raise exceptions.invalid('message', 'ends in the middle')
     return found
 
 

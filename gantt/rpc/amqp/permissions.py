@@ -147,14 +147,12 @@ def users(names: Names, roles: Iterable[str], hosts: Iterable[str] = ()) -> list
 
 def _scheduler(names: Names, role: str) -> User:
     name = f'{names.prefix}-{role}'
-    exchange = _plain(transport.EXCHANGE)
     topics = _one_of(wire.SCHEDULER_TOPIC, wire.CLAIMS_TOPIC, wire.STATS_TOPIC)
-    door = _plain(transport.HOSTS_EXCHANGE)
-    parts = [exchange, door, rf'{topics}(\..+|_fanout.*)?', _replies(name)]
+    parts = [_EXCHANGE, _DOOR, rf'{topics}(\..+|_fanout.*)?', _replies(name)]
     if names.dead_letter_queue:
         parts.append(_plain(names.dead_letter_queue))
     keys = rf'^{topics}(\..+)?$'
-    own = _grant(names.vhost, parts, [*parts, DEFAULT_EXCHANGE], parts, keys, keys)
+    own = _grant(names.vhost, parts, [*parts, DEFAULT_EXCHANGE], parts, _keys(keys, keys))
     return User(name=name, about=role, own=own, nova=_of_nova(names, name))
 
 
@@ -163,34 +161,26 @@ def _of_nova(names: Names, name: str) -> Grant | None:
     if names.nova_vhost is None:
         return None
     exchange, topic = _plain(names.nova_exchange), _plain(names.nova_topic)
-    told = f'{_one_of(*names.notifications)}{PRIORITIES}'
-    parts = [exchange, rf'{topic}(\..+|_fanout.*)?', told, _replies(name)]
-    return Grant(
-        vhost=names.nova_vhost,
-        configure=_any(parts),
-        write=_any([*parts, DEFAULT_EXCHANGE]),
-        read=_any(parts),
-        topics=(
-            Topics(
-                exchange=names.nova_exchange,
-                write=rf'^({topic}(\..+)?|{told})$',
-                read=rf'^({topic}(\..+)?|{told})$',
-            ),
-        ),
+    notices = f'{_one_of(*names.notifications)}{PRIORITIES}'
+    parts = [exchange, rf'{topic}(\..+|_fanout.*)?', notices, _replies(name)]
+    keys = rf'^({topic}(\..+)?|{notices})$'
+    return _grant(
+        names.nova_vhost,
+        parts,
+        [*parts, DEFAULT_EXCHANGE],
+        parts,
+        _keys(keys, keys, names.nova_exchange),
     )
 
 
 def _caller(names: Names, role: str, *topics: str) -> User:
     """Calls these topics, given as regular expressions, and that of claims, to extend them."""
     name = f'{names.prefix}-{role}'
-    answers, exchange = _replies(name), _plain(transport.EXCHANGE)
+    answers = _replies(name)
     keys = f'^({"|".join(topics)})$'
-    door = _plain(transport.HOSTS_EXCHANGE)
-    claims = Topics(
-        exchange=transport.HOSTS_EXCHANGE, write=f'^{_plain(wire.CLAIMS_TOPIC)}$', read=NOTHING
-    )
-    own = _grant(names.vhost, [answers], [exchange, door, answers], [answers], keys, NOTHING)
-    own = msgspec.structs.replace(own, topics=(*own.topics, claims))
+    claims = _keys(f'^{_plain(wire.CLAIMS_TOPIC)}$', exchange=transport.HOSTS_EXCHANGE)
+    write = [_EXCHANGE, _DOOR, answers]
+    own = _grant(names.vhost, [answers], write, [answers], _keys(keys), claims)
     return User(name=name, about=role, own=own)
 
 
@@ -204,82 +194,62 @@ def _api(names: Names, role: str) -> User:
 
 def _source(names: Names, role: str) -> User:
     name = f'{names.prefix}-{role}'
-    answers, door = _replies(name), _plain(transport.HOSTS_EXCHANGE)
-    own = Grant(
-        vhost=names.vhost,
-        configure=_any([answers]),
-        write=_any([door, answers]),
-        read=_any([answers]),
-        topics=(_told(),),
-    )
+    answers = _replies(name)
+    own = _grant(names.vhost, [answers], [_DOOR, answers], [answers], _REPORTS)
     return User(name=name, about=role, own=own)
 
 
 def _operator(names: Names, role: str) -> User:
     """Asks the schedulers whether they are there; reads and empties the dead letters."""
     name = f'{names.prefix}-{role}'
-    answers, exchange = _replies(name), _plain(transport.EXCHANGE)
+    answers = _replies(name)
     read = [answers, *([_plain(names.dead_letter_queue)] if names.dead_letter_queue else [])]
-    keys = f'^{_plain(wire.SCHEDULER_TOPIC)}$'
-    own = _grant(names.vhost, [answers], [exchange, answers], read, keys, NOTHING)
+    keys = _keys(f'^{_plain(wire.SCHEDULER_TOPIC)}$')
+    own = _grant(names.vhost, [answers], [_EXCHANGE, answers], read, keys)
     return User(name=name, about=role, own=own)
 
 
 def _shadow(names: Names, role: str) -> User:
     """Asks Gantt for dry runs, and hears what Nova says: a queue of its own gets copies."""
-    user = _api(names, role)
     queue = rf'{_plain("gantt-shadow.")}.+'
     exchange, topic = _plain(names.nova_exchange), _plain(names.nova_topic)
     heard = f'{_one_of(*names.notifications)}{PRIORITIES}'
-    nova = Grant(
-        vhost=names.vhost if names.nova_vhost is None else names.nova_vhost,
-        configure=_any([queue]),
-        write=_any([queue]),
-        read=_any([queue, exchange, f'{topic}_fanout']),
-        topics=(Topics(exchange=names.nova_exchange, write=NOTHING, read=f'^({topic}|{heard})$'),),
+    nova = _grant(
+        names.vhost if names.nova_vhost is None else names.nova_vhost,
+        [queue],
+        [queue],
+        [queue, exchange, f'{topic}_fanout'],
+        _keys(NOTHING, f'^({topic}|{heard})$', names.nova_exchange),
     )
-    return msgspec.structs.replace(user, nova=nova)
+    return msgspec.structs.replace(_api(names, role), nova=nova)
 
 
 def _compute(names: Names, host: str) -> User:
     """Tells of itself on the two topics of hosts, and listens to its own and no other."""
-    return _builder(
-        names,
-        f'{names.prefix}-compute.{host}',
-        f'compute/{host}',
-        _plain(topic_of(host)),
-        rf'\.{_plain(host)}',
-    )
+    name, topic = f'{names.prefix}-compute.{host}', _plain(topic_of(host))
+    return _builder(names, name, f'compute/{host}', topic, rf'\.{_plain(host)}')
 
 
 def _farm(names: Names, role: str) -> User:
-    return _builder(
-        names, f'{names.prefix}-{role}', role, rf'{_plain(TOPIC_PREFIX)}\.[^/]+', r'\.[^/]+'
-    )
+    name, topic = f'{names.prefix}-{role}', rf'{_plain(TOPIC_PREFIX)}\.[^/]+'
+    return _builder(names, name, role, topic, r'\.[^/]+')
 
 
 def _builder(names: Names, name: str, about: str, topic: str, server: str) -> User:
     """:param topic: regular expression of its topics; ``server`` what follows for one process"""
-    answers, exchange = _replies(name), _plain(transport.EXCHANGE)
+    answers = _replies(name)
     # The library's queues and exchange of a topic: shared, of this server, and of all.
     queues = f'{topic}({server}|_fanout(_.+)?)?'
-    door = _plain(transport.HOSTS_EXCHANGE)
-    bound = Topics(exchange=transport.EXCHANGE, write=NOTHING, read=f'^{topic}({server})?$')
-    own = Grant(
-        vhost=names.vhost,
-        configure=_any([queues, answers]),
+    own = _grant(
+        names.vhost,
+        [queues, answers],
         # Not the exchange of builds: it leads to the queues of others, whatever is said of keys.
-        write=_any([door, queues, answers]),
-        read=_any([exchange, queues, answers]),
-        topics=(bound, _told()),
+        [_DOOR, queues, answers],
+        [_EXCHANGE, queues, answers],
+        _keys(NOTHING, f'^{topic}({server})?$'),
+        _REPORTS,
     )
     return User(name=name, about=about, own=own)
-
-
-def _told() -> Topics:
-    """What hosts, and who speaks for them, send."""
-    keys = f'^{_one_of(wire.CLAIMS_TOPIC, wire.STATS_TOPIC)}$'
-    return Topics(exchange=transport.HOSTS_EXCHANGE, write=keys, read=NOTHING)
 
 
 _MAKERS = {
@@ -294,16 +264,15 @@ _MAKERS = {
 
 
 def _grant(
-    vhost: str, configure: list[str], write: list[str], read: list[str], keys: str, bound: str
+    vhost: str, configure: list[str], write: list[str], read: list[str], *topics: Topics
 ) -> Grant:
-    topics = Topics(exchange=transport.EXCHANGE, write=keys, read=bound)
     return Grant(
-        vhost=vhost,
-        configure=_any(configure),
-        write=_any(write),
-        read=_any(read),
-        topics=(topics,),
+        vhost=vhost, configure=_any(configure), write=_any(write), read=_any(read), topics=topics
     )
+
+
+def _keys(write: str, read: str = NOTHING, exchange: str = transport.EXCHANGE) -> Topics:
+    return Topics(exchange=exchange, write=write, read=read)
 
 
 def _replies(user: str) -> str:
@@ -341,3 +310,10 @@ def _check_apart(hosts: list[str]) -> None:
                 problem=f'{topic_of(host)} would be a queue of host {other}, too',
                 fix=f'Give one of {host} and {other} another name',
             )
+
+
+_EXCHANGE, _DOOR = _plain(transport.EXCHANGE), _plain(transport.HOSTS_EXCHANGE)
+#: What hosts, and who speaks for them, send.
+_REPORTS = _keys(
+    f'^{_one_of(wire.CLAIMS_TOPIC, wire.STATS_TOPIC)}$', exchange=transport.HOSTS_EXCHANGE
+)

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -38,15 +38,6 @@ _STUCK_SECONDS = 10.0
 
 #: Replies that may wait for the thread beside; who has more of them writes them himself.
 ASIDE_MAX = 1000
-
-
-class Handle(Protocol):
-    """What the scheduler carries for a request that came over RPC."""
-
-    call: Call
-
-    def respond(self, answer: Answer) -> 'Reply | None':
-        """The reply to send, or None where the handle will see to it later."""
 
 
 class Reply:

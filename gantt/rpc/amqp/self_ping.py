@@ -10,17 +10,19 @@ just made each time, the connections of this process are at fault.  They are not
 mended: the process ends, and its supervisor starts another one in its place.
 """
 
+import functools
 import logging
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, wait
 from typing import Any, Protocol
 
 import oslo_messaging as om
 
 from gantt.rpc.amqp import driver, publisher, transport
 from gantt.rpc.amqp.replies import Count
+from gantt.rpc.amqp.timers import in_thread
 
 LOG = logging.getLogger(__name__)
 
@@ -62,7 +64,7 @@ class SelfPing:
         self._count = count
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._under_way: dict[str, _InThread] = {}
+        self._under_way: dict[str, Future[None]] = {}
         #: Topics that answered since the start.
         self._answered: set[str] = set()
         self._met = ''
@@ -128,7 +130,10 @@ class SelfPing:
         Where it does not, and for a while after, the library is about to connect again.
         """
         carriers = {transport.address(t.carrier): t.carrier for t in self._topics()}
-        asked = {url: _InThread(knock, carrier) for url, carrier in carriers.items()}
+        asked = {
+            url: in_thread(functools.partial(knock, carrier), 'self-ping')
+            for url, carrier in carriers.items()
+        }
         problems = _problems(asked, BROKER_SECONDS)
         if problems:
             LOG.info('The broker takes no message on a new connection either: %s', _first(problems))
@@ -146,44 +151,25 @@ class SelfPing:
         for topic in self._topics():
             # One that hangs is not joined by another.
             before = self._under_way.get(topic.name)
-            if before is None or before.is_over:
-                self._under_way[topic.name] = _InThread(call, topic, seconds)
+            if before is None or before.done():
+                ask = functools.partial(call, topic, seconds)
+                self._under_way[topic.name] = in_thread(ask, 'self-ping')
         problems = _problems(self._under_way, seconds + GRACE_SECONDS)
         self._answered |= self._under_way.keys() - problems.keys()
         return problems
 
 
-class _InThread:
-    """Something that may hang, in a thread of its own."""
-
-    def __init__(self, ask: Callable[..., None], *arguments: Any) -> None:
-        self._over = threading.Event()
-        self._problem = ''
-        threading.Thread(
-            target=self._run, args=(ask, arguments), name='self-ping', daemon=True
-        ).start()
-
-    def _run(self, ask: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        try:
-            ask(*arguments)
-        except Exception as e:  # sockets, AMQP, TLS, time-outs: each is a problem and no more
-            self._problem = ' '.join(str(e).split()) or type(e).__name__
-        self._over.set()
-
-    @property
-    def is_over(self) -> bool:
-        return self._over.is_set()
-
-    def problem(self, seconds: float) -> str:
-        """Empty where it ended well within so many seconds."""
-        return self._problem if self._over.wait(seconds) else 'it hangs'
-
-
-def _problems(asked: dict[str, _InThread], seconds: float) -> dict[str, str]:
+def _problems(asked: dict[str, Future[None]], seconds: float) -> dict[str, str]:
     """What is wrong with those that did not end well within so many seconds."""
-    end = time.monotonic() + seconds
-    found = {name: one.problem(max(0.0, end - time.monotonic())) for name, one in asked.items()}
-    return {name: problem for name, problem in found.items() if problem}
+    done = wait(asked.values(), seconds).done
+    found = {}
+    for name, one in asked.items():
+        if one not in done:
+            found[name] = 'it hangs'
+        elif (error := one.exception()) is not None:
+            # Sockets, AMQP, TLS, time-outs: each is a problem and no more.
+            found[name] = ' '.join(str(error).split()) or type(error).__name__
+    return found
 
 
 def _first(problems: dict[str, str]) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Things to do a little later: one thread, a bounded number of them."""
+"""Jobs for other threads: such as may hang, and a bounded number of things to do later."""
 
 import heapq
 import itertools
@@ -7,11 +7,29 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
 
 LOG = logging.getLogger(__name__)
 
+T = TypeVar('T')
+
 #: So many places of jobs that were given up stay in the order, and as many as jobs wait.
 _GIVEN_UP = 64
+
+
+def in_thread(job: Callable[[], T], name: str) -> Future[T]:
+    """Run what may hang in a thread of its own, which nobody has to wait for."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(job())
+        except BaseException as e:
+            future.set_exception(e)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
 
 
 class Later:

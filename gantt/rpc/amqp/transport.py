@@ -91,27 +91,21 @@ def nova_url(conf: Any, url: str | None = None) -> str:
 def _transport(conf: Any, url: str, option: str, guarded: bool) -> om.transport.RPCTransport:
     if url.startswith('kombu+memory:'):
         in_process.install()
+    fix = 'Expected e.g. rabbit://user:password@host:5672/vhost'
     try:
         made = om.get_rpc_transport(conf, url=url, allowed_remote_exmods=REMOTE_ERRORS)
+        if driver.speaks_amqp(made):
+            problem = ''
+        else:
+            made.cleanup()
+            problem = f'{masked(url)} is none of RabbitMQ, the only broker of Gantt'
     except (om.InvalidTransportURL, om.DriverLoadFailure) as e:
-        raise exceptions.Misconfigured(
-            option=option,
-            problem=f'{masked(url)} cannot be used: {_without_secret(str(e), url)}',
-            fix='Expected e.g. rabbit://user:password@host:5672/vhost',
-        ) from None
+        problem = f'{masked(url)} cannot be used: {_without_secret(str(e), url)}'
     except Exception as e:  # the driver raises what oslo.config does for a query it cannot read
-        raise exceptions.Misconfigured(
-            option=option,
-            problem=f'{masked(url)}: {_without_secret(str(e), url)}',
-            fix='Name options of [oslo_messaging_rabbit] only',
-        ) from None
-    if not driver.speaks_amqp(made):
-        made.cleanup()
-        raise exceptions.Misconfigured(
-            option=option,
-            problem=f'{masked(url)} is none of RabbitMQ, the only broker of Gantt',
-            fix='Expected e.g. rabbit://user:password@host:5672/vhost',
-        )
+        problem = f'{masked(url)}: {_without_secret(str(e), url)}'
+        fix = 'Name options of [oslo_messaging_rabbit] only'
+    if problem:
+        raise exceptions.Misconfigured(option=option, problem=problem, fix=fix)
     least_privilege.needs_little(made, DOORS)
     if guarded:
         try:

@@ -104,15 +104,17 @@ class ClaimsMethods:
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
-        words = {'words': ClaimWords}
         self.interface = Interface(
             {
                 'register_host': Method(
                     self.register_host, inline=True, takes={'host': RegisterHost}
                 ),
-                'confirm_claims': Method(self.confirm_claims, takes=words),
-                'refuse_claims': Method(self.refuse_claims, takes=words),
-                'release_claims': Method(self.release_claims, takes=words),
+                **{
+                    f'{verb}_claims': Method(
+                        functools.partial(self._words, verb), takes={'words': ClaimWords}
+                    )
+                    for verb in ('confirm', 'refuse', 'release')
+                },
                 'extend_claims': Method(self.extend_claims, takes={'request': ExtendClaims}),
             }
         )
@@ -122,22 +124,13 @@ class ClaimsMethods:
         host = self._scheduler.signatures.introduce(host, call.args['host'])
         return Pending(future=self._scheduler.register_soon(host), convert=base.to_builtins)
 
-    def confirm_claims(self, call: Call) -> Any:
-        return base.to_builtins(self._scheduler.confirm(self._words(call)))
-
-    def refuse_claims(self, call: Call) -> Any:
-        return base.to_builtins(self._scheduler.refuse(self._words(call)))
-
-    def release_claims(self, call: Call) -> Any:
-        return base.to_builtins(self._scheduler.release(self._words(call)))
-
     def extend_claims(self, call: Call) -> Any:
         return base.to_builtins(self._scheduler.extend(wire.argument(call)))
 
-    def _words(self, call: Call) -> ClaimWords:
+    def _words(self, verb: str, call: Call) -> Any:
         words: ClaimWords = wire.argument(call)
         self._scheduler.signatures.check(call.method, words, call.args['words'])
-        return words
+        return base.to_builtins(getattr(self._scheduler, verb)(words))
 
 
 class StatsMethods:

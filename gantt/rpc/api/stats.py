@@ -184,17 +184,13 @@ def decode(name: Any, stats: Any, *, newer: bool = False) -> HostReport | None:
     """
     base.decode(name, Name, inside='name')
     if not isinstance(stats, dict):
-        raise exceptions.InvalidMessage(
-            field='stats', problem=f'expected an object, got {type(stats).__name__}'
-        )
+        raise exceptions.invalid('stats', f'expected an object, got {type(stats).__name__}')
     if not is_report(stats):
         return None
     wire.finite(stats, 'stats')
     report = base.decode({'name': name} | stats, HostReport, inside='stats', newer_minor=newer)
     if report.name != name:
-        raise exceptions.InvalidMessage(
-            field='stats.name', problem=f'expected {name!r} as in the argument name'
-        )
+        raise exceptions.invalid('stats.name', f'expected {name!r} as in the argument name')
     return report
 
 

@@ -74,7 +74,7 @@ def facts(name: str, stats: dict[str, Any], defaults: Ratios) -> Facts:
 
 
 def _bad(field: str, problem: str) -> exceptions.InvalidMessage:
-    return exceptions.InvalidMessage(field=f'stats.{field}', problem=problem)
+    return exceptions.invalid(f'stats.{field}', problem)
 
 
 def _used(used: int | None, total: int, free: int | None) -> int | None:

@@ -25,7 +25,7 @@ def update_aggregates(args: dict[str, Any]) -> AggregatesUpdated:
     wire.only(args, ('aggregates',), newer=True)
     found = args['aggregates']
     if not isinstance(found, list):
-        raise exceptions.InvalidMessage(field='aggregates', problem='expected a list')
+        raise exceptions.invalid('aggregates', 'expected a list')
     return AggregatesUpdated(aggregates=[_aggregate(a) for a in found])
 
 

@@ -78,9 +78,9 @@ def check_cells(flavor: dict[str, Any], spec: RequestSpec) -> None:
         return  # refused where cells are looked at
     if wish is not None and wish.cells:
         name, column = other[0]
-        raise exceptions.InvalidMessage(
-            field=f'flavor.extra_specs.resources:{name}',
-            problem=f'the guest has NUMA cells; expected {flavor[column]} for them as in the '
+        raise exceptions.invalid(
+            f'flavor.extra_specs.resources:{name}',
+            f'the guest has NUMA cells; expected {flavor[column]} for them as in the '
             f'flavor, got {spec.resources[name]}',
         )
 
@@ -102,7 +102,7 @@ def extra_specs(flavor: dict[str, Any]) -> dict[str, str]:
     """The extra specs, all text."""
     specs = flavor.get('extra_specs') or {}
     if not isinstance(specs, dict):
-        raise exceptions.InvalidMessage(field='flavor.extra_specs', problem='expected an object')
+        raise exceptions.invalid('flavor.extra_specs', 'expected an object')
     return {str(k): v if isinstance(v, str) else str(v) for k, v in specs.items() if v is not None}
 
 
@@ -111,8 +111,8 @@ def _amount(flavor: dict[str, Any], name: str) -> int:
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise exceptions.InvalidMessage(
-            field=f'flavor.{name}', problem=f'expected an integer of 0 or more, got {value!r}'
+        raise exceptions.invalid(
+            f'flavor.{name}', f'expected an integer of 0 or more, got {value!r}'
         )
     return value
 
@@ -124,16 +124,16 @@ def _from_specs(specs: dict[str, str], found: Asked) -> None:
         resource, trait = _RESOURCE.match(key), _TRAIT.match(key)
         for match in (resource, trait):
             if match is not None and match[1]:
-                raise exceptions.InvalidMessage(
-                    field=field, problem='numbered request groups cannot be placed by this version'
+                raise exceptions.invalid(
+                    field, 'numbered request groups cannot be placed by this version'
                 )
         if resource is not None:
             found.resources[resource[2]] = _said_amount(resource[2], value, field)
         elif trait is not None:
             lists = {'required': found.required, 'forbidden': found.forbidden}
             if value not in lists:
-                raise exceptions.InvalidMessage(
-                    field=field, problem=f"expected 'required' or 'forbidden', got {value!r}"
+                raise exceptions.invalid(
+                    field, f"expected 'required' or 'forbidden', got {value!r}"
                 )
             lists[value].append(trait[2])
 
@@ -146,9 +146,8 @@ def _said_amount(name: str, text: str, field: str) -> int:
         and len(said) <= _DIGITS_MAX
         and resource_classes.is_class_name(name)
     ):
-        raise exceptions.InvalidMessage(
-            field=field,
-            problem=f'expected a resource class and an amount, got {text[:_DIGITS_MAX]!r}',
+        raise exceptions.invalid(
+            field, f'expected a resource class and an amount, got {text[:_DIGITS_MAX]!r}'
         )
     return int(said)
 

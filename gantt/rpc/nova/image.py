@@ -31,7 +31,7 @@ def properties(found: dict[str, Any], field: str) -> dict[str, str]:
 def _by_cell(name: str, value: Any, field: str) -> dict[str, str]:
     """``[[0], [1, 2]]`` as ``name.0`` and ``name.1``; sets of numbers joined by commas."""
     if not isinstance(value, list):
-        raise exceptions.InvalidMessage(field=field, problem='expected a list with a value by cell')
+        raise exceptions.invalid(field, 'expected a list with a value by cell')
     return {
         f'{name}.{cell}': ','.join(map(str, sorted(said))) if isinstance(said, list) else str(said)
         for cell, said in enumerate(value)

@@ -10,6 +10,7 @@ from typing import Any
 
 from gantt import exceptions
 from gantt.core.messages import base
+from gantt.rpc.nova.objects import data_of
 
 #: Instances in one call that does not name them.
 MEMBERS_MAX = 1000
@@ -36,16 +37,13 @@ def arguments(args: dict[str, Any]) -> dict[str, Any]:
     args = args | {'spec_obj': _request_spec(args)}
     if args.get('instance_uuids'):
         return args
-    spec = args['spec_obj']
-    data = spec.get('nova_object.data') if isinstance(spec, dict) else None
-    first = data.get('instance_uuid') if isinstance(data, dict) else None
-    if not isinstance(data, dict) or not isinstance(first, str):
+    data = data_of(args['spec_obj'])
+    first = data.get('instance_uuid')
+    if not isinstance(first, str):
         return args
     count = data.get('num_instances') or 1
     if not isinstance(count, int) or not 1 <= count <= MEMBERS_MAX:
-        raise exceptions.InvalidMessage(
-            field='num_instances', problem=f'expected 1 to {MEMBERS_MAX}, got {count!r}'
-        )
+        raise exceptions.invalid('num_instances', f'expected 1 to {MEMBERS_MAX}, got {count!r}')
     others = [base.derived_id('nova member', first, n) for n in range(1, count)]
     return args | {'instance_uuids': [first, *others]}
 
@@ -73,9 +71,7 @@ def _dictionary(value: Any, field: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise exceptions.InvalidMessage(
-            field=field, problem=f'expected an object, got {type(value).__name__}'
-        )
+        raise exceptions.invalid(field, f'expected an object, got {type(value).__name__}')
     return value
 
 
@@ -103,9 +99,7 @@ def _retry(retry: Any) -> Any:
         return retry
     hosts = retry.get('hosts') or []
     if not isinstance(hosts, list) or not all(isinstance(h, list) and len(h) == 2 for h in hosts):
-        raise exceptions.InvalidMessage(
-            field='filter_properties.retry.hosts', problem='expected pairs of host and node'
-        )
+        raise exceptions.invalid('filter_properties.retry.hosts', 'expected pairs of host and node')
     nodes = [
         _object({'host': host, 'hypervisor_hostname': node}, 'ComputeNode') for host, node in hosts
     ]

@@ -10,106 +10,42 @@ inside of its objects by accident: the context and the names of changed fields.
 import datetime
 from typing import Any
 
+from gantt.rpc.nova.objects import data_of
+
 START, END = 'scheduler.select_destinations.start', 'scheduler.select_destinations.end'
 
-#: Fields of the payloads that are those of the objects.
-_FIELDS: dict[str, tuple[str, tuple[str, ...]]] = {
+#: Payload -> its version, and those of its fields that are the fields of the object.
+_FIELDS: dict[str, tuple[str, str]] = {
     'FlavorPayload': (
         '1.4',
-        (
-            'flavorid',
-            'memory_mb',
-            'vcpus',
-            'root_gb',
-            'ephemeral_gb',
-            'name',
-            'swap',
-            'rxtx_factor',
-            'vcpu_weight',
-            'disabled',
-            'is_public',
-            'extra_specs',
-            'projects',
-            'description',
-        ),
+        'flavorid memory_mb vcpus root_gb ephemeral_gb name swap rxtx_factor vcpu_weight disabled'
+        ' is_public extra_specs projects description',
     ),
     'ImageMetaPayload': (
         '1.0',
-        (
-            'id',
-            'name',
-            'status',
-            'visibility',
-            'protected',
-            'checksum',
-            'owner',
-            'size',
-            'virtual_size',
-            'container_format',
-            'disk_format',
-            'created_at',
-            'updated_at',
-            'tags',
-            'direct_url',
-            'min_ram',
-            'min_disk',
-        ),
+        'id name status visibility protected checksum owner size virtual_size container_format'
+        ' disk_format created_at updated_at tags direct_url min_ram min_disk',
     ),
     'ServerGroupPayload': (
         '1.1',
-        (
-            'uuid',
-            'name',
-            'user_id',
-            'project_id',
-            'policies',
-            'members',
-            'hosts',
-            'policy',
-            'rules',
-        ),
+        'uuid name user_id project_id policies members hosts policy rules',
     ),
-    'InstanceNUMATopologyPayload': ('1.0', ('instance_uuid', 'emulator_threads_policy')),
+    'InstanceNUMATopologyPayload': ('1.0', 'instance_uuid emulator_threads_policy'),
     'InstanceNUMACellPayload': (
         '1.2',
-        (
-            'id',
-            'cpuset',
-            'pcpuset',
-            'cpuset_reserved',
-            'memory',
-            'pagesize',
-            'cpu_pinning_raw',
-            'cpu_policy',
-            'cpu_thread_policy',
-        ),
+        'id cpuset pcpuset cpuset_reserved memory pagesize cpu_pinning_raw cpu_policy'
+        ' cpu_thread_policy',
     ),
-    'VirtCPUTopologyPayload': ('1.0', ('sockets', 'cores', 'threads')),
-    'InstancePCIRequestsPayload': ('1.0', ('instance_uuid',)),
-    'InstancePCIRequestPayload': (
-        '1.1',
-        (
-            'count',
-            'spec',
-            'alias_name',
-            'request_id',
-            'numa_policy',
-        ),
-    ),
-    'CellMappingPayload': ('2.0', ('uuid', 'name', 'disabled')),
-    'DestinationPayload': ('1.0', ('aggregates',)),
-    'SchedulerRetriesPayload': ('1.0', ('num_attempts',)),
+    'VirtCPUTopologyPayload': ('1.0', 'sockets cores threads'),
+    'InstancePCIRequestsPayload': ('1.0', 'instance_uuid'),
+    'InstancePCIRequestPayload': ('1.1', 'count spec alias_name request_id numa_policy'),
+    'CellMappingPayload': ('2.0', 'uuid name disabled'),
+    'DestinationPayload': ('1.0', 'aggregates'),
+    'SchedulerRetriesPayload': ('1.0', 'num_attempts'),
     'RequestSpecPayload': (
         '1.1',
-        (
-            'ignore_hosts',
-            'instance_uuid',
-            'project_id',
-            'user_id',
-            'availability_zone',
-            'num_instances',
-            'scheduler_hints',
-        ),
+        'ignore_hosts instance_uuid project_id user_id availability_zone num_instances'
+        ' scheduler_hints',
     ),
 }
 
@@ -142,8 +78,8 @@ def context(said: dict[str, Any]) -> Context:
 
 def ended(spec: dict[str, Any], consumers: list[str], hosts: list[str]) -> dict[str, Any]:
     """A serialized RequestSpec as it is after all instances were placed."""
-    data = _data(spec) | {'instance_uuid': consumers[-1]}
-    group = _data(data.get('instance_group'))
+    data = data_of(spec) | {'instance_uuid': consumers[-1]}
+    group = data_of(data.get('instance_group'))
     if group:
         group = group | {'hosts': [*(group.get('hosts') or []), *hosts]}
         data['instance_group'] = data['instance_group'] | {'nova_object.data': group}
@@ -152,7 +88,7 @@ def ended(spec: dict[str, Any], consumers: list[str], hosts: list[str]) -> dict[
 
 def unversioned(spec: dict[str, Any]) -> dict[str, Any]:
     """The payload of the unversioned form."""
-    data = _data(spec)
+    data = data_of(spec)
     flavor = _dated(_plain(data.get('flavor')))
     instance = {name: _plain(data[name]) for name in _INSTANCE if name in data}
     if 'instance_uuid' in data:
@@ -170,8 +106,8 @@ def unversioned(spec: dict[str, Any]) -> dict[str, Any]:
 
 def versioned(spec: dict[str, Any]) -> dict[str, Any]:
     """The payload of the versioned form."""
-    data = _data(spec)
-    groups = _data(data.get('security_groups')).get('objects') or []
+    data = data_of(spec)
+    groups = data_of(data.get('security_groups')).get('objects') or []
     return _payload(
         'RequestSpecPayload',
         spec,
@@ -185,21 +121,16 @@ def versioned(spec: dict[str, Any]) -> dict[str, Any]:
             'pci_requests': _devices(data.get('pci_requests'), data.get('instance_uuid')),
             'requested_destination': _destination(data.get('requested_destination')),
             'retry': _retry(data.get('retry')),
-            'security_groups': [_identifier(_data(one)) for one in groups],
+            'security_groups': [_identifier(data_of(one)) for one in groups],
         },
     )
-
-
-def _data(primitive: Any) -> dict[str, Any]:
-    found = primitive.get('nova_object.data') if isinstance(primitive, dict) else None
-    return found if isinstance(found, dict) else {}
 
 
 def _plain(value: Any) -> Any:
     """A serialized object as its fields."""
     if isinstance(value, dict):
         if 'nova_object.name' in value:
-            value = _data(value)
+            value = data_of(value)
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [_plain(inner) for inner in value]
@@ -226,8 +157,10 @@ def _payload(name: str, primitive: Any, more: dict[str, Any] | None = None) -> A
     if primitive is None:
         return None
     version, fields = _FIELDS[name]
-    data = _data(primitive)
-    return _object(name, version, {field: data.get(field) for field in fields} | (more or {}))
+    data = data_of(primitive)
+    return _object(
+        name, version, {field: data.get(field) for field in fields.split()} | (more or {})
+    )
 
 
 def _object(name: str, version: str, data: dict[str, Any]) -> dict[str, Any]:
@@ -244,7 +177,7 @@ def _first(names: Any) -> Any:
 
 
 def _image(image: Any) -> Any:
-    properties = _data(_data(image).get('properties'))
+    properties = data_of(data_of(image).get('properties'))
     told = {name: value for name, value in properties.items() if name not in _NOT_TOLD}
     return _payload(
         'ImageMetaPayload',
@@ -254,38 +187,32 @@ def _image(image: Any) -> Any:
 
 
 def _group(group: Any) -> Any:
-    data = _data(group)
+    data = data_of(group)
     rules = data.get('rules') or data.get('_rules') or {}
     return _payload('ServerGroupPayload', group, {'rules': rules})
 
 
 def _topology(numa: Any, instance: Any) -> Any:
-    cells = [
-        _payload(
-            'InstanceNUMACellPayload',
-            cell,
-            {
-                'cpu_topology': _payload('VirtCPUTopologyPayload', _data(cell).get('cpu_topology')),
-            },
-        )
-        for cell in _data(numa).get('cells') or []
-    ]
-    uuid = _data(numa).get('instance_uuid') or instance
+    cells = []
+    for cell in data_of(numa).get('cells') or []:
+        shape = _payload('VirtCPUTopologyPayload', data_of(cell).get('cpu_topology'))
+        cells.append(_payload('InstanceNUMACellPayload', cell, {'cpu_topology': shape}))
+    uuid = data_of(numa).get('instance_uuid') or instance
     return _payload('InstanceNUMATopologyPayload', numa, {'cells': cells, 'instance_uuid': uuid})
 
 
 def _devices(devices: Any, instance: Any) -> Any:
     requests = [
-        _payload('InstancePCIRequestPayload', one) for one in _data(devices).get('requests') or []
+        _payload('InstancePCIRequestPayload', one) for one in data_of(devices).get('requests') or []
     ]
-    uuid = _data(devices).get('instance_uuid') or instance
+    uuid = data_of(devices).get('instance_uuid') or instance
     return _payload(
         'InstancePCIRequestsPayload', devices, {'requests': requests, 'instance_uuid': uuid}
     )
 
 
 def _destination(wanted: Any) -> Any:
-    data = _data(wanted)
+    data = data_of(wanted)
     more = {name: data[name] for name in ('host', 'node') if data.get(name) is not None}
     if data.get('cell') is not None:
         more['cell'] = _payload('CellMappingPayload', data['cell'])
@@ -293,8 +220,8 @@ def _destination(wanted: Any) -> Any:
 
 
 def _retry(retry: Any) -> Any:
-    nodes = _data(_data(retry).get('hosts')).get('objects') or []
-    hosts = [_data(node).get('hypervisor_hostname') for node in nodes]
+    nodes = data_of(data_of(retry).get('hosts')).get('objects') or []
+    hosts = [data_of(node).get('hypervisor_hostname') for node in nodes]
     return _payload('SchedulerRetriesPayload', retry, {'hosts': hosts})
 
 

@@ -9,10 +9,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from gantt import exceptions
 from gantt.core.records.decision import Selection
 from gantt.core.resources.host import HostRow
-from gantt.rpc.nova import limits as nova_limits
 
 #: What an availability zone is called where nobody named one.
 DEFAULT_ZONE = 'nova'
@@ -28,20 +29,23 @@ def fields(primitive: Any, name: str, field: str) -> dict[str, Any]:
     :raises InvalidMessage: it is something else; names ``field``
     """
     if not isinstance(primitive, dict) or 'nova_object.name' not in primitive:
-        raise exceptions.InvalidMessage(
-            field=field, problem=f'expected a serialized {name}, got {type(primitive).__name__}'
+        raise exceptions.invalid(
+            field, f'expected a serialized {name}, got {type(primitive).__name__}'
         )
     if primitive['nova_object.name'] != name:
-        raise exceptions.InvalidMessage(
-            field=f'{field}.nova_object.name',
-            problem=f'expected {name!r}, got {primitive["nova_object.name"]!r}',
+        raise exceptions.invalid(
+            f'{field}.nova_object.name', f'expected {name!r}, got {primitive["nova_object.name"]!r}'
         )
     data = primitive.get('nova_object.data')
     if not isinstance(data, dict):
-        raise exceptions.InvalidMessage(
-            field=f'{field}.nova_object.data', problem='expected an object'
-        )
+        raise exceptions.invalid(f'{field}.nova_object.data', 'expected an object')
     return data
+
+
+def data_of(primitive: Any) -> dict[str, Any]:
+    """The fields of a serialized object of any class; empty for what is none."""
+    found = primitive.get('nova_object.data') if isinstance(primitive, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def optional(primitive: Any, name: str, field: str) -> dict[str, Any]:
@@ -53,7 +57,7 @@ def objects(primitive: Any, name: str, item: str, field: str) -> list[dict[str, 
     """The fields of each object in a serialized list object."""
     found = optional(primitive, name, field).get('objects') or []
     if not isinstance(found, list):
-        raise exceptions.InvalidMessage(field=f'{field}.objects', problem='expected a list')
+        raise exceptions.invalid(f'{field}.objects', 'expected a list')
     return [fields(x, item, f'{field}.objects') for x in found]
 
 
@@ -73,6 +77,19 @@ class NoValidHost(Exception):
 
 
 NoValidHost.__module__ = 'nova.exception'
+
+
+def _primitive(
+    name: str, version: str, data: dict[str, Any], changes: list[str] | None = None
+) -> dict[str, Any]:
+    """:param changes: fields that were set; None: all"""
+    return {
+        'nova_object.name': name,
+        'nova_object.namespace': 'nova',
+        'nova_object.version': version,
+        'nova_object.data': data,
+        'nova_object.changes': list(data) if changes is None else changes,
+    }
 
 
 _SELECTION_CHANGES = [
@@ -108,26 +125,21 @@ def selection(
 ) -> dict[str, Any]:
     """A Selection 1.1 primitive.
 
-    :param limits: of the host, see :mod:`gantt.rpc.nova.limits`
+    :param limits: of the host, of :func:`scheduler_limits`
     :param host: its row, None where it is not known
     :param claimed: False for a rebuild, which allocates nothing
     """
-    return {
-        'nova_object.changes': _SELECTION_CHANGES,
-        'nova_object.data': {
-            'allocation_request': allocation_request(found) if claimed else None,
-            'allocation_request_version': '1.36' if claimed else None,
-            'availability_zone': found.zone or DEFAULT_ZONE,
-            'cell_uuid': found.cell or _NO_CELL,
-            'compute_node_uuid': found.uuid,
-            'limits': limits,
-            'nodename': found.node,
-            'service_host': _service(found, host),
-        },
-        'nova_object.name': 'Selection',
-        'nova_object.namespace': 'nova',
-        'nova_object.version': '1.1',
+    data = {
+        'allocation_request': allocation_request(found) if claimed else None,
+        'allocation_request_version': '1.36' if claimed else None,
+        'availability_zone': found.zone or DEFAULT_ZONE,
+        'cell_uuid': found.cell or _NO_CELL,
+        'compute_node_uuid': found.uuid,
+        'limits': limits,
+        'nodename': found.node,
+        'service_host': _service(found, host),
     }
+    return _primitive('Selection', '1.1', data, _SELECTION_CHANGES)
 
 
 def destinations(
@@ -136,7 +148,7 @@ def destinations(
     as_objects: bool,
     alternates: bool,
     claimed: bool = True,
-    topology: nova_limits.Topology | None = None,
+    topology: 'Topology | None' = None,
     host: Callable[[int], HostRow | None] = lambda _: None,
 ) -> list[Any]:
     """The result of ``select_destinations`` as Nova's callers expect it.
@@ -155,9 +167,7 @@ def destinations(
         rows = [host(one.provider_id) for one in usable]
         found.append(
             [
-                selection(
-                    one, nova_limits.scheduler_limits(topology, row), claimed=claimed, host=row
-                )
+                selection(one, scheduler_limits(topology, row), claimed=claimed, host=row)
                 for one, row in zip(usable, rows, strict=True)
             ]
         )
@@ -166,10 +176,63 @@ def destinations(
 
 def _dictionary(
     chosen: Selection,
-    topology: nova_limits.Topology | None,
+    topology: 'Topology | None',
     host: Callable[[int], HostRow | None],
 ) -> dict[str, Any]:
     row = host(chosen.provider_id)
-    numa = nova_limits.numa_limits(topology, row)
+    numa = numa_limits(topology, row)
     limits = {} if numa is None else {'numa_topology': numa}
     return {'host': _service(chosen, row), 'nodename': chosen.node, 'limits': limits}
+
+
+# -- Limits of a Selection: what nova-compute's own claim checks a topology against.
+class Topology(msgspec.Struct, frozen=True):
+    """That a request has a NUMA topology.
+
+    :ivar networks: its serialized NetworkMetadata, None without one
+    """
+
+    networks: Any = None
+
+
+def topology_of(spec: Any) -> Topology | None:
+    """What a serialized RequestSpec asks for; None: nothing that has limits."""
+    data = data_of(spec)
+    if data.get('numa_topology') is None:
+        return None
+    return Topology(data.get('network_metadata'))
+
+
+def scheduler_limits(topology: 'Topology | None', host: HostRow | None) -> dict[str, Any]:
+    """A SchedulerLimits 1.0 primitive; nova-compute reads no limit but that of the topology.
+
+    :param host: that the Selection names, None where it is not known any more
+    """
+    data = {
+        'disk_gb': None,
+        'memory_mb': None,
+        'numa_topology': numa_limits(topology, host),
+        'vcpu': None,
+    }
+    changes = ['vcpu', 'disk_gb', 'numa_topology', 'memory_mb']
+    return _primitive('SchedulerLimits', '1.0', data, changes)
+
+
+def numa_limits(topology: 'Topology | None', host: HostRow | None) -> dict[str, Any] | None:
+    """A NUMATopologyLimits 1.1 primitive, as Nova's NUMATopologyFilter leaves it: only where
+    the instance has a topology and the host has one.
+    """
+    if topology is None or host is None or not host.facts.numa:
+        return None
+    data: dict[str, Any] = {
+        'cpu_allocation_ratio': _ratio(host, 'VCPU'),
+        'ram_allocation_ratio': _ratio(host, 'MEMORY_MB'),
+    }
+    if topology.networks is not None:
+        data['network_metadata'] = topology.networks
+    return _primitive('NUMATopologyLimits', '1.1', data)
+
+
+def _ratio(host: HostRow, name: str) -> float:
+    inventory = host.facts.inventories.get(name)
+    return 1.0 if inventory is None else float(inventory.allocation_ratio)

@@ -139,18 +139,17 @@ def _spec(spec: dict[str, Any], consumers: list[str], *, alternates: bool) -> di
 
 def _refuse_what_cannot_be_carried(spec: dict[str, Any]) -> None:
     if spec.get('requested_resources'):
-        raise exceptions.InvalidMessage(
-            field='spec_obj.requested_resources',
-            problem='bandwidth of ports and accelerators cannot be placed by this version',
+        raise exceptions.invalid(
+            'spec_obj.requested_resources',
+            'bandwidth of ports and accelerators cannot be placed by this version',
         )
     level = optional(
         spec.get('request_level_params'), 'RequestLevelParams', 'spec_obj.request_level_params'
     )
     for name in ('root_required', 'root_forbidden', 'same_subtree'):
         if level.get(name):
-            raise exceptions.InvalidMessage(
-                field=f'spec_obj.request_level_params.{name}',
-                problem='cannot be placed by this version',
+            raise exceptions.invalid(
+                f'spec_obj.request_level_params.{name}', 'cannot be placed by this version'
             )
 
 
@@ -203,16 +202,15 @@ def _group(primitive: Any, consumers: list[str]) -> dict[str, Any] | None:
     policies = group.get('policies')
     policy = group.get('policy') or (policies[0] if isinstance(policies, list) and policies else '')
     if not isinstance(policy, str) or policy not in set(Policy):
-        raise exceptions.InvalidMessage(
-            field=f'{field}.policy',
-            problem=f'expected one of {", ".join(sorted(Policy))}, got {str(policy)[:100]!r}',
+        raise exceptions.invalid(
+            f'{field}.policy',
+            f'expected one of {", ".join(sorted(Policy))}, got {str(policy)[:100]!r}',
         )
     rules = group.get('rules') or group.get('_rules') or {}
     most = str(rules.get('max_server_per_host', 1)) if isinstance(rules, dict) else ''
     if not (most.isascii() and most.isdigit() and len(most) < 12):
-        raise exceptions.InvalidMessage(
-            field=f'{field}.rules.max_server_per_host',
-            problem=f'expected an integer, got {most[:20]!r}',
+        raise exceptions.invalid(
+            f'{field}.rules.max_server_per_host', f'expected an integer, got {most[:20]!r}'
         )
     members = _names(group.get('members'), f'{field}.members')
     asked = set(consumers)
@@ -231,9 +229,7 @@ def _hints(hints: Any) -> dict[str, list[str]]:
     if hints is None:
         return {}
     if not isinstance(hints, dict):
-        raise exceptions.InvalidMessage(
-            field='spec_obj.scheduler_hints', problem='expected an object'
-        )
+        raise exceptions.invalid('spec_obj.scheduler_hints', 'expected an object')
     return {
         name: [str(v) for v in (value if isinstance(value, list) else [value])]
         for name, value in hints.items()
@@ -252,14 +248,14 @@ def _names(value: Any, field: str) -> list[str]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(x, str) for x in value):
-        raise exceptions.InvalidMessage(field=field, problem='expected a list of text')
+        raise exceptions.invalid(field, 'expected a list of text')
     return list(value)
 
 
 def _uuids(value: Any, field: str) -> list[str]:
     found = base.decode(value, list[base.Uuid], inside=field)
     if not found:
-        raise exceptions.InvalidMessage(field=field, problem='expected at least one uuid')
+        raise exceptions.invalid(field, 'expected at least one uuid')
     return found
 
 
@@ -282,7 +278,7 @@ def devices(spec: dict[str, Any]) -> list[dict[str, Any]]:
     found = optional(spec.get('pci_requests'), 'InstancePCIRequests', 'spec_obj.pci_requests')
     requests = found.get('requests') or []
     if not isinstance(requests, list):
-        raise exceptions.InvalidMessage(field=_REQUESTS, problem='expected a list')
+        raise exceptions.invalid(_REQUESTS, 'expected a list')
     asked = [
         _request(fields(one, 'InstancePCIRequest', _REQUESTS), f'{_REQUESTS}[{number}]')
         for number, one in enumerate(requests)
@@ -294,18 +290,14 @@ def _request(one: dict[str, Any], field: str) -> dict[str, Any] | None:
     """None: of a named device only the name counts."""
     alias, alternatives = one.get('alias_name'), one.get('spec')
     if not isinstance(alternatives, list) or not alternatives:
-        raise exceptions.InvalidMessage(
-            field=f'{field}.spec', problem='expected at least one description of a device'
-        )
+        raise exceptions.invalid(f'{field}.spec', 'expected at least one description of a device')
     if not all(isinstance(kind, dict) for kind in alternatives):
-        raise exceptions.InvalidMessage(field=f'{field}.spec', problem='expected objects')
+        raise exceptions.invalid(f'{field}.spec', 'expected objects')
     resolved = [name for name in _OF_PROVIDERS if any(name in kind for kind in alternatives)]
     if resolved and alias:
         return None
     if resolved:
-        raise exceptions.InvalidMessage(
-            field=f'{field}.spec.{resolved[0]}', problem='cannot be placed by this version'
-        )
+        raise exceptions.invalid(f'{field}.spec.{resolved[0]}', 'cannot be placed by this version')
     return {
         'alias': alias or '',
         # Of a port; a request that nobody stands for is known by its own id.
@@ -330,8 +322,6 @@ def networks(spec: dict[str, Any]) -> dict[str, Any] | None:
     found = optional(spec.get('network_metadata'), 'NetworkMetadata', _NETWORKS)
     physical, tunneled = found.get('physnets') or [], bool(found.get('tunneled'))
     if not isinstance(physical, list) or not all(isinstance(name, str) for name in physical):
-        raise exceptions.InvalidMessage(
-            field=f'{_NETWORKS}.physnets', problem='expected a list of text'
-        )
+        raise exceptions.invalid(f'{_NETWORKS}.physnets', 'expected a list of text')
     # A set when it was sent: in any order, and the same request all the same.
     return {'physical': sorted(set(physical)), 'tunneled': tunneled} if found else None

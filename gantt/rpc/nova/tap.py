@@ -27,6 +27,7 @@ from gantt.rpc.amqp import driver, envelope
 from gantt.rpc.amqp.envelope import Incoming
 from gantt.rpc.nova import casts, legacy, notifications
 from gantt.rpc.nova import spec as nova_spec
+from gantt.rpc.nova.objects import data_of
 
 LOG = logging.getLogger(__name__)
 
@@ -128,8 +129,8 @@ def _notified(event: str, payload: Any, origin: str) -> Heard | None:
         return _refused(payload, origin)
     if event.removeprefix('compute.') not in ARRIVALS or not isinstance(payload, dict):
         return None
-    versioned = payload.get('nova_object.data')
-    data, key = (versioned, 'uuid') if isinstance(versioned, dict) else (payload, 'instance_id')
+    versioned = data_of(payload)
+    data, key = (versioned, 'uuid') if versioned else (payload, 'instance_id')
     guest, host = str(data.get(key) or ''), str(data.get('host') or '')
     return Seen(host=host, consumers=[guest]) if guest and host else None
 
@@ -138,11 +139,9 @@ def _refused(payload: Any, origin: str) -> Heard | None:
     """Where Placement has no candidate, nova-scheduler sends nothing, and its caller this."""
     if not isinstance(payload, dict):
         return None
-    data = payload.get('nova_object.data')
-    if isinstance(data, dict):
-        reason = data.get('reason')
-        fault = reason.get('nova_object.data') if isinstance(reason, dict) else None
-        none = isinstance(fault, dict) and fault.get('exception') in _NO_HOST
+    data = data_of(payload)
+    if data:
+        none = data_of(data.get('reason')).get('exception') in _NO_HOST
         guest = data.get('instance_uuid')
     else:
         none = any(f"'class': '{name}'" in str(payload.get('reason')) for name in _NO_HOST)
@@ -154,8 +153,8 @@ def _guest_of(payload: Any) -> str:
     """The guest that a notification names, in either form; '' where it names none."""
     if not isinstance(payload, dict):
         return ''
-    data = payload.get('nova_object.data')
-    if isinstance(data, dict):
+    data = data_of(payload)
+    if data:
         return str(data.get('instance_uuid') or '')
     spec = payload.get('request_spec')
     properties = spec.get('instance_properties') if isinstance(spec, dict) else None

@@ -25,7 +25,7 @@ from gantt.rpc.amqp.replies import Reply, StockReplies
 from gantt.rpc.amqp.timers import Later
 from gantt.rpc.call import Call
 from gantt.rpc.nova import casts as nova_casts
-from gantt.rpc.nova import legacy, limits, objects
+from gantt.rpc.nova import legacy, objects
 from gantt.rpc.nova import spec as nova_spec
 from gantt.rpc.nova.notifier import NovaNotifier
 from gantt.rpc.nova.objects import NoValidHost
@@ -81,7 +81,7 @@ class NovaHandle:
     ) -> None:
         self._methods = methods
         self._spec = spec
-        self._topology = limits.asked(spec)
+        self._topology = objects.topology_of(spec)
         self._wait_ms = _WAIT_FIRST_MS
         self.call = call
         self.wanted = wanted

@@ -14,10 +14,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, NamedTuple
 
 from gantt import exceptions
 from gantt.rpc.amqp.replies import Count
+from gantt.rpc.amqp.timers import in_thread
 from gantt.rpc.server.server import Topic
 
 LOG = logging.getLogger(__name__)
@@ -89,7 +91,7 @@ class Pausing:
         elif silent < DOUBT_SECONDS:
             self._question = None
         elif question is None:
-            self._question = _Question(self._scheduler.ping)
+            self._ask()
         elif question.is_answered:
             # The one wait is for something else, a lock perhaps.
             if question.age >= OTHERS_SECONDS:
@@ -97,13 +99,17 @@ class Pausing:
         elif silent >= SILENT_SECONDS and question.age >= UNANSWERED_SECONDS:
             self._pause(silent)
 
+    def _ask(self) -> None:
+        answer = in_thread(self._scheduler.ping, 'rpc-pausing-ask')
+        self._question = _Question(time.monotonic(), answer)
+
     def _look_again(self, question: '_Question | None') -> None:
         """While the database is silent."""
         if question is not None and question.is_answered:
             self._resume()
             return
-        if question is None or (question.is_over and question.age >= OTHERS_SECONDS):
-            self._question = _Question(self._scheduler.ping)
+        if question is None or (question.answer.done() and question.age >= OTHERS_SECONDS):
+            self._ask()
         now = time.monotonic()
         if now - self._looked_at_others >= OTHERS_SECONDS:
             self._looked_at_others = now
@@ -152,24 +158,21 @@ class Pausing:
         )
 
 
-class _Question:
-    """Something asked of the database in a thread of its own; it may hang."""
+class _Question(NamedTuple):
+    """Something asked of the database in a thread of its own; it may hang.
 
-    def __init__(self, ask: Callable[[], object]) -> None:
-        self._asked = time.monotonic()
-        self.is_over = self.is_answered = False
-        self._ask = ask
-        threading.Thread(target=self._run, name='rpc-pausing-ask', daemon=True).start()
+    :ivar asked: monotonic seconds
+    """
+
+    asked: float
+    answer: Future[object]
 
     @property
     def age(self) -> float:
         """Seconds since it was asked."""
-        return time.monotonic() - self._asked
+        return time.monotonic() - self.asked
 
-    def _run(self) -> None:
-        try:
-            self._ask()
-            self.is_answered = True
-        except Exception as e:  # the answer is no, whatever the error
-            LOG.info('The database does not answer: %s', e)
-        self.is_over = True
+    @property
+    def is_answered(self) -> bool:
+        """Whether there is an answer, and no error."""
+        return self.answer.done() and self.answer.exception() is None

@@ -378,9 +378,7 @@ class Topic:
         if size > self.bytes_max:
             raise exceptions.PayloadTooLarge(size=size, limit=self.bytes_max)
         if not call.has_usable_reply_queue:
-            raise exceptions.InvalidMessage(
-                field='_reply_q', problem='expected the name of a queue, of 1 to 255 bytes'
-            )
+            raise exceptions.invalid('_reply_q', 'expected the name of a queue, of 1 to 255 bytes')
         body = call.raw.message
         name = body.get('method')
         if name == self_ping.METHOD:
@@ -389,8 +387,8 @@ class Topic:
         method = self._interface.methods.get(name) if isinstance(name, str) else None
         if method is None or body.get('namespace') is not None:
             known = ', '.join(sorted(self._interface.methods))
-            raise exceptions.InvalidMessage(
-                field='method', problem=f'{quoting.short(name)} is not known here; known: {known}'
+            raise exceptions.invalid(
+                'method', f'{quoting.short(name)} is not known here; known: {known}'
             )
         call.method, call.takes = name, method.takes
         if size > self._most(method):
@@ -401,7 +399,7 @@ class Topic:
         )
         args = body.get('args', {})
         if not isinstance(args, dict):
-            raise exceptions.InvalidMessage(field='args', problem='expected an object')
+            raise exceptions.invalid('args', 'expected an object')
         if not call.raw.is_whole_text:
             wire.whole_text(args, '')
         call.args = args
