@@ -1,39 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every error that Gantt raises, with its stable code.
 
-    GanttError
-    ├── Refused              the answer is no; asking again changes nothing
-    │   ├── NoValidHost          no host fits (the one-line verdict says why)
-    │   ├── InvalidMessage       a field is wrong; names it and what was expected
-    │   ├── UnknownResourceClass
-    │   ├── InvalidRule          a rule is not understood; says where and what was expected
-    │   ├── UnsupportedVersion   the sender speaks a version we do not
-    │   ├── PayloadTooLarge
-    │   ├── EventsGone           what happened since a cursor is not remembered
-    │   ├── QuotaExceeded        the project has as much as its quota lets it have
-    │   ├── TooManyRequests      more requests than its quota lets it make; says when to come again
-    │   ├── RequestIdReused      same request id, other body
-    │   ├── RequestCancelled
-    │   ├── NotFound             host, claim, request, decision, group or aggregate
-    │   ├── InUse                a server group that live claims belong to
-    │   ├── StaleEpoch           an older registration of the host speaks
-    │   ├── StaleRegistration    a registration that a later one of the same journal overtook
-    │   ├── HostRenamed          the agent still uses the name that its host had before
-    │   ├── HostHeld             an agent of its own speaks for the host, not Nova
-    │   ├── NotProven            a word of a host that is not signed with the host's key
-    │   └── StaleReport          repeated or overtaken report
-    ├── Conflict             others were faster; the retries within the budget are used up
-    ├── Unavailable          a dependency is away, or too little is known to answer
-    │   ├── Busy                 the queue is full; carries a hint when to retry
-    │   ├── Expired              the caller's budget ran out before the work began
-    │   ├── DatabaseUnavailable
-    │   │   └── DatabaseFull         its disk; what was acknowledged is kept
-    │   ├── BrokerUnavailable
-    │   └── HostsUnknown         "do not know": no host has reported lately enough
-    ├── Misconfigured        names option or file, and the fix
-    │   ├── PluginError
-    │   └── DatabaseNotSynced
-    └── Bug                  an invariant does not hold
+Below :class:`GanttError` are ``Refused`` (the answer is no), ``Conflict`` (others were faster),
+``Unavailable`` (a dependency is away, or too little is known), ``Misconfigured`` and ``Bug``.
 
 ``code`` is used in JSON, logs, metrics and the documentation and never
 changes its meaning.  ``kwargs`` travels with the error over RPC: an error is
@@ -61,7 +30,7 @@ class GanttError(Exception):
 
 
 class Refused(GanttError):
-    """The answer is no."""
+    """The answer is no; asking again changes nothing."""
 
     code = 'gantt.refused'
     http_status = 400

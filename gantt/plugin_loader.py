@@ -122,19 +122,16 @@ def _loaded(group: str, name: str) -> Any:
     except exceptions.PluginError:
         raise
     except Exception as e:
-        # Importing runs code that is not ours: whatever it raises is its failure.
-        raise exceptions.PluginError(
-            plugin=name,
-            problem=f'does not load: {type(e).__name__}: {e}{_late(e)}',
-            fix='Mend or disable it',
-        ) from e
+        # What such an installation adds to the path of Python is read when a process starts.
+        late = '; if "pip install -e" installed it while this process ran, start the process again'
+        more = late if isinstance(e, ModuleNotFoundError) else ''
+        raise _of_import(name, e, more, 'Mend or disable it') from e
 
 
-def _late(error: Exception) -> str:
-    # What such an installation adds to the path of Python is read when a process starts.
-    if not isinstance(error, ModuleNotFoundError):
-        return ''
-    return '; if "pip install -e" installed it while this process ran, start the process again'
+def _of_import(name: str, error: Exception, more: str, fix: str) -> exceptions.PluginError:
+    """Importing runs code that is not ours: whatever it raises is its failure."""
+    problem = f'does not load: {type(error).__name__}: {error}{more}'
+    return exceptions.PluginError(plugin=name, problem=problem, fix=fix)
 
 
 def _fit(group: str, name: str, found: Any) -> type[Plugin]:
@@ -162,12 +159,7 @@ def _imported(name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except Exception as e:
-        # Importing runs code that is not ours: whatever it raises is its failure.
-        raise exceptions.PluginError(
-            plugin=name,
-            problem=f'does not load: {type(e).__name__}: {e}',
-            fix='Write module:Class, and mend it or disable it',
-        ) from e
+        raise _of_import(name, e, '', 'Write module:Class, and mend it or disable it') from e
 
 
 def load(

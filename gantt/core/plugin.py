@@ -85,11 +85,14 @@ class Plugin:
             self._refuse(option, f'one of {words}', value)
 
     def _refuse(self, option: Option, expected: str, value: Any) -> None:
-        raise exceptions.PluginError(
-            plugin=self.name,
-            option=option.name,
-            problem=f'option {option.name}: expected {expected}, got {value!r}',
-            fix='Set it accordingly',
+        raise self.refused(option.name, f'expected {expected}, got {value!r}')
+
+    def refused(
+        self, option: str, problem: str, fix: str = 'Set it accordingly'
+    ) -> exceptions.PluginError:
+        """The error that names an option and what is wrong with its value."""
+        return exceptions.PluginError(
+            plugin=self.name, option=option, problem=f'option {option}: {problem}', fix=fix
         )
 
     @classmethod

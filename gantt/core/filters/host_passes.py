@@ -103,6 +103,11 @@ def _refuse(nova_class: type, problem: str) -> None:
 class _View:
     """Attributes are made when they are asked for; what is not known here is None."""
 
+    __slots__ = ('_behind',)
+
+    def __init__(self, behind: Any) -> None:
+        object.__setattr__(self, '_behind', behind)
+
     def __repr__(self) -> str:
         return f'<{type(self).__name__}>'
 
@@ -110,27 +115,29 @@ class _View:
         raise AttributeError(f'{name}: hosts and requests are not changed by filters')
 
     def __getattr__(self, name: str) -> Any:
+        made = self._names().get(name)
+        if made is not None:
+            return made(self._behind)
         if name in self._unknown:
             return None
         raise AttributeError(f'{type(self).__name__} has no {name!r}')
 
     _unknown: ClassVar[frozenset[str]] = frozenset()
 
+    @staticmethod
+    def _names() -> Mapping[str, Any]:
+        """Name -> how it is made of what is behind the view."""
+        raise NotImplementedError
+
 
 class HostView(_View):
     """A host under the names of Nova's HostState."""
 
-    __slots__ = ('_host',)
     _unknown = frozenset({'pci_stats', 'allocation_candidates'})
 
-    def __init__(self, host: HostState) -> None:
-        object.__setattr__(self, '_host', host)
-
-    def __getattr__(self, name: str) -> Any:
-        made = _HOST.get(name)
-        if made is not None:
-            return made(self._host)
-        return super().__getattr__(name)
+    @staticmethod
+    def _names() -> Mapping[str, Any]:
+        return _HOST
 
 
 def _inventory(host: HostState, name: str, field: str, default: Any) -> Any:
@@ -265,7 +272,6 @@ def _stat(host: HostState, name: str) -> int:
 class SpecView(_View):
     """A request under the names of Nova's RequestSpec."""
 
-    __slots__ = ('_spec',)
     _unknown = frozenset(
         {
             'id',
@@ -281,8 +287,9 @@ class SpecView(_View):
         }
     )
 
-    def __init__(self, spec: RequestSpec) -> None:
-        object.__setattr__(self, '_spec', spec)
+    @staticmethod
+    def _names() -> Mapping[str, Any]:
+        return _SPEC
 
     def __contains__(self, name: str) -> bool:
         return getattr(self, name, None) is not None
@@ -297,10 +304,6 @@ class SpecView(_View):
         if not found:
             return default
         return found[0] if len(found) == 1 else found
-
-    def __getattr__(self, name: str) -> Any:
-        made = _SPEC.get(name)
-        return made(self._spec) if made is not None else super().__getattr__(name)
 
 
 def _flavor(spec: RequestSpec) -> SimpleNamespace:
@@ -320,26 +323,21 @@ def _flavor(spec: RequestSpec) -> SimpleNamespace:
 class _Properties(_View):
     """Image properties as attributes and as a mapping."""
 
-    __slots__ = ('_held',)
-
-    def __init__(self, held: Mapping[str, str]) -> None:
-        object.__setattr__(self, '_held', held)
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith('__'):
             raise AttributeError(name)
-        return self._held.get(name)
+        return self._behind.get(name)
 
     def get(self, name: str, default: Any = None) -> Any:
         """As of Nova's objects."""
-        return self._held.get(name, default)
+        return self._behind.get(name, default)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._held
+        return name in self._behind
 
     def to_dict(self) -> dict[str, str]:
         """As of Nova's objects."""
-        return dict(self._held)
+        return dict(self._behind)
 
 
 def _image(spec: RequestSpec) -> SimpleNamespace:

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gantt import exceptions
 from gantt.core.filters.base import EVERY_PURPOSE, Filter, names_of, only
 from gantt.core.messages import extra_specs
 from gantt.core.messages.report import Hypervisor
@@ -141,12 +140,10 @@ class ImagePropertiesFilter(Filter):
         super().__init__(values)
         chosen = self.image_properties_default_architecture
         if chosen and canonical(0, chosen) not in ARCHITECTURES:
-            raise exceptions.PluginError(
-                plugin=self.name,
-                option='image_properties_default_architecture',
-                problem=f'option image_properties_default_architecture: {chosen!r} is no '
-                'architecture that is known',
-                fix=f'Use one of {", ".join(sorted(ARCHITECTURES))}',
+            raise self.refused(
+                'image_properties_default_architecture',
+                f'{chosen!r} is no architecture that is known',
+                f'Use one of {", ".join(sorted(ARCHITECTURES))}',
             )
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:

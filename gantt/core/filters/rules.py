@@ -49,21 +49,17 @@ class RulesFilter(ClosingFilter):
         try:
             self._configured = layers.configured(self.operator_rules)
         except exceptions.InvalidRule as e:
-            raise self._refused('operator_rules', e.message) from None
+            raise self.refused('operator_rules', e.message, 'Correct it') from None
         for rule in self._configured:
             if rule.strength is Strength.SOFT:
-                raise self._refused(
-                    'operator_rules',
-                    f'{rule.text}: a soft rule; expected it in [weighers] operator_preferences',
+                problem = (
+                    f'{rule.text}: a soft rule; expected it in [weighers] operator_preferences'
                 )
+                raise self.refused('operator_rules', problem, 'Correct it')
         self._users = frozenset(self.user_facts)
         for name in sorted(self._users - FACTS.keys()):
-            raise self._refused('user_facts', f'there is no fact {name}; known: {", ".join(FACTS)}')
-
-    def _refused(self, option: str, problem: str) -> exceptions.PluginError:
-        return exceptions.PluginError(
-            plugin=self.name, option=option, problem=f'option {option}: {problem}', fix='Correct it'
-        )
+            problem = f'there is no fact {name}; known: {", ".join(FACTS)}'
+            raise self.refused('user_facts', problem, 'Correct it')
 
     # -- the request -----------------------------------------------------------
 

@@ -113,14 +113,6 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     networks: tuple[str, ...] = ()
     tunneled: bool = False
 
-    @property
-    def is_pinned(self) -> bool:
-        return self.cpu_policy is not CpuPolicy.SHARED
-
     def without_cells(self) -> 'Wish | None':
         """Only the devices; None where there are none."""
         return Wish(devices=self.devices) if self.devices else None
-
-    def without_devices(self) -> 'Wish | None':
-        """Only the cells; None where there are none."""
-        return msgspec.structs.replace(self, devices=()) if self.cells else None

@@ -15,13 +15,11 @@ from typing import Any
 import numpy as np
 
 from gantt.core.messages import extra_specs
-from gantt.core.messages.request import RequestSpec
 from gantt.core.nova import facts as nova_facts
 from gantt.core.rules import facts, tree
 from gantt.core.rules.columns import Column, Numbers, Predicate, Sets, Values, places_of
-from gantt.core.rules.facts import Fact, Kind, Rows
+from gantt.core.rules.facts import Fact, Kind, View
 from gantt.core.table.columns import BoolArray
-from gantt.core.table.host_table import HostTable
 
 #: Hypervisors count versions as one number: so much each part may be.
 _PART_MAX = 1000
@@ -61,9 +59,9 @@ class Question:
         self.used = (fact, *others)
         self.columns = frozenset(fact.columns(key)).union(*(other.reads for other in others))
 
-    def where(self, hosts: HostTable, spec: RequestSpec, rows: Rows, negated: bool) -> BoolArray:
+    def where(self, view: View, negated: bool) -> BoolArray:
         """Which hosts it, or its opposite, is known to hold for."""
-        return self.of(self.fact.read(hosts, spec, self.key, rows), negated)
+        return self.of(self.fact.read(view, self.key), negated)
 
     def of(self, column: Column, negated: bool) -> BoolArray:
         """The same, by what hosts have of the fact."""
@@ -117,12 +115,12 @@ class WithFact(Question):
         self.op, (self.other, self.other_key) = op, facts.resolve(name)
         super().__init__(fact, key, self.other)
 
-    def where(self, hosts: HostTable, spec: RequestSpec, rows: Rows, negated: bool) -> BoolArray:
-        left = self.fact.read(hosts, spec, self.key, rows)
+    def where(self, view: View, negated: bool) -> BoolArray:
+        left = self.fact.read(view, self.key)
         if self.fact.kind in (Kind.TEXT, Kind.SET):
-            right = self.other.read(hosts, spec, self.other_key, np.zeros(1, np.int64))
-            return self._of_texts(left, right, len(hosts) if rows is None else len(rows), negated)
-        right = self.other.read(hosts, spec, self.other_key, rows)
+            one = View(view.hosts, view.spec, np.zeros(1, np.int64))
+            return self._of_texts(left, self.other.read(one, self.other_key), len(view), negated)
+        right = self.other.read(view, self.other_key)
         if left.numbers is not None and right.numbers is not None:
             mask = _RELATIONS[self.op](left.numbers, right.numbers)
             return _known(mask, negated, left.known, right.known)
@@ -152,9 +150,8 @@ class OfPath(Question):
         super().__init__(fact, key)
         self.places, self.exact = places, exact
 
-    def where(self, hosts: HostTable, spec: RequestSpec, rows: Rows, negated: bool) -> BoolArray:
-        places = places_of(hosts.locations)
-        codes = hosts.location if rows is None else hosts.location.take(rows)
+    def where(self, view: View, negated: bool) -> BoolArray:
+        places, codes = places_of(view.hosts.locations), view.at(view.hosts.location)
         mask = places.below_any(self.places, codes, self.exact)
         return ~mask & places.below('*', codes) if negated else mask
 

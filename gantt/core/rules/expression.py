@@ -10,7 +10,7 @@ import numpy as np
 from gantt.core.messages.request import RequestSpec
 from gantt.core.rules import comparison, tree
 from gantt.core.rules.comparison import Question
-from gantt.core.rules.facts import Fact, Rows
+from gantt.core.rules.facts import Fact, Rows, View
 from gantt.core.table import metric_values
 from gantt.core.table.columns import FOLLOWED, TAKEN, BoolArray
 from gantt.core.table.host_table import HostTable
@@ -66,16 +66,17 @@ class Expression:
 
     def mask(self, hosts: HostTable, spec: RequestSpec, rows: Rows = None) -> BoolArray:
         """Which hosts, or which of ``rows``, it is known to hold for; not to be written to."""
+        view = View(hosts, spec, rows)
         if not self._followed or metric_values.may_age(hosts, self._metrics):
-            return self._root.mask(hosts, spec, rows)
+            return self._root.mask(view)
         zone = hosts.default_zone if 'zone' in self._followed else ''
         stamp = (zone, hosts.versions.at(self._followed))
         try:
             whole = hosts.kept_masks.get(self, b'', stamp)
         except KeyError:
             if rows is not None and len(rows) <= _FEW:
-                return self._root.mask(hosts, spec, rows)
-            whole = self._root.mask(hosts, spec, None)
+                return self._root.mask(view)
+            whole = self._root.mask(View(hosts, spec))
             hosts.kept_masks.put(self, b'', stamp, whole, len(hosts))
         assert whole is not None
         return whole if rows is None else whole.take(rows)
@@ -113,8 +114,8 @@ class _One:
     def __init__(self, question: Question, negated: bool) -> None:
         self._question, self._negated = question, negated
 
-    def mask(self, hosts: HostTable, spec: RequestSpec, rows: Rows) -> BoolArray:
-        return self._question.where(hosts, spec, rows, self._negated)
+    def mask(self, view: View) -> BoolArray:
+        return self._question.where(view, self._negated)
 
 
 class _Joined:
@@ -123,12 +124,12 @@ class _Joined:
     def __init__(self, parts: 'list[_Part]', every: bool) -> None:
         self._parts, self._every = parts, every
 
-    def mask(self, hosts: HostTable, spec: RequestSpec, rows: Rows) -> BoolArray:
+    def mask(self, view: View) -> BoolArray:
         if not self._parts:
-            return np.full(len(hosts) if rows is None else len(rows), self._every)
-        mask = self._parts[0].mask(hosts, spec, rows)
+            return np.full(len(view), self._every)
+        mask = self._parts[0].mask(view)
         for part in self._parts[1:]:
-            other = part.mask(hosts, spec, rows)
+            other = part.mask(view)
             mask = mask & other if self._every else mask | other
         return mask
 

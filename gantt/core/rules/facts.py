@@ -28,6 +28,21 @@ from gantt.core.table.host_table import HostTable
 Rows = IntArray | None
 
 
+class View(msgspec.Struct, frozen=True):
+    """The hosts that facts are read of, and the request that they are read for."""
+
+    hosts: HostTable
+    spec: RequestSpec
+    rows: Rows = None
+
+    def __len__(self) -> int:
+        return len(self.hosts) if self.rows is None else len(self.rows)
+
+    def at(self, array: np.ndarray) -> np.ndarray:
+        """What a column, or one of several lines, has of these hosts."""
+        return array if self.rows is None else array.take(self.rows, axis=-1)
+
+
 class Kind(enum.StrEnum):
     """What a fact is."""
 
@@ -53,7 +68,7 @@ class Fact(msgspec.Struct, frozen=True):
     name: str
     kind: Kind
     help: str
-    read: Callable[[HostTable, RequestSpec, str, Rows], Column]
+    read: Callable[[View, str], Column]
     key: str = ''
     reads: tuple[str, ...] = ()
     reads_of: Callable[[str], tuple[str, ...] | None] | None = None
@@ -111,50 +126,45 @@ def _near_class(name: str) -> str:
 # -- of a host ---------------------------------------------------------------------
 
 
-def _at(array: np.ndarray, rows: Rows) -> np.ndarray:
-    return array if rows is None else array.take(rows)
+def _metric(view: View, key: str) -> Numbers:
+    found = metric_values.values(view.hosts, key)
+    values = view.at(np.full(len(view.hosts), np.nan) if found is None else found)
+    return Numbers(values, ~np.isnan(values))
 
 
-def _count(hosts: HostTable, rows: Rows) -> int:
-    return len(hosts) if rows is None else len(rows)
+def _age(view: View, key: str) -> Numbers:
+    reported = view.at(view.hosts.reported_at)
+    return Numbers(np.maximum(view.hosts.now - reported, 0.0), reported != 0)
 
 
-def _metric(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Numbers:
-    found = metric_values.values(hosts, key)
-    if found is None:
-        found = np.full(len(hosts), np.nan)
-    found = _at(found, rows)
-    return Numbers(found, ~np.isnan(found))
-
-
-def _age(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Numbers:
-    reported = _at(hosts.reported_at, rows)
-    return Numbers(np.maximum(hosts.now - reported, 0.0), reported != 0)
-
-
-def _hypervisor_version(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Numbers:
-    values = _at(hosts.hypervisor_version, rows)
+def _hypervisor_version(view: View, key: str) -> Numbers:
+    values = view.at(view.hosts.hypervisor_version)
     return Numbers(values, values != 0)
 
 
-def _zone(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Coded:
-    return Coded(_at(hosts.zone, rows), [n or hosts.default_zone for n in hosts.zones.names])
+def _zone(view: View, key: str) -> Coded:
+    names = [name or view.hosts.default_zone for name in view.hosts.zones.names]
+    return Coded(view.at(view.hosts.zone), names)
 
 
 def _by_host(field: str) -> Any:
-    def read(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Coded:
-        of = hosts.hosts if rows is None else [hosts.hosts[int(row)] for row in rows]
-        return coded(getattr(host.facts.hypervisor, field) for host in of)
+    def read(view: View, key: str) -> Coded:
+        rows = range(len(view)) if view.rows is None else view.rows.tolist()
+        return coded(getattr(view.hosts.hosts[row].facts.hypervisor, field) for row in rows)
 
     return read
 
 
 def _platform(get: Callable[[Hypervisor, str], str]) -> Any:
-    def read(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Coded:
-        codes, known = _at(hosts.platform, rows), hosts.platforms.values
-        return Coded(codes, [get(known[c], key) for c in range(len(known))])
+    def read(view: View, key: str) -> Coded:
+        return Coded(view.at(view.hosts.platform), [get(h, key) for h in _platforms(view)])
 
     return read
+
+
+def _platforms(view: View) -> list[Hypervisor]:
+    known = view.hosts.platforms.values
+    return [known[code] for code in range(len(known))]
 
 
 @functools.lru_cache(maxsize=256)
@@ -166,59 +176,41 @@ def _decoded(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _cpu(hypervisor: Hypervisor, field: str) -> Any:
+def _cpu(hypervisor: Hypervisor, field: str, kind: type) -> Any:
+    """What is said of the processors; what is of another kind says nothing."""
     info = hypervisor.cpu_info
-    return (_decoded(info) if isinstance(info, str) else info).get(field)
+    found = (_decoded(info) if isinstance(info, str) else info).get(field)
+    return found if isinstance(found, kind) else kind()
 
 
-def _cpu_text(field: str) -> Any:
-    def get(hypervisor: Hypervisor, key: str) -> str:
-        found = _cpu(hypervisor, field)
-        return found if isinstance(found, str) else ''
-
-    return _platform(get)
-
-
-def _cpu_features(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Sets:
-    found = [_cpu(platform, 'features') for platform in hosts.platforms.values]
+def _cpu_features(view: View, key: str) -> Sets:
+    found = [_cpu(platform, 'features', list) for platform in _platforms(view)]
     return Sets(
-        _at(hosts.platform, rows),
-        [[f for f in of if isinstance(f, str)] if isinstance(of, list) else [] for of in found],
+        view.at(view.hosts.platform), [[f for f in of if isinstance(f, str)] for of in found]
     )
 
 
-def _traits(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Members:
-    bits = hosts.traits if rows is None else hosts.traits.take(rows, axis=1)
-    return Members(bits, list(enumerate(hosts.trait_codes.names)))
+def _traits(view: View, key: str) -> Members:
+    return Members(view.at(view.hosts.traits), list(enumerate(view.hosts.trait_codes.names)))
 
 
-def _in_aggregates(
-    hosts: HostTable, rows: Rows, get: Callable[[Aggregate], list[str]], *more: tuple[int, str]
-) -> Members:
+def _in_aggregates(get: Callable[[Aggregate, str], list[str]], with_uuids: bool = False) -> Any:
     """Texts of each host's aggregates."""
-    bits = hosts.aggregates if rows is None else hosts.aggregates.take(rows, axis=1)
-    found = list(more)
-    for uuid, aggregate in hosts.known_aggregates.items():
-        code = hosts.aggregate_codes.get(uuid)
-        if code is not None:
-            found += ((code, text) for text in get(aggregate))
-    return Members(bits, found)
+
+    def read(view: View, key: str) -> Members:
+        codes = view.hosts.aggregate_codes
+        found: list[tuple[int, str]] = list(enumerate(codes.names)) if with_uuids else []
+        for uuid, aggregate in view.hosts.known_aggregates.items():
+            code = codes.get(uuid)
+            if code is not None:
+                found += ((code, text) for text in get(aggregate, key))
+        return Members(view.at(view.hosts.aggregates), found)
+
+    return read
 
 
-def _aggregates(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Members:
-    return _in_aggregates(hosts, rows, lambda a: [a.name], *enumerate(hosts.aggregate_codes.names))
-
-
-def _metadata(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Members:
-    return _in_aggregates(hosts, rows, lambda a: _one(a.metadata, key))
-
-
-def _listed(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Members:
-    return _in_aggregates(
-        hosts,
-        rows,
-        lambda a: [part.strip() for text in _one(a.metadata, key) for part in text.split(',')],
-    )
+def _listed(aggregate: Aggregate, key: str) -> list[str]:
+    return [part.strip() for text in _one(aggregate.metadata, key) for part in text.split(',')]
 
 
 def _one(texts: Mapping[str, str], key: str) -> list[str]:
@@ -268,11 +260,9 @@ def _nova(name: str, kind: Kind, help: str, sign: str, with_stats: bool) -> Fact
     def path_of(key: str) -> list[str]:
         return key.split(sign) if with_stats else key.split(sign, nova_facts.STEPS_MAX)
 
-    def read(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Values:
-        found = capability(hosts, path_of(key), with_stats)
-        if rows is None:
-            return Values(found, len(hosts))
-        return Values([fact.of_rows(rows) for fact in found], len(rows))
+    def read(view: View, key: str) -> Values:
+        found, rows = capability(view.hosts, path_of(key), with_stats), view.rows
+        return Values(found if rows is None else [f.of_rows(rows) for f in found], len(view))
 
     def reads_of(key: str) -> tuple[str, ...] | None:
         path = path_of(key)
@@ -296,8 +286,8 @@ def _of_column(
 ) -> Fact:
     """Numbers by row: a column under its own name, or what is made of columns."""
 
-    def read(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Numbers:
-        return Numbers(_at(getattr(hosts, name) if get is None else get(hosts), rows))
+    def read(view: View, key: str) -> Numbers:
+        return Numbers(view.at(getattr(view.hosts, name) if get is None else get(view.hosts)))
 
     return Fact(name, kind, help, read, reads=reads or (name,))
 
@@ -305,14 +295,13 @@ def _of_column(
 def _of_class(name: str, help: str, *reads: str) -> Fact:
     """An amount of a resource class."""
 
-    def read(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Numbers:
-        code = hosts.class_code(key)
+    def read(view: View, key: str) -> Numbers:
+        code = view.hosts.class_code(key)
         if code is None:
-            return Numbers(np.zeros(_count(hosts, rows), np.int64))
+            return Numbers(np.zeros(len(view), np.int64))
         if name == 'physical':
-            taken = hosts.cap[code] - hosts.free[code]
-            return Numbers(_at(hosts.total[code] - hosts.reserved[code] - taken, rows))
-        return Numbers(_at(getattr(hosts, name)[code], rows))
+            return Numbers(view.at(nova_facts.free_amount(view.hosts, key)))
+        return Numbers(view.at(getattr(view.hosts, name)[code]))
 
     return Fact(name, Kind.NUMBER, help, read, 'CLASS', reads or (name,))
 
@@ -320,11 +309,11 @@ def _of_class(name: str, help: str, *reads: str) -> Fact:
 def _text(name: str, help: str, codes: str, names: str, kind: Kind = Kind.TEXT) -> Fact:
     """A column of texts, by code or one by one."""
 
-    def read(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Coded:
+    def read(view: View, key: str) -> Coded:
+        texts = getattr(view.hosts, names)
         if codes == names:
-            texts = getattr(hosts, names)
-            return Coded(np.arange(len(texts)) if rows is None else rows, texts)
-        return Coded(_at(getattr(hosts, codes), rows), getattr(hosts, names).names)
+            return Coded(np.arange(len(texts)) if view.rows is None else view.rows, texts)
+        return Coded(view.at(getattr(view.hosts, codes)), texts.names)
 
     return Fact(name, kind, help, read, reads=(codes,))
 
@@ -336,8 +325,8 @@ def _of_hypervisor(name: str, help: str, read: Any, key: str = '', kind: Kind = 
 def _of_request(name: str, help: str, get: Callable[[RequestSpec], str | None]) -> Fact:
     """A text of the request, the same for every host."""
 
-    def read(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Coded:
-        return Coded(np.zeros(_count(hosts, rows), np.int64), [get(spec) or ''])
+    def read(view: View, key: str) -> Coded:
+        return Coded(np.zeros(len(view), np.int64), [get(view.spec) or ''])
 
     return Fact(f'request.{name}', Kind.TEXT, help, read)
 
@@ -345,14 +334,14 @@ def _of_request(name: str, help: str, get: Callable[[RequestSpec], str | None]) 
 def _set_of_request(
     name: str, help: str, get: Callable[[RequestSpec, str], list[str]], key: str = ''
 ) -> Fact:
-    def read(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Sets:
-        return Sets(np.zeros(_count(hosts, rows), np.int64), [get(spec, key)])
+    def read(view: View, key: str) -> Sets:
+        return Sets(np.zeros(len(view), np.int64), [get(view.spec, key)])
 
     return Fact(f'request.{name}', Kind.SET, help, read, key)
 
 
-def _asked_amount(hosts: HostTable, spec: RequestSpec, key: str, rows: Rows) -> Numbers:
-    return Numbers(np.full(_count(hosts, rows), spec.resources.get(key, 0), np.int64))
+def _amount_of_request(view: View, key: str) -> Numbers:
+    return Numbers(np.full(len(view), view.spec.resources.get(key, 0), np.int64))
 
 
 _ALL = (
@@ -409,14 +398,14 @@ _ALL = (
         'aggregates',
         Kind.SET,
         'aggregates that it is in, by name and by uuid',
-        _aggregates,
+        _in_aggregates(lambda a, key: [a.name], with_uuids=True),
         reads=('aggregates',),
     ),
     Fact(
         'metadata',
         Kind.SET,
         'values of a key over all its aggregates',
-        _metadata,
+        _in_aggregates(lambda a, key: _one(a.metadata, key)),
         'KEY',
         ('aggregates',),
     ),
@@ -424,7 +413,7 @@ _ALL = (
         'metadata_listed',
         Kind.WORDS,
         'the same, taken apart at commas',
-        _listed,
+        _in_aggregates(_listed),
         'KEY',
         ('aggregates',),
     ),
@@ -438,9 +427,11 @@ _ALL = (
     ),
     _of_hypervisor('hypervisor.hostname', 'host name that it has of itself', _by_host('hostname')),
     _of_hypervisor('hypervisor.host_ip', 'its address', _by_host('host_ip')),
-    _of_hypervisor('cpu.arch', 'architecture of its processors', _cpu_text('arch')),
-    _of_hypervisor('cpu.model', 'their model', _cpu_text('model')),
-    _of_hypervisor('cpu.vendor', 'their vendor', _cpu_text('vendor')),
+    _of_hypervisor(
+        'cpu.arch', 'architecture of its processors', _platform(lambda h, key: _cpu(h, 'arch', str))
+    ),
+    _of_hypervisor('cpu.model', 'their model', _platform(lambda h, key: _cpu(h, 'model', str))),
+    _of_hypervisor('cpu.vendor', 'their vendor', _platform(lambda h, key: _cpu(h, 'vendor', str))),
     _of_hypervisor('cpu.features', 'what they can do', _cpu_features, kind=Kind.SET),
     _of_hypervisor(
         'stats',
@@ -467,7 +458,7 @@ _ALL = (
         'request.resources',
         Kind.NUMBER,
         'how much of a class each member needs',
-        _asked_amount,
+        _amount_of_request,
         'CLASS',
     ),
     _of_request('project', 'project that asks', lambda s: s.project_id),

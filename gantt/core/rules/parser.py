@@ -15,7 +15,6 @@ import re
 import msgspec
 
 from gantt import exceptions
-from gantt.core.messages.base import in_words
 from gantt.core.rules import tree
 from gantt.core.rules.comparison import Misfit, question_of
 from gantt.core.rules.expression import Asked, Expression
@@ -56,21 +55,6 @@ def parse(text: str, field: str = 'rule') -> Expression:
         return found
     at, problem = found
     raise exceptions.InvalidRule(field=field, problem=f'character {at + 1}: {problem}', at=at + 1)
-
-
-def from_json(text: str, field: str = 'rule') -> Expression:
-    """The condition that a tree in JSON says.
-
-    :raises InvalidRule: names the part and what was expected there
-    """
-    if len(text) > 4 * tree.TEXT_MAX:
-        raise _not_json(field, f'expected at most {4 * tree.TEXT_MAX} characters of JSON')
-    try:
-        return checked(tree.from_json(text), field)
-    except msgspec.MsgspecError as e:
-        raise _not_json(field, in_words(str(e))) from None
-    except tree.TooLarge as e:
-        raise _not_json(field, str(e)) from None
 
 
 def checked(expr: tree.Expr, field: str = 'rule', bounds: tree.Bounds = tree.WRITTEN) -> Expression:

@@ -27,6 +27,8 @@ from gantt.core.table.host_table import HostTable
 RULES_MAX = 32
 WEIGHT_MAX = 1000.0
 ORDER_MAX = 1000
+_WEIGHT_EXPECTED = f'expected a weight above 0 and of at most {WEIGHT_MAX:g}'
+_ORDER_EXPECTED = f'expected a number from 1 to {ORDER_MAX}'
 
 _SOFT = re.compile(r'\s*soft\b([^:"\']{0,40}):')
 _DROP = re.compile(r'\s*drop\b([^:"\']{0,40}):')
@@ -135,30 +137,21 @@ _TRUE = Expression(tree.Always(value=True))
 
 def _prefix(text: str) -> tuple[Rule, int]:
     """How much the rule binds, and where its condition begins."""
-    found = _HARD.match(text)
-    if found:
-        return Rule('', _TRUE), found.end()
-    found = _SOFT.match(text)
-    if found:
+    if found := _SOFT.match(text):
         number = _WEIGHT.fullmatch(found[1])
         weight = float(number[1]) if number else 0.0
         if not 0 < weight <= WEIGHT_MAX:
-            raise _Prefix(
-                found.start(1) + 1,
-                f'expected a weight above 0 and of at most {WEIGHT_MAX:g}, as in soft 2.5:',
-            )
+            raise _Prefix(found.start(1) + 1, f'{_WEIGHT_EXPECTED}, as in soft 2.5:')
         return Rule('', _TRUE, Strength.SOFT, weight=weight), found.end()
-    found = _DROP.match(text)
-    if found:
+    if found := _DROP.match(text):
         number = _ORDER.fullmatch(found[1])
         order = int(number[1]) if number else 0
         if not 0 < order <= ORDER_MAX:
-            raise _Prefix(
-                found.start(1) + 1,
-                f'expected a number from 1 to {ORDER_MAX}, as in drop 1:; the smaller goes first',
-            )
+            problem = f'{_ORDER_EXPECTED}, as in drop 1:; the smaller goes first'
+            raise _Prefix(found.start(1) + 1, problem)
         return Rule('', _TRUE, Strength.DROP, order=order), found.end()
-    return Rule('', _TRUE), 0
+    found = _HARD.match(text)
+    return Rule('', _TRUE), found.end() if found else 0
 
 
 def _from_json(text: str) -> Rule | tuple[int, str]:
@@ -173,12 +166,12 @@ def _from_json(text: str) -> Rule | tuple[int, str]:
     condition = parser.checked(form.rule)
     if form.soft is not None:
         if not 0 < form.soft <= WEIGHT_MAX:
-            return 0, f'soft: expected a weight above 0 and of at most {WEIGHT_MAX:g}'
+            return 0, f'soft: {_WEIGHT_EXPECTED}'
         said = f'soft {form.soft:g}: {condition.text}'
         return Rule(said, condition, Strength.SOFT, weight=form.soft)
     if form.drop is not None:
         if not 0 < form.drop <= ORDER_MAX:
-            return 0, f'drop: expected a number from 1 to {ORDER_MAX}'
+            return 0, f'drop: {_ORDER_EXPECTED}'
         return Rule(
             f'drop {form.drop}: {condition.text}', condition, Strength.DROP, order=form.drop
         )

@@ -196,9 +196,6 @@ RELATIONS: dict[str, type[Comparison]] = {
 #: What a relation is from the other side.
 TURNED = {'<': '>', '<=': '>=', '>': '<', '>=': '<=', '==': '==', '!=': '!='}
 
-_decode = msgspec.json.Decoder(Expr).decode
-_encode = msgspec.json.Encoder().encode
-
 
 class TooLarge(Exception):
     """A tree is beyond a bound."""
@@ -249,21 +246,6 @@ def _texts(node: Expr, value: object) -> tuple[object, ...]:
         ends = (value.low, value.high)
         return named + tuple(e.text for e in ends if isinstance(e, Version))
     return (*named, value.name if isinstance(value, Ref) else value)
-
-
-def from_json(text: str) -> Expr:
-    """:raises TooLarge: it is nested too deeply
-    :raises msgspec.DecodeError: it is no tree
-    """
-    try:
-        return _decode(text)
-    except RecursionError:
-        raise TooLarge(f'expected at most {DEPTH_MAX} levels of nesting') from None
-
-
-def to_json(expr: Expr) -> str:
-    """The JSON form."""
-    return _encode(expr).decode()
 
 
 def version_parts(text: str) -> tuple[int, ...] | None:

@@ -120,15 +120,20 @@ class CellRoom:
             self.base_mb = cell.memory_mb - total_kb // 1024
         self.base_left = base
 
-    def holds(self, layout: CellLayout) -> bool:
-        """Whether what a layout takes is free here."""
-        held, count = layout.held, layout.held_count
-        if held & ~self.free or held.bit_count() != count:
-            return False
-        shared = layout.shared
+    def in_the_way(self, layout: CellLayout) -> str:
+        """What a layout takes that is not free here; '' where all is."""
+        held, shared = layout.held, layout.shared
+        if held & ~self.free:
+            taken = ', '.join(map(str, numbers_of(held & ~self.free)[:8]))
+            return f'processors {taken} of NUMA cell {self.id} are not free'
+        if held.bit_count() != layout.held_count:
+            return f'a processor of NUMA cell {self.id} is given twice'
         if shared and shared > min(self.cpus, self.cpu_cap - self.cpu_used):
-            return False
-        return self._has_memory(layout.memory_mb, layout.page_kb, bool(layout.pins))
+            return f'NUMA cell {self.id} has too few shared processors left'
+        if self._has_memory(layout.memory_mb, layout.page_kb, bool(layout.pins)):
+            return ''
+        size = f' in pages of {layout.page_kb} KiB' if layout.page_kb else ''
+        return f'NUMA cell {self.id} has less than {layout.memory_mb} MiB{size} left'
 
     def _has_memory(self, memory_mb: int, page_kb: int, pinned: bool) -> bool:
         if memory_mb > self.memory_mb:
@@ -248,8 +253,8 @@ class Room:
             if cell.cell in seen:
                 return f'two cells of the guest are on NUMA cell {cell.cell}'
             seen.add(cell.cell)
-            if not here.holds(cell):
-                return _why_not(here, cell)
+            if why_not := here.in_the_way(cell):
+                return why_not
         wanted: dict[str, int] = {}
         for device in layout.devices:
             wanted[device.pool] = wanted.get(device.pool, 0) + device.count
@@ -303,15 +308,3 @@ def _cores(dedicated: int, siblings: Sequence[Sequence[int]]) -> tuple[int, ...]
             left &= ~bits
     cores += [1 << cpu for cpu in numbers_of(left)]
     return tuple(sorted(cores, key=lambda core: core & -core))
-
-
-def _why_not(cell: CellRoom, layout: CellLayout) -> str:
-    taken = numbers_of(layout.held & ~cell.free)
-    if taken:
-        return f'processors {", ".join(map(str, taken[:8]))} of NUMA cell {cell.id} are not free'
-    if layout.held.bit_count() != layout.held_count:
-        return f'a processor of NUMA cell {cell.id} is given twice'
-    if layout.shared > min(cell.cpus, cell.cpu_cap - cell.cpu_used):
-        return f'NUMA cell {cell.id} has too few shared processors left'
-    size = f' in pages of {layout.page_kb} KiB' if layout.page_kb else ''
-    return f'NUMA cell {cell.id} has less than {layout.memory_mb} MiB{size} left'

@@ -129,14 +129,14 @@ def truth(value: str, field: str) -> bool:
     return said in TRUE
 
 
-def cpus(text: str, field: str, vcpus: int, exclusions: bool = True) -> tuple[int, ...]:
+def cpus(text: str, field: str, vcpus: int) -> tuple[int, ...]:
     """Processors of the guest such as ``0-3,^2``; exclusions alone start from all of them."""
     chosen: set[int] = set()
     left_out: set[int] = set()
     for part in filter(None, (part.strip() for part in text.split(','))):
         without = part.startswith('^')
         found = _RANGE.match(part[1:] if without else part)
-        if found is None or (without and not exclusions):
+        if found is None:
             refuse(field, f'expected processors such as 0-3,^2, got {part!r}')
         first, last = int(found[1]), int(found[2] or found[1])
         if last < first or last >= vcpus:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from gantt import exceptions
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option, Plugin
 from gantt.core.table import metric_values
@@ -134,11 +133,11 @@ def read_ratios(plugin: Plugin, option: str) -> dict[str, float]:
         name, separator, text = (part.strip() for part in entry.rpartition('='))
         ratio = _number(text)
         if not separator or not name or ratio is None or name in found:
-            _refuse(plugin, option, f'expected name=ratio, each name once, got {entry.strip()!r}')
-        assert ratio is not None
+            problem = f'expected name=ratio, each name once, got {entry.strip()!r}'
+            raise plugin.refused(option, problem)
         found[name] = ratio
     if len(found) > NAMES_MAX:
-        _refuse(plugin, option, f'expected {NAMES_MAX} names at most, got {len(found)}')
+        raise plugin.refused(option, f'expected {NAMES_MAX} names at most, got {len(found)}')
     return found
 
 
@@ -179,12 +178,3 @@ def _number(text: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
-
-
-def _refuse(plugin: Plugin, option: str, problem: str) -> None:
-    raise exceptions.PluginError(
-        plugin=plugin.name,
-        option=option,
-        problem=f'option {option}: {problem}',
-        fix='Set it accordingly',
-    )

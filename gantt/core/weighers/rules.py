@@ -50,18 +50,11 @@ class RulesWeigher(Weigher):
         try:
             self._configured = layers.configured(self.operator_preferences)
         except exceptions.InvalidRule as e:
-            raise self._refused(e.message) from None
+            raise self.refused('operator_preferences', e.message, 'Correct it') from None
         for rule in self._configured:
             if rule.strength is not Strength.SOFT:
-                raise self._refused(f'{rule.text}: expected a weight, as in soft 2.5: …')
-
-    def _refused(self, problem: str) -> exceptions.PluginError:
-        return exceptions.PluginError(
-            plugin=self.name,
-            option='operator_preferences',
-            problem=f'option operator_preferences: {problem}',
-            fix='Correct it',
-        )
+                problem = f'{rule.text}: expected a weight, as in soft 2.5: …'
+                raise self.refused('operator_preferences', problem, 'Correct it')
 
     def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
         if not (self._configured or spec.may_bring_rules or hosts.known_aggregates):

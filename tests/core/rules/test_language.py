@@ -11,7 +11,7 @@ from gantt import exceptions
 from gantt.core.messages.report import Metric
 from gantt.core.rules import tree
 from gantt.core.rules.expression import Expression
-from gantt.core.rules.parser import checked, from_json, parse
+from gantt.core.rules.parser import checked, parse
 from gantt.core.table.metrics import DeclaredMetric
 from tests.core.builders import NOW, a_host, a_table
 from tests.core.rules import trees
@@ -37,7 +37,7 @@ def test_it_says_of_every_host_what_the_plain_evaluator_says(expr, cloud, spec, 
 @given(trees.conditions)
 def test_both_forms_come_back_as_the_same_tree(expr):
     assert parse(tree.to_text(expr)).tree == expr
-    assert from_json(tree.to_json(expr)).tree == expr
+    assert trees.from_json(trees.to_json(expr)).tree == expr
     assert checked(expr).text == tree.to_text(expr)
 
 
@@ -104,7 +104,7 @@ WRONG_TREES = [
 @pytest.mark.parametrize(('text', 'said'), WRONG_TREES, ids=range(len(WRONG_TREES)))
 def test_an_error_in_a_tree_says_which_part(text, said):
     with pytest.raises(exceptions.InvalidRule) as caught:
-        from_json(text)
+        trees.from_json(text)
     assert said in caught.value.message
     assert caught.value.kwargs['at'] == 0
 
@@ -145,7 +145,7 @@ def test_a_tree_beyond_a_bound_is_refused_as_well():
             checked(expr)
     for text in ('{"op":"not","of":' * 50_000, '[' * 1_000, '{"op":"not","of":' * 900):
         with pytest.raises(exceptions.InvalidRule):
-            from_json(text)
+            trees.from_json(text)
 
 
 _SAID = (
@@ -174,7 +174,7 @@ def test_any_text_is_a_rule_or_refused(text):
 @given(st.one_of(st.text(max_size=200), st.lists(WORDS, max_size=30).map(' '.join)))
 def test_any_json_is_a_rule_or_refused(text):
     try:
-        from_json(text)
+        trees.from_json(text)
     except exceptions.InvalidRule:
         return
 

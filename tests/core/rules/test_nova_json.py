@@ -12,8 +12,7 @@ from gantt.core.messages.report import Hypervisor, Metric
 from gantt.core.messages.request import RequestSpec
 from gantt.core.nova import facts
 from gantt.core.rules import nova_json, tree
-from gantt.core.rules.parser import from_json, parse
-from gantt.core.rules.tree import to_json
+from gantt.core.rules.parser import parse
 from tests.core.builders import a_host, a_table, an_id
 from tests.core.filters.reference_facts import Nots, answer
 from tests.core.rules import trees
@@ -127,7 +126,7 @@ def test_a_query_compiled_is_the_plain_one_host_by_host(query, as_nova):
     if not may_be_written(expression.tree):
         return
     assert parse(expression.text).mask(table, SPEC).tolist() == wanted
-    assert from_json(to_json(expression.tree)).mask(table, SPEC).tolist() == wanted
+    assert trees.from_json(trees.to_json(expression.tree)).mask(table, SPEC).tolist() == wanted
 
 
 def may_be_written(expr):

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random conditions, hosts and requests."""
 
+import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from gantt.core.messages.report import Hypervisor, Metric
 from gantt.core.messages.request import RequestSpec
 from gantt.core.resources.host import Aggregate
-from gantt.core.rules import tree
+from gantt.core.rules import rule, tree
+from gantt.core.rules.expression import Expression
 from gantt.core.table.metrics import DeclaredMetric
 from tests.core.builders import NOW, a_host, an_id
 
@@ -184,3 +186,13 @@ specs = st.builds(
     availability_zone=st.sampled_from([None, 'a', 'nova']),
     hints=st.dictionaries(st.just('h'), st.lists(texts, max_size=2)),
 )
+
+
+def to_json(expr: tree.Expr) -> str:
+    """A condition as JSON."""
+    return msgspec.json.encode(expr).decode()
+
+
+def from_json(text: str) -> Expression:
+    """The condition that a tree in JSON says, as a rule has it."""
+    return rule.read(f'{{"rule": {text}}}').condition
