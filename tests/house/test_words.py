@@ -69,6 +69,7 @@ ALLOWED = set().union(*PUBLIC.values())
 
 #: One concept at both ends of a wire, or a command and the view that it shows.
 TWICE = {
+    'the class that Nova names on the wire, at each end of it': {'NoValidHost'},
     'what the service answers, and what a client reads': {'ClaimOutcome', 'ReportOutcome'},
     'a command, whose class its entry point names, and the view that it shows': {
         'Capacity',
